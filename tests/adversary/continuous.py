@@ -27,6 +27,7 @@ from tests.adversary.roofline import held_bytes, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
 SELDOM = 0.005  # probability that slots or KV run out
+Mixture = Sequence[tuple[float, float, float, float]]  # weight, prompt, output, prompt tokens that caches have
 WHOLE = 1e-9  # by which requests in flight may miss a whole number
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
@@ -654,6 +655,7 @@ class Engine:
         rate: requests/s of the level.
         wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
         burst_s: what a burst adds to the mean square of turns, over the mean turn.
+        idle: tokens of its cache that running requests leave in the mean.
         most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
     """
 
@@ -671,17 +673,18 @@ class Engine:
     wait_s: float
     mean_wait_s: float
     burst_s: float
+    idle: float
     most: tuple[float, ...]
 
-    def chunks(self, prompt: float) -> int:
-        return math.ceil(prompt / _chunk(self.costs, self.limits))
+    def chunks(self, prompt: float, cached: float = 0.0) -> int:
+        return math.ceil((prompt - cached) / _chunk(self.costs, self.limits))
 
-    def prefill_s(self, prompt: float) -> float:
-        return prompt_s(self.costs, prompt, 0.0, _chunk(self.costs, self.limits), self.charged)
+    def prefill_s(self, prompt: float, cached: float = 0.0) -> float:
+        return prompt_s(self.costs, prompt - cached, cached, _chunk(self.costs, self.limits), self.charged)
 
-    def first_s(self, prompt: float) -> float:
+    def first_s(self, prompt: float, cached: float = 0.0) -> float:
         """From the start to the first token."""
-        own = (0.5 + self.chunks(prompt)) * self.step_s + self.prefill_s(prompt) + self.costs.request_s
+        own = (0.5 + self.chunks(prompt, cached)) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
         return self.later * (own + self.wait_s)
 
     def sends_s(self, prompt: float) -> float:
@@ -696,25 +699,28 @@ class Engine:
         """From the first token, or when it has joined, to the last."""
         return rounds(self.costs, output) * self.pace_s
 
-    def turn_s(self, prompt: float) -> float:
+    def turn_s(self, prompt: float, cached: float = 0.0) -> float:
         """s: for so long a prompt keeps others waiting."""
-        return prompt * self.step_s / _room(self.costs, self.limits) + self.prefill_s(prompt)
+        tokens_s = (prompt - cached) * self.step_s / _room(self.costs, self.limits)
+        return tokens_s + self.prefill_s(prompt, cached)
 
-    def waits_s(self, prompt: float) -> float:
+    def waits_s(self, prompt: float, cached: float = 0.0) -> float:
         """What a prompt takes of the capacity of waiting."""
-        s = self.turn_s(prompt)
+        s = self.turn_s(prompt, cached)
         return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
 
-    def own_queue(self, mixture: Sequence[tuple[float, float, float]]) -> float:
+    def own_queue(self, mixture: Mixture) -> float:
         """What the level's own requests take of the capacity of waiting."""
-        return self.rate * sum(w * self.waits_s(p) for w, p, _ in mixture) / sum(w for w, _, _ in mixture)
+        return self.rate * sum(w * self.waits_s(p, h) for w, p, _, h in mixture) / sum(w for w, *_ in mixture)
 
     def taken(
-        self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int, since: float = 0.0
-    ) -> list[Array]:
+        self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int, since: float = 0.0,
+        cached: Sequence[float] | None = None,
+    ) -> list[Array]:  # fmt: skip
         """Of each capacity the share that the mean start of a class takes, in its bin and those after it.
 
-        `since`: seconds from the start until an engine that only decodes has to do with it.
+        `since`: seconds from the start until an engine that only decodes has to do with it; `cached`: tokens of each
+        prompt that its cache has.
         """
 
         def mean(values: Iterable[float]) -> float:
@@ -725,7 +731,8 @@ class Engine:
 
         each, none = list(zip(prompts, outputs, strict=True)), np.zeros(bins)
         prefills, decodes = self.stage != "decode", self.stage != "prefill"
-        firsts = [self.first_s(p) if prefills else self.joins_s(p) for p in prompts]
+        asked = list(zip(prompts, [0.0] * len(prompts) if cached is None else cached, strict=True))
+        firsts = [self.first_s(p, h) if prefills else self.joins_s(p) for p, h in asked]
         rests = [self.rest_s(n) if decodes else self.sends_s(p) for p, n in each]
         # When it is prefilled, or joins; and when its cache is free again.
         first = since + mean(firsts)
@@ -741,14 +748,16 @@ class Engine:
         size /= (first - since) * mean(prompts) + (last - first) * (mean(prompts) + grown / 2)
         work = none
         if prefills:
-            work = until(first) * mean(self.prefill_s(p) for p in prompts) / first
+            work = until(first) * mean(self.prefill_s(p, h) for p, h in asked) / first
         if decodes and last > first:
             decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each)
             work = work + (until(last) - until(first)) * decoding / (last - first)
         of_prompts = [none] * 3
         if prefills:
-            tokens, chunks = mean(prompts) * self.step_s, mean(self.chunks(p) for p in prompts) * self.step_s
-            of_prompts = [until(first) * x / first for x in (tokens, chunks, mean(self.waits_s(p) for p in prompts))]
+            tokens = mean(p - h for p, h in asked) * self.step_s
+            chunks = mean(self.chunks(p, h) for p, h in asked) * self.step_s
+            waits = mean(self.waits_s(p, h) for p, h in asked)
+            of_prompts = [until(first) * x / first for x in (tokens, chunks, waits)]
         rows = (work, here, cache * size, *of_prompts)
         found = [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
         if self.network is not None:
@@ -759,25 +768,25 @@ class Engine:
 
 
 def engine(
-    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int,
+    c: StepCosts, later: float, limits: Any, kv: float, mixture: Mixture, batch: int,
     waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None,
 ) -> Engine | None:  # fmt: skip
-    """The level of a batch and a wait for a mixture of (weight, prompt, output); None where it has nothing to do.
+    """The level of a batch and a wait for a mixture; None where it has nothing to do.
 
     `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
     """
 
-    def mean(value: Callable[[float, float], float]) -> float:
-        return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
+    def mean(value: Callable[[float, float, float], float]) -> float:
+        return sum(w * value(p, n, h) for w, p, n, h in mixture) / sum(w for w, *_ in mixture)
 
     chunk, seqs = _chunk(c, limits), limits.max_num_seqs
     prefills, decodes = stage != "decode", stage != "prefill"
 
-    def steps_of(p: float, n: float) -> float:
-        return (math.ceil(p / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
+    def steps_of(p: float, n: float, h: float) -> float:
+        return (math.ceil((p - h) / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
 
-    def work_of(p: float, n: float, charged: bool) -> float:
-        return (prompt_s(c, p, 0.0, chunk, charged) if prefills else 0.0) + (
+    def work_of(p: float, n: float, h: float, charged: bool) -> float:
+        return (prompt_s(c, p - h, h, chunk, charged) if prefills else 0.0) + (
             decode_s(c, p, n, mixed) if decodes else 0.0
         )
 
@@ -787,14 +796,14 @@ def engine(
     varies = c.experts is not None or c.mixed_context_s > c.context_s
     mixed = 1.0 if prefills else 0.0
     if stage == "both" and varies:
-        mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps)
+        mixed = min(1.0, 2.0 * batch * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
     at_once = float(batch)  # requests that a step does something of
     if not decodes:
-        at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _: p) * steps))
+        at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _, h: p - h) * steps))
     ways = []
     for charged in (False, True):
         a0 = fixed_s(c, seqs, mixed, charged)
-        crowd = mean(lambda p, n, charged=charged: work_of(p, n, charged))
+        crowd = mean(lambda p, n, h, charged=charged: work_of(p, n, h, charged))
         ways.append((a0 + at_once * crowd / steps, a0, crowd / steps, charged))
     # Prompts alone: every step carries some. None: none does.
     best = 1 if ways[1][0] <= ways[0][0] * (1 + 1e-9) else 0
@@ -805,7 +814,7 @@ def engine(
     turn, wait, burst = 0.0, 0.0, 0.0
     mean_wait, busy = math.inf, rho
     if prefills:
-        turn = mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
+        turn = mean(lambda p, _, h: (p - h) * t / _room(c, limits) + prompt_s(c, p - h, h, chunk, charged))
         # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
         mine = min(rate / stream[0], 1.0) if stream[0] > 0 else 0.0
         burst = mine * (stream[1] - 1.0) * turn
@@ -814,15 +823,16 @@ def engine(
             above = 1.0 - limits.quantile
             mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
     found = Engine(
-        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, ()
+        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, ()
     )
     if not decodes:  # a queue as busy as its wait and its steps allow
-        busy = min(rho, turn / mean(lambda p, _: found.waits_s(p)))
-    held = [(w * steps_of(p, n), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n in mixture]
+        busy = min(rho, turn / mean(lambda p, _, h: found.waits_s(p, h)))
+    held = [(w * steps_of(p, n, h), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n, h in mixture]
+    idle = max(0.0, kv - batch * sum(h * size for h, size in held) / sum(h for h, _ in held))
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, busy)
     chunks = mixed if stage == "both" and mixed < 1 else math.inf
-    return replace(found, most=(rho, allowed_crowd(seqs, busy), cache, 0.9 * _room(c, limits), chunks, 1.0))
+    return replace(found, idle=idle, most=(rho, allowed_crowd(seqs, busy), cache, 0.9 * _room(c, limits), chunks, 1.0))
 
 
 def _room(c: StepCosts, limits: Any) -> int:

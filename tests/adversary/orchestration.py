@@ -12,7 +12,9 @@ import csv
 import io
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,8 @@ from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
 from optmodels.traces import generated
 from optmodels.traces.spec import Generated
-from tests.adversary import continuous, static
-from tests.adversary.continuous import Engine, Network, under_way
+from tests.adversary import continuous, prefixes, static
+from tests.adversary.continuous import Engine, Mixture, Network, under_way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
@@ -80,6 +82,7 @@ class Candidate:
     prefill: float
     engine: Engine | None = None  # each replica's, at the level of `batch`; None: slots
     stage: str = "both"
+    hits: Array | None = None  # tokens of each request of the trace that its prefix caches have; None: of none
 
     @property
     def gpus(self) -> int:
@@ -90,12 +93,16 @@ class Candidate:
         """Requests that an instance has at a time."""
         return self.dp * (self.batch if self.engine is None else self.engine.most[1])
 
-    def first(self, prompt: Array) -> Array:
+    def cached(self, who: npt.NDArray[np.int64]) -> Array:
+        """Tokens of these requests' prompts that its caches have."""
+        return np.zeros(len(who)) if self.hits is None else self.hits[who]
+
+    def first(self, prompt: Array, cached: Array) -> Array:
         """Seconds from a start to the first token; until it is sent, where the candidate only prefills."""
         if self.engine is None:
             return self.prefill * prompt
-        of = self.engine
-        return np.array([of.first_s(p) + of.sends_s(p) for p in np.maximum(prompt, 1.0).tolist()])
+        of, each = self.engine, zip(np.maximum(prompt, 1.0).tolist(), cached.tolist(), strict=True)
+        return np.array([of.first_s(p, h) + of.sends_s(p) for p, h in each])
 
     def rest(self, prompt: Array, output: Array) -> Array:
         """Seconds from the first token to the last."""
@@ -132,7 +139,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Group:
-    """Requests of one class: means, and prompt, output and deadline of each (of a rate: of all)."""
+    """Requests of one class: means, and prompt, output and deadline of each (of a rate: of all).
+
+    `who`: their places in the trace; of a rate 0, of which no cache knows a prefix.
+    """
 
     model: int
     weight: float
@@ -140,6 +150,7 @@ class Group:
     prompt: Array
     output: Array
     due: Array
+    who: npt.NDArray[np.int64]
 
     @property
     def requests(self) -> float:
@@ -150,7 +161,7 @@ class Group:
 
         Of what a start takes of an engine that serves whole requests, means are over those that can be in time.
         """
-        first = r.begins.first(self.prompt)
+        first = r.begins.first(self.prompt, r.begins.cached(self.who))
         slack = self.due - first - r.ends.rest(self.prompt, self.output)
         if ttft_s is not None:
             slack = np.minimum(slack, ttft_s - first)
@@ -161,12 +172,12 @@ class Group:
             return 0.0, 0.0, self
         mine = self
         if r.begins.engine is not None and r.begins is r.ends:
-            mine = replace(self, prompt=self.prompt[can], output=self.output[can], due=self.due[can])
+            mine = replace(self, prompt=self.prompt[can], output=self.output[can], due=self.due[can], who=self.who[can])
         return float(can.mean()), max(0.0, float(slack[can].mean())), mine
 
     def first(self, r: Route) -> float:
         """Seconds from a start to the first token."""
-        return float(r.begins.first(self.prompt).mean())
+        return float(r.begins.first(self.prompt, r.begins.cached(self.who)).mean())
 
     def service(self, r: Route) -> float:
         """Seconds in a slot, or running."""
@@ -178,7 +189,8 @@ class Group:
             return [under_way(self.service(r), bin_s, bins) / c.running]
         prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (self.prompt, self.output))
         since = self.first(r) if c.stage == "decode" else 0.0
-        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins, since)]
+        cached = c.cached(self.who).tolist()
+        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins, since, cached)]
 
 
 @dataclass
@@ -209,6 +221,7 @@ class Request:
     output: int
     model: int
     factor: float
+    blocks: tuple[int, ...] = ()
 
 
 def read(data: Instance) -> Case:
@@ -242,8 +255,9 @@ def read(data: Instance) -> Case:
         mixtures = [_mixture(data, m, trace, held[m]) for m in range(len(names))]
         for m in range(len(names)):
             stream = _stream(data, m, trace, limits.bursts)
+            shared = _prefixes(data, m, trace, slices[m], held[m])
             candidates += _engines(
-                data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m], stream
+                data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m], stream, shared
             )
     if trace is None:
         groups, bins, bin_s = _classes(data, names, slices, held)
@@ -279,9 +293,10 @@ def _trace(data: Instance, names: list[str]) -> list[Request] | None:
         n = len(rows["arrival_s"])
         columns = zip(
             rows["arrival_s"], rows.get("prompt_tokens", [1] * n), rows["output_tokens"],
-            rows.get("model", [given.get("model", names[0])] * n), rows.get("slo_factor", [theta] * n), strict=True,
+            rows.get("model", [given.get("model", names[0])] * n), rows.get("slo_factor", [theta] * n),
+            map(tuple, rows.get("prefix_blocks", [()] * n)), strict=True,
         )  # fmt: skip
-        return [Request(a, p, o, names.index(m), f) for a, p, o, m, f in columns]
+        return [Request(a, p, o, names.index(m), f, b) for a, p, o, m, f, b in columns]
     spec = given["trace"]
     if "generated" in spec:
         return _drawn(spec, given.get("model", names[0]), names, theta)
@@ -598,7 +613,7 @@ def _candidates(
 def _engines(
     data: Instance, m: int, work: LayerWork, limits: Continuous, mixture: list[tuple[float, float, float]],
     types: list[str], vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates, shortest: float,
-    stream: tuple[float, float],
+    stream: tuple[float, float], shared: _Prefixes | None,
 ) -> list[Candidate]:  # fmt: skip
     """Every combination at the level of every batch that max_num_seqs and the cache allow for, and every wait."""
     choose, cluster, found = _choices(data, m), data["cluster"], []
@@ -608,7 +623,7 @@ def _engines(
     if sum(w for w, _, _ in mixture) > 0:
         mixture = [(w, max(1.0, p), max(1.0, n)) for w, p, n in mixture]
     else:
-        mixture = [(1.0, 1.0, 1.0)]
+        mixture, shared = [(1.0, 1.0, 1.0)], None
     for g in types:
         of_type = [n for of, n in free if of == g]
         for tp in sorted(set(choose["tp"])):
@@ -619,18 +634,99 @@ def _engines(
                 continue
             for stage, batch in itertools.product(stages, sorted(set(choose["batch"]))):
                 at: Engine | None = None
+                mine: Mixture = [(*x, 0.0) for x in mixture]
                 every = sorted(limits.waits) if isinstance(limits.waits, tuple) else [limits.waits]
                 for waits in every[:1] if stage == "decode" else every:
-                    if at is not None and at.own_queue(mixture) <= 0.5:
+                    if at is not None and at.own_queue(mine) <= 0.5:
                         break  # the wait before is not half used
                     network = None if stage == "both" else _network(data, m, work, largest[g], tp)
-                    at = continuous.engine(*steps, limits, cache, mixture, batch, waits, stream, stage, network)
+                    level = partial(
+                        continuous.engine, *steps, limits, cache, batch=batch, waits=waits, stream=stream, stage=stage,
+                        network=network,
+                    )  # fmt: skip
+                    hits: Array | None = None
+                    at = level([(*x, 0.0) for x in mixture])
+                    if shared is not None and at is not None and stage != "decode":
+                        hits = shared.hits(at, level, stream[0])
+                        mine = shared.mixture(hits)
+                        at = level(mine)
                     if at is not None and batch <= at.most[1] and at.most[2] > 0:
                         found += [
-                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage)
+                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage, hits)
                             for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
                         ]  # fmt: skip
     return found
+
+
+@dataclass(frozen=True)
+class _Prefixes:
+    """What the prompts of one model share.
+
+    Attributes:
+        requests: of the model, in the order of their arrival.
+        who: their places among the `total` of the trace.
+        can: which of them some candidate holds.
+        size: tokens of a block.
+        ttft_s: that first tokens may take.
+    """
+
+    requests: list[prefixes.Request]
+    who: list[int]
+    total: int
+    can: list[bool]
+    size: int
+    ttft_s: float
+
+    def mixture(self, hits: Array) -> Mixture:
+        """Of the requests that can be held, with what caches have of them."""
+        each = zip(self.requests, hits[self.who].tolist(), self.can, strict=True)
+        return [(1.0, float(r.prompt), float(r.output), h) for r, h, can in each if can]
+
+    def hits(self, plain: Engine, level: Callable[[Mixture], Engine | None], requests_per_s: float) -> Array:
+        """Tokens of each request of the trace that the caches of such engines have.
+
+        Args:
+            plain: the level without hits.
+            level: that of a mixture.
+            requests_per_s: of the model.
+        """
+        part = min(1.0, plain.rate / requests_per_s) if requests_per_s > 0 else 1.0
+        of = prefixes.engine_of(self.requests, prefixes.engines(part))
+        room = math.floor(plain.idle / self.size)
+        quick = level(self.mixture(self._tokens(prefixes.found(self.requests, of, self.size, room))))
+        assert quick is not None
+        least = [self._least(quick, r) for r in self.requests]
+        return self._tokens(prefixes.found(self.requests, of, self.size, room, least))
+
+    def _tokens(self, blocks: list[int]) -> Array:
+        found = np.zeros(self.total)
+        found[self.who] = [float(self.size * n) for n in blocks]
+        return found
+
+    def _least(self, quick: Engine, r: prefixes.Request) -> int:
+        """Blocks that a request has to find if it is to be in time; more than it can, if it cannot be."""
+        able, tokens = r.able(self.size), r.prompt + (r.output if quick.stage != "prefill" else 0)
+        after_s = quick.sends_s(r.prompt) if quick.stage == "prefill" else quick.rest_s(r.output)
+        if tokens <= quick.kv * (1 + EDGE):
+            for n in range(able + 1):
+                first_s = quick.first_s(r.prompt, float(n * self.size))
+                if first_s + after_s <= r.due_s and first_s <= self.ttft_s:
+                    return n
+        return able + 1
+
+
+def _prefixes(data: Instance, m: int, trace: list[Request] | None, slice_s: float, held: float) -> _Prefixes | None:
+    """What prompts share, where a plan counts with it and in blocks that engines have."""
+    size = data["requests"].get("rows", {}).get("prefix_block_tokens")
+    if trace is None or data.get("prefix_cache", {}).get("hits") == "none" or size is None or size % 16:
+        return None
+    who = [i for i, r in enumerate(trace) if r.model == m]
+    mine = [trace[i] for i in who]
+    return _Prefixes(
+        [prefixes.Request(max(1, r.prompt), max(1, r.output), r.factor * slice_s * r.output, r.blocks) for r in mine],
+        who, len(trace), [r.prompt + r.output <= held for r in mine], size,
+        data.get("slo", {}).get("ttft_s", math.inf),
+    )  # fmt: skip
 
 
 def _network(data: Instance, m: int, work: LayerWork, largest: int, tp: int) -> Network:
@@ -665,7 +761,7 @@ def _classes(
         groups.append(Group(
             m, data["models"][m].get("weight", 1.0) * c.get("weight", 1.0),
             np.broadcast_to(np.array(c["requests_per_s"], dtype=float) * bin_s, T), np.array([prompt], dtype=float),
-            np.array([output], dtype=float), np.array([due]),
+            np.array([output], dtype=float), np.array([due]), np.zeros(1, dtype=np.int64),
         ))  # fmt: skip
     return groups, T, bin_s
 
@@ -710,7 +806,7 @@ def _requests(
                 m, data["models"][m].get("weight", 1.0), arrivals,
                 np.array([trace[i].prompt for i in mine], dtype=float),
                 np.array([trace[i].output for i in mine], dtype=float),
-                np.array([-1.0 if key[0] else dues[i] for i in mine]),
+                np.array([-1.0 if key[0] else dues[i] for i in mine]), np.array(mine),
             ))  # fmt: skip
     return groups, T, bin_s
 
@@ -921,7 +1017,7 @@ class _Score:
 KINDS = (
     "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
     "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
-    "everything", "engines", "engines", "engines", "steps", "stages", "stages",
+    "everything", "engines", "engines", "engines", "steps", "stages", "stages", "prefixes", "prefixes",
 )  # fmt: skip
 
 
@@ -958,7 +1054,7 @@ class _Making:
 
     @property
     def engines(self) -> bool:
-        return self.kind in ("engines", "stages")
+        return self.kind in ("engines", "stages", "prefixes")
 
     @property
     def longest_prompt(self) -> int:
@@ -982,11 +1078,11 @@ class _Making:
                 data["engine"] = self.engine(data["models"])
         elif d.chance(0.1):
             data["serving"] = "slots"
-        if self.kind == "stages":
+        if self.kind == "stages" or (self.kind == "prefixes" and d.chance(0.25)):
             data["deployment"] = static.linked(d.rng, static.stages(d.rng), [])
         elif d.chance(0.05):
             data["deployment"] = static.linked(d.rng, ["both"], [])
-        listed = self.kind in ("rows", "lengths", "files", "crowd")
+        listed = self.kind in ("rows", "lengths", "files", "crowd", "prefixes")
         listed |= self.kind in ("everything", "engines", "stages") and d.chance(0.5)
         data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
         if self.on("limits") or d.chance(0.2):
@@ -994,6 +1090,13 @@ class _Making:
                 data["slo"]["ttft_s"] = d.number(0.5, 20)
             if d.chance(0.6):
                 data["slo"]["shortfall_penalty"] = d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))
+        if "prefix_blocks" in data["requests"].get("rows", {}):
+            if d.chance(0.3):
+                data["prefix_cache"] = {"hits": d.one(("trace", "none"))}
+            if self.engines and self.own and d.chance(0.7):
+                self.crowds(data)
+        elif self.engines and d.chance(0.1):
+            data["prefix_cache"] = {"hits": d.one(("trace", "none"))}
         data["objective"] = self.objective()
         if self.on("memory") or d.chance(0.15):
             data["memory"] = {
@@ -1001,7 +1104,7 @@ class _Making:
                 "runtime_gib": d.number(0.0, 2.0),
                 "tokens_per_slot": d.one(("mean", "max", 300)),
             }
-        if self.on("change") or d.chance(0.1):
+        if self.on("change") or d.chance(0.2 if self.kind == "stages" else 0.1):
             data["change"] = self.change(data)
             if isinstance(data.get("engine", {}).get("waits"), list):  # what runs does not say which it is planned for
                 data["engine"]["waits"] = 0.5
@@ -1044,7 +1147,9 @@ class _Making:
         sizes = {"tp": d.some((1, 2, 3) if self.on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
         if self.engines:
             sizes = {"tp": d.some((1, 2)), "batch": d.some((1, 4, 12, 32))[:2]}
-        if self.kind == "stages" and len(sizes["tp"]) == 2:  # ways are as many as prefill times decode candidates
+        if (
+            self.kind in ("stages", "prefixes") and len(sizes["tp"]) == 2
+        ):  # ways are as many as prefill times decode candidates
             sizes["batch"] = sizes["batch"][:1]
         if d.chance(0.1 if self.engines else 0.3):
             sizes["pp"] = d.some((1, 2))
@@ -1185,6 +1290,8 @@ class _Making:
         engines = self.engines
         if engines:
             n, span = d.whole(1, d.one((5, 60))), d.number(0.2, 4)
+        if self.kind == "prefixes":
+            n, span = d.whole(4, 25), d.magnitude(0.05, 4)
         by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
         rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
         rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
@@ -1210,11 +1317,11 @@ class _Making:
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, most) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if self.kind == "stages":  # few bins, as ways are many
+        if self.kind in ("stages", "prefixes"):  # few bins, as ways are many
             bins["seconds"] = d.number(1, 8)
         elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
-        if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
+        if "prompt_tokens" in rows and self.kind != "prefixes" and (self.kind == "files" or d.chance(0.1)):
             if self.kind != "crowd" and d.chance(0.4):
                 factors = (low, most) if "slo_factor" in rows else None
                 return requests | {"trace": self.drawn(rows, span, factors, by_length, alone)}, slo, bins
@@ -1236,10 +1343,35 @@ class _Making:
             return requests | {"trace": spec}, slo, bins
         if d.chance(0.1):  # for replays, too
             rows["predicted_output_tokens"] = [d.whole(1, 500) for _ in range(n)]
-        if d.chance(0.1):
-            rows |= {"prefix_blocks": [[d.whole(0, 3) for _ in range(d.whole(0, 2))] for _ in range(n)]}
-            rows["prefix_block_tokens"] = d.one((1, 16))
+        if self.kind == "prefixes" or d.chance(0.1):
+            rows |= self.prefixes(rows.setdefault("prompt_tokens", [d.whole(1, self.longest_prompt) for _ in range(n)]))
         return requests | {"rows": rows}, slo, bins
+
+    def crowds(self, data: Instance) -> None:
+        """Little memory beside the first model, so that caches forget."""
+        model, tokens = data["models"][0], self.d.magnitude(1500, 15000)
+        work, shape = layer_work(_shape(model), model.get("weights", "fp16"), model.get("kv", "fp16")), _shape(model)
+        limits = data.get("engine", {})
+        passing = limits.get("max_num_batched_tokens", 8192) * 1.0
+        need = held_bytes(work, shape, 1, passing, limits.get("max_num_seqs", 256))
+        for gpu in data["gpus"].values():
+            gpu["vram_gib"] = float(f"{(need + tokens * work.kv_bytes_per_token_all_layers) / GIB / 0.9:.4g}")
+
+    def prefixes(self, prompts: list[int]) -> dict[str, Any]:
+        """Blocks of prompts that go on as others did: up to a block of each, or of some, or beyond."""
+        d = self.d
+        size = d.one((1, 8, 16, 16, 16, 32, 32, 512))
+        begin = [[1000 * k + i for i in range(1 + max(prompts) // size)] for k in range(d.whole(1, 8))]
+        blocks: list[list[int]] = []
+        for i, prompt in enumerate(prompts):
+            if d.chance(0.1):
+                blocks.append([])
+                continue
+            like = d.one(blocks) if blocks and d.chance(0.4) else d.one(begin)  # a conversation that goes on
+            shared = like[: d.whole(0, len(like))] if d.chance(0.4) else like
+            own = [10**6 * (i + 1) + k for k in range(1 + prompt // size)]
+            blocks.append([*shared, *own[len(shared) :]][: prompt // size + d.one((0, 0, 0, 1))])
+        return {"prefix_blocks": blocks, "prefix_block_tokens": size}
 
     def drawn(
         self, rows: dict[str, Any], span: float, factors: tuple[float, float] | None, by_length: bool, alone: bool

@@ -18,7 +18,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
 from optmodels.latency.steps import Experts, StepCosts
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous, fleet, orchestration, reserved_capacity
+from tests.adversary import continuous, fleet, orchestration, prefixes, reserved_capacity
 from tests.adversary.harness import Answer
 from tests.adversary.programme import Programme
 
@@ -295,7 +295,7 @@ def apart(stage: str) -> continuous.Engine:
     limits = SimpleNamespace(
         max_num_seqs=64, max_num_batched_tokens=2064, chunk_tokens=None, quantile=0.8, bursts="none"
     )
-    mixture = [(1.0, 1000.0, 100.0)]
+    mixture = [(1.0, 1000.0, 100.0, 0.0)]
     found = continuous.engine(COSTS, 1.0, limits, 1e6, mixture, 4, 1.0, (1.0, 1.0), stage, network)
     assert found is not None
     return found
@@ -343,7 +343,7 @@ def test_who_cannot_be_in_time_takes_nothing_of_an_engine() -> None:
     c = orchestration.Candidate(0, "h100", 1, 1, 1, 4, 1, 0.0, 0.0, e)
     prompt, output = np.array([1000.0, 1000.0, 200.0]), np.array([100.0, 50.0, 20.0])
     takes_s = np.array([e.first_s(p) + e.rest_s(n) for p, n in zip(prompt.tolist(), output.tolist(), strict=True)])
-    q = orchestration.Group(0, 1.0, np.array([3.0]), prompt, output, takes_s + np.array([0.3, -0.1, 0.1]))
+    q = orchestration.Group(0, 1.0, np.array([3.0]), prompt, output, takes_s + np.array([0.3, -0.1, 0.1]), np.arange(3))
     share, wait_s, who = q.able(orchestration.Route(c, c, (0, 0)), None, 0.0)
     assert (share, wait_s) == pytest.approx((2 / 3, 0.2))
     assert who.service(orchestration.Route(c, c, (0, 0))) == pytest.approx((takes_s[0] + takes_s[2]) / 2)
@@ -352,6 +352,23 @@ def test_who_cannot_be_in_time_takes_nothing_of_an_engine() -> None:
     share, wait_s, who = two_s.able(orchestration.Route(slots, slots, (0, 0)), None, 0.0)
     assert (share, wait_s) == pytest.approx((2 / 3, 0.5))
     assert who.service(orchestration.Route(slots, slots, (0, 0))) == pytest.approx(170 / 150)
+
+
+@pytest.mark.parametrize(("part", "count"), [(1.0, 1), (0.5, 2), (0.3, 4), (0.2, 6), (0.08, 16), (1e-9, 1024)])
+def test_engines_that_share_requests_alike(part: float, count: int) -> None:
+    assert prefixes.engines(part) == count
+
+
+def test_what_caches_have_of_prompts() -> None:
+    # Blocks of 16 tokens. The first: three whole blocks and one of its own, of the prompt's last token and the answer.
+    first, again = (prefixes.Request(49, 15, 1.0, (1, 2, 3, 4)) for _ in range(2))
+    ends, other = prefixes.Request(48, 16, 1.0, (1, 2, 3)), prefixes.Request(16, 16, 1.0, (5,))
+    mine = [0, 0, 0, 0]
+    assert prefixes.found([first, again, ends, other], mine, 16, 100) == [0, 3, 2, 0]  # a token is left to compute
+    assert prefixes.found([first, other, again], [0, 1, 0], 16, 4) == [0, 0, 3]
+    assert prefixes.found([first, other, again], mine, 16, 4) == [0, 0, 2]  # two blocks push out its own and the last
+    assert prefixes.found([first, again], mine, 16, 0) == [0, 0]
+    assert prefixes.found([first, again, again], mine, 16, 100, [1, 0, 0]) == [0, 0, 3]  # the first is too late
 
 
 def one_region(**more: Any) -> dict[str, Any]:
