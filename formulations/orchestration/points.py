@@ -424,8 +424,9 @@ class Asked:
         """Which are served in time, or prefilled and sent, by an idle engine with so many tokens of their prompts."""
         first = e.first_s(self.prompt, cached)
         own = self.prompt + (0.0 if e.stage == "prefill" else self.output)
-        late = first + e.after_s(self.prompt, self.output) > self.due_s
-        found: Mask = ~late & (first <= self.ttft_s) & (own <= e.kv_tokens * HELD)
+        gone = first + e.after_s(self.prompt, self.output)
+        shown = gone if e.stage == "prefill" else first  # the first token, where the cache of the prompt was sent to
+        found: Mask = (gone <= self.due_s) & (shown <= self.ttft_s) & (own <= e.kv_tokens * HELD)
         return found
 
 

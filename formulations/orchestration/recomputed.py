@@ -452,7 +452,8 @@ def _with_hits(
         open_ = np.flatnonzero((least < 0) & (prompts.blocks >= blocks))
         first = quick.first_s(prompt[open_], float(blocks * prompts.block_tokens))
         done = first + quick.gone_s(prompt[open_], output[open_])
-        enough = (done <= due[open_]) & (first <= (math.inf if limit is None else limit))
+        shown = done if quick.stage == "prefill" else first
+        enough = (done <= due[open_]) & (shown <= (math.inf if limit is None else limit))
         least[open_[enough]] = blocks
     stays = prompt + (0 if quick.stage == "prefill" else output) <= quick.kv_tokens * ROUNDING
     never = (least < 0) | ~stays

@@ -710,7 +710,8 @@ class _Prefixes:
         if tokens <= quick.kv * (1 + EDGE):
             for n in range(able + 1):
                 first_s = quick.first_s(r.prompt, float(n * self.size))
-                if first_s + after_s <= r.due_s and first_s <= self.ttft_s:
+                shown_s = first_s + after_s if quick.stage == "prefill" else first_s
+                if first_s + after_s <= r.due_s and shown_s <= self.ttft_s:
                     return n
         return able + 1
 
