@@ -68,7 +68,7 @@ def again(problem, result):
     case, plan = problem.resolve(), FleetPlan.model_validate(result.plan)
     total = len(plan.certification.promises)
     broken = 0
-    error = (1 - plan.certification.confidence) / total
+    error = (1 - plan.certification.confidence) / max(total, 1)
     for x in simulations(case, plan.periods[0], plan.stretch):
         broken += sum(v.found == "broken" for v in judge(x.stations, x.streams, x.promises, error, [OTHER_SEED]))
     worst = 0.0
