@@ -508,11 +508,14 @@ def _room(
 
 
 def _holds_at(x: Together, seed: int) -> float:
-    """The share of an engine's rates at which its promises seem to hold, to a step of the search; 0: of none sought."""
+    """The share of an engine's rates at which its promises seem to hold, to a step of the search; the least if at none.
+
+    Nothing is known of rates below the least: they stay allowed until they have been planned and simulated, too.
+    """
     low, high = LEAST_SOUGHT, 1.0
     for k in range(HALVINGS):
         middle = (low + high) / 2
         slower = [replace(s, requests_per_s=s.requests_per_s * middle) for s in x.streams]
         seen = judge(x.stations, slower, x.promises, 0.05, [seed, k], looks=1)
         low, high = (middle, high) if all(v.excess <= 1.0 for v in seen) else (low, middle)
-    return low if low > LEAST_SOUGHT else 0.0
+    return low

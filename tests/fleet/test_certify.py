@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from formulations.fleet.certify import (
     Together,
     _holds_at,
     _Judged,
+    _room,
     beside_whole,
     longer_limits,
     simulations,
@@ -115,18 +117,40 @@ def test_no_level_of_an_engine_has_room_again_for_what_broke_there(problem, solv
         return np.einsum("w,kwp->kp", rates[rates > 0], tables.capacities[:, rates > 0][:, :, same][:, :, can]).max(0)
 
     assert (least(loose) < 1).any()
-    rounds.add_cuts(
-        cuts, [_Judged("always", of, Verdict(of.promise, "broken", 1.04 * of.promise.at_most_s, 9), together)]
-    )
+    bad = _Judged("always", of, Verdict(of.promise, "broken", 1.04 * of.promise.at_most_s, 9), together)
+    rounds.add_cuts(cuts, [bad])
     assert least(cut(loose, [*cuts.values()])).min() == pytest.approx(1 / 0.98, rel=2e-4)
 
 
+def test_a_cut_takes_nothing_away_that_was_not_simulated(problem, solved):
+    """Where a promise breaks at all rates that are sought, from 0.4, levels keep what is less, or have little of it."""
+    plan = FleetPlan.model_validate(solved.plan)
+    rounds = FleetRounds(problem, build_tables(problem))
+    loose = rounds.tables(plan.stretch)
+    together = next(simulations(loose.case, plan.periods[0], plan.stretch))
+    never, cuts = replace(together.promised[0].promise, at_most_s=1e-6), {}
+    line = together.promised[0].lines[0]
+    more = [s.model_copy(update={"requests_per_s": 1.5 * s.requests_per_s}) for s in line.serves]
+    of = replace(together.promised[0], promise=never, lines=(line.model_copy(update={"serves": more}),))
+    together = replace(together, promised=(of,))
+    load = dict(_room(loose, engines(loose), [d.name for d in loose.demands], of.lines[0]))
+    rounds.add_cuts(cuts, [_Judged("always", of, Verdict(never, "broken", 1.0, 9), together)])
+    for key, taken in load.items():
+        if 0.4 * taken >= 1.0:
+            assert key not in cuts
+        elif 0.4 * taken > 0.3:
+            assert (cuts[key].keep, cuts[key].forbidden) == (pytest.approx(0.4 * taken, abs=1e-4), [])
+        else:
+            assert (cuts[key].keep, cuts[key].forbidden) == (1.0, [of.demand])
+    assert min(load.values()) <= 0.75 < np.median([*load.values()]) < 2.5 <= max(load.values())
+
+
 def test_the_rates_at_which_a_promise_holds_are_found():
-    """M/D/1 at a load of 0.8: the mean at 0.52 holds at 0.65 of the rates, and less than the service at none."""
+    """M/D/1 at a load of 0.8: the mean at 0.52 holds at 0.65 of the rates, and less than the service at none sought."""
     step = StepCosts(fixed_s=0.01, prompt_token_s=1e-4, prompt_pair_s=0.0, decode_request_s=0.0, context_s=0.0,
                      mixed_context_s=0.0)  # fmt: skip
     station = Station(Engine(step, kv_tokens=10_000, max_num_seqs=1, max_num_batched_tokens=1000))
-    for seconds, at_least, at_most in ((0.02 * (1 + 0.52 / (2 * 0.48)), 0.55, 0.7), (0.019, 0.0, 0.0)):
+    for seconds, at_least, at_most in ((0.02 * (1 + 0.52 / (2 * 0.48)), 0.55, 0.7), (0.019, 0.4, 0.4)):
         promised = Promised(Promise((0,), "ttft_s", seconds, None), "chat", ())
         together = Together((station,), (Stream(0.8 / 0.02, 100, 1, 0, 0.02, 0.5),), (promised,))
         assert at_least <= _holds_at(together, 1) <= at_most

@@ -238,7 +238,8 @@ def test_the_plan_says_what_goes_through_which_network(apart):
     assert any("certify: replay" in str(x) for x in summary(apart.model_dump()))  # whose bounds say what apart saves
 
 
-def test_a_proof_that_no_fleet_with_stages_is_better():
+def test_a_proof_that_no_fleet_with_stages_is_better(monkeypatch):
+    monkeypatch.setattr(exact, "MOST_BREAK_EVEN_S", 600.0)  # as long as it takes where the machine is busy
     result = optmodels.solve(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})
     stages = result.log["stages"]
     assert stages["used"] is False
@@ -252,6 +253,7 @@ def test_a_proof_that_no_fleet_with_stages_is_better():
 def test_the_price_at_which_stages_apart_pay_is_between_a_fleet_and_a_proof(monkeypatch):
     """The least cost at either end, with prices scaled there, by the whole model, which brute force has confirmed."""
     monkeypatch.setattr(making, "_transfers", lambda *_: [])  # measured points have no caches
+    monkeypatch.setattr(exact, "MOST_BREAK_EVEN_S", 600.0)
     between = 0
     for seed in range(12):
         problem, tables = random_stages(seed)
