@@ -32,7 +32,7 @@ from optmodels.loading import load
 from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
-from optmodels.solver.cancel import cancellable
+from optmodels.solver.cancel import cancellable, caught_interrupt
 from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
@@ -118,25 +118,28 @@ def solve(
         table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if options.time_limit is None else max(MOMENT_S, options.time_limit - phases["tables"])
-    with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
-        with otherwise(way), problem.blamed():
-            outcome = run(problem, table, replace(options, time_limit=left))
-        # Who stops a solve waits for what it has, not for reports that solve on.
-        with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
-            result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
-    left_out += [what for what in more if what not in left_out]
-    if left_out:
-        result.log["left_out"] = left_out
-    result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
-    result._said = lambda: _html(form, result)
-    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
-    if solver != "highs":
-        result.log["asked"] = {"solver": solver, "runs": way.said}
-    if on_result is not None:
-        on_result(result)
-    if out is not None:
-        with keeping(result):
-            save(result, form, table, outcome.plan, Path(out))
+    with contextlib.ExitStack() as until_kept:
+        with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
+            with otherwise(way), problem.blamed():
+                outcome = run(problem, table, replace(options, time_limit=left))
+            if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
+                until_kept.enter_context(caught_interrupt())
+            # Who stops a solve waits for what it has, not for reports that solve on.
+            with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
+                result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+        left_out += [what for what in more if what not in left_out]
+        if left_out:
+            result.log["left_out"] = left_out
+        result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
+        result._said = lambda: _html(form, result)
+        result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+        if solver != "highs":
+            result.log["asked"] = {"solver": solver, "runs": way.said}
+        if on_result is not None:
+            on_result(result)
+        if out is not None:
+            with keeping(result):
+                save(result, form, table, outcome.plan, Path(out))
     return result
 
 

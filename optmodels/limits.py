@@ -200,10 +200,16 @@ def bought(key: tuple[str, str, str]) -> str:
     return machine + (f" in {region}" if region else "") + (f" ({market.replace('_', '-')})" if market else "")
 
 
+CALLED = {"gpus": "GPUs", "vcpus": "vCPUs"}
+
+
 def quantity(value: Any, unit: str) -> str:
     """A number with its unit; shares in percent."""
     if unit == "%":
         return f"{100 * value:.6g} %"
+    unit = CALLED.get(unit, unit)
+    if value == 1 and unit in ("GPUs", "vCPUs", "machines", "deployments"):
+        unit = unit[:-1]
     return f"{value:,.6g} {unit}".rstrip()
 
 

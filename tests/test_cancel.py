@@ -68,6 +68,20 @@ def test_a_signal_keeps_the_incumbent_and_the_files(number, tmp_path):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_after_the_plan_is_found_loses_nothing(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    show = []
+
+    def on_result(result):
+        show.append(result)
+        signal.raise_signal(signal.SIGINT)
+
+    result = optmodels.solve(SHORT[0], on_result=on_result, out=tmp_path)
+    assert show == [result] and result.status == "optimal" and result.limit is None
+    assert list(tmp_path.glob("*/plan.json")) and list(tmp_path.glob("*/report.html"))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for what is imported in /proc")
 @pytest.mark.parametrize("seconds", [0.5, 5.0])

@@ -54,7 +54,7 @@ def replay(
     Returns:
         ``predicted`` (means, users who begin one after another) and ``policies`` with the same metrics: latencies (of
         several sizes of engines, of the fullest), requests and tokens a second and their cost, of all engines;
-        ``promises``: each with what the plan bounds and what was seen of it.
+        ``promises``: each with its SLO's ``limit``, the plan's ``planned_bound`` and what was ``replayed``.
 
     Raises:
         InputError: a plan of static batches, unknown policy, or a request larger than a cache.
@@ -179,9 +179,9 @@ def _figures(
     }  # fmt: skip
     kept: list[tuple[str, dict[str, Any]]] = []
 
-    def promise(name: str, limit: float, predicted: float | None, seen: float | None, sense: Literal[1, -1]) -> None:
+    def promise(name: str, limit: float, bound: float | None, seen: float | None, sense: Literal[1, -1]) -> None:
         ok = None if seen is None else bool(sense * seen <= sense * limit + TOLERANCE * limit)
-        kept.append((name, {"limit": limit, "predicted": predicted, "replayed": seen, "kept": ok}))
+        kept.append((name, {"limit": limit, "planned_bound": bound, "replayed": seen, "kept": ok}))
 
     slo, f = problem.slo, p.prediction
     if slo.kind == "real_time":

@@ -681,7 +681,7 @@ def _limits(
                 sums: dict[str, float] = {}
                 if kind == "quota":
                     where = "" if line.region == "*" else f" in {line.region}"
-                    of = {("*", "*"): "*", (line.machine, "*"): line.machine, ("*", line.gpu): line.gpu}
+                    of = {(line.machine, "*"): line.machine, ("*", line.gpu): line.gpu, ("*", "*"): "all machines"}
                     what = of.get((line.machine, line.gpu), f"{line.machine} ({line.gpu})")
                     sums[f"quota of {what}{where}{suffix}"] = 0.0
                 for machine, region in resources:

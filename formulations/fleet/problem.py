@@ -239,7 +239,8 @@ class StockLine(Entry):
     def label(self) -> str:
         """Its name in plans and messages."""
         where = "" if self.region == "*" else f" in {self.region}"
-        what = self.machine if self.gpu == "*" else self.gpu if self.machine == "*" else f"{self.machine} ({self.gpu})"
+        machine = "all machines" if self.machine == "*" else self.machine
+        what = machine if self.gpu == "*" else self.gpu if self.machine == "*" else f"{self.machine} ({self.gpu})"
         return f"{what}{where}{'' if self.market is None else f' ({self.market})'}"
 
 

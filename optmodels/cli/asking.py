@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    model: Annotated[str, typer.Option(help="An LLM of the catalogue: optmodels list catalog.")],
+    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM of the catalogue: optmodels list catalog.")],
     input_tokens: Annotated[int | None, typer.Option("--input", help="Tokens of a prompt.")] = None,
     output_tokens: Annotated[int | None, typer.Option("--output", help="Tokens of an answer.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests/s.")] = None,

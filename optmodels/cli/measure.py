@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 
 def measure(
-    model: Annotated[str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "--llm", help="LLM of the catalogue, or a YAML file of one.")
+    ] = None,
     grid: Annotated[
         str | None, typer.Option(help="Values of each axis: 'batch=1,8 prompt=128,512 context=1024 chunk=512'.")
     ] = None,

@@ -89,6 +89,8 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
     with progress(not as_json) as on_event:
 
         def on_result(result: Any) -> None:
+            if as_json:
+                return
             if on_event is not None:
                 on_event.stop()
             summary = formulation.get(result.formulation).summary(result.document())
@@ -96,7 +98,7 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
             sys.stdout.flush()
 
         result, unwritten = attempted(lambda: api.solve(
-            source, out=target, on_event=on_event, on_result=None if as_json else on_result, **how
+            source, out=target, on_event=on_event, on_result=on_result, **how
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
@@ -121,7 +123,7 @@ def _headline(result: Any) -> list[Any]:
     words = {
         "optimal": "optimal, proved",
         "infeasible": "infeasible, proved",
-        "no_solution_found": f"no plan found{f' within the {result.limit} limit' if result.limit else ''}",
+        "no_solution_found": f"no plan found{_stopped(result.limit, ' within the')}",
         "error": "error, a fault of optmodels",
     }.get(result.status, result.status)
     usual = "no candidate meets every limit" if result.status == "infeasible" else ""
@@ -130,12 +132,16 @@ def _headline(result: Any) -> list[Any]:
     if result.status == "feasible":
         proved = result.gap is not None and math.isfinite(result.gap)
         proof = f", proved within {result.gap:.2%} of the best" if proved else ", nothing proved"
-        proof += f"; stopped at the {result.limit} limit" if result.limit else ""
+        proof += _stopped(result.limit, "; stopped at the")
     return [
         f"{plain(result.instance)}  [dim]{plain(title)}[/dim]",
         f"[{colour}]{words}[/{colour}] by {plain(result.method)}{proof}" + (f": {plain(reason)}" if reason else ""),
         "",
     ]
+
+
+def _stopped(limit: str | None, at: str) -> str:
+    return "" if limit is None else ", interrupted" if limit == "interrupt" else f"{at} {limit} limit"
 
 
 def _violations(found: Any) -> list[str]:
@@ -175,7 +181,9 @@ def _certificate(result: Any) -> list[Any]:
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if left_out := result.log.get("left_out"):
-        late = " at the time limit" if result.options.get("time_limit") is not None else ""
+        late = (
+            " at the time limit" if result.options.get("time_limit") is not None and result.limit != "interrupt" else ""
+        )
         lines.append(plain(f"Left out{late}: {', '.join(left_out)}"))
     return lines
 

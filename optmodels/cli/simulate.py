@@ -19,7 +19,6 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    llm: Annotated[str, typer.Option(help="LLM of the catalogue: optmodels list llms.")],
     gpu: Annotated[str, typer.Option(help="GPU of the catalogue.")],
     trace: Annotated[
         str,
@@ -28,14 +27,19 @@ def simulate(
             " as N or LOW-HIGH."
         ),
     ],
+    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue: optmodels list catalog. Required.")] = None,
     column: Columns = None,
     tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
     precision: Annotated[str, typer.Option(help="Of the weights.")] = "fp16",
     kv_precision: Annotated[str, typer.Option(help="Of the KV cache.")] = "fp16",
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    latencies: Annotated[
+        str | None,
+        typer.Option(help="default (unless said), roofline, or a model file of calibrate --model steps."),
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="default, roofline, or a model file of calibrate --model steps.")
-    ] = "default",
+        str | None, typer.Option(help="The LLM, as in plan; what --latencies takes is understood as well.")
+    ] = None,
     max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.")] = 256,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of a step.")] = 8192,
     chunk_tokens: Annotated[int | None, typer.Option(help="Of one prompt in a step; default: no limit.")] = None,
@@ -63,9 +67,10 @@ def simulate(
     from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import simulate_lines
 
+    llm, latencies = _named(llm, latencies, model)
     found, unwritten = attempted(lambda: api.simulate(
         llm, gpu, trace, columns=pairs(column, "--column") or None,
-        tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
+        tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=latencies,
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
         kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
         tpot_limit_s=tpot_limit, e2e_limit_s=e2e_limit, rate_factor=rate_factor, first_s=first, seed=seed, out=out,
@@ -77,6 +82,20 @@ def simulate(
     if unwritten is not None:
         raise unwritten
     return 0
+
+
+def _named(llm: str | None, latencies: str | None, model: str | None) -> tuple[str, str]:
+    """The LLM and what gives its latencies. `model` is the LLM where no other is named, else what gives latencies."""
+    if model is not None:
+        if llm is None and model not in ("default", "roofline") and not Path(model).is_file():
+            llm = model
+        elif latencies is None:
+            latencies = model
+        else:
+            raise InputError(Mistake(None, "--model", model, f"--latencies alone, which says {latencies}"))
+    if llm is None:
+        raise InputError(Mistake(None, "--llm", None, "an LLM of the catalogue: optmodels list catalog"))
+    return llm, latencies or "default"
 
 
 def numbers(text: str, option: str, kind: type) -> list[Any]:

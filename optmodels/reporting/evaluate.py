@@ -44,7 +44,7 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
     price = f"{report['usd_per_hour']:,.4f} USD/h, " if "usd_per_hour" in report else ""
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
-    lines += [f"[bold]Today: {price}{report['gpus']:,}{of} GPUs[/bold]"]
+    lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
         kept = report["keeps_every_slo"].get(how)
         verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
@@ -110,16 +110,21 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _gpus(count: int, of: str = "") -> str:
+    return f"{count:,}{of} GPU{'' if count == 1 and not of else 's'}"
+
+
 def fewest_lines(found: Mapping[str, Any]) -> list[str]:
     """A search for the fewest GPUs, in the terminal."""
-    asked = f"{found['attainment']:.4%} of the requests within their SLO"
+    asked = f"{100 * found['attainment']:.6g}% of the requests within their SLO"
     if found["bound"] is None:
         return [f"[bold]No number of GPUs attains {asked}[/bold]"]
     if found["gpus"] is None:
         return [
-            f"[bold]No plan that attains {asked} was found in the time given[/bold]; {found['bound']:,} GPUs or more"
+            f"[bold]No plan that attains {asked} was found in the time given[/bold]; {_gpus(found['bound'])} or more"
         ]
     exact = found["gpus"] == found["bound"]
+    attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
-    lines = [f"[bold]{found['gpus']:,} GPUs[/bold] attain {asked} ({proof}, of {plain(found['certifies'])})"]
+    lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
     return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])

@@ -41,14 +41,24 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
 
 def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Entries as lines of a summary."""
-    lines = []
-    for e in entries:
-        of = ", ".join(e["of"][:8]) + (" …" if len(e["of"]) > 8 else "")
-        lines.append(
-            f"[bold]Latencies[/bold] of {plain(of)}: {plain(e['model'])} ({plain(e['source'])}){_apart(e)}; {_end(e)}"
-        )
-        lines += [f"  {plain(note)}" for note in e["notes"]]
+    lines: list[str] = []
+    for (model, source), mine in _by_source(entries).items():
+        said = f"{plain(model)} ({plain(source)})"
+        if len(mine) > 1:  # a source may take lines, and is the same for many
+            lines.append(f"[bold]Latencies[/bold]: {said}")
+        for e in mine:
+            of = plain(", ".join(e["of"][:8]) + (" …" if len(e["of"]) > 8 else ""))
+            begin = f"  {of}" if len(mine) > 1 else f"[bold]Latencies[/bold] of {of}: {said}"
+            lines.append(f"{begin}{_apart(e)}; {_end(e)}")
+            lines += [f"  {plain(note)}" for note in e["notes"]]
     return lines
+
+
+def _by_source(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for e in entries:
+        found.setdefault((e["model"], e["source"]), []).append(e)
+    return found
 
 
 def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:

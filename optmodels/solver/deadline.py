@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from optmodels.solver.cancel import cancelled
+
 OUT_OF_SAMPLE = "the replay out of sample"
 
 
@@ -32,21 +34,23 @@ def deadline(seconds: float | None, without: Collection[str] = ()) -> Iterator[l
 
     Yields what is left out, in words.
     """
-    limit = math.inf if seconds is None else seconds
-    found = None if seconds is None and not without else _Deadline(time.perf_counter() + limit, without)
+    found = _Deadline(time.perf_counter() + (math.inf if seconds is None else seconds), without)
     token = _DEADLINE.set(found)
     try:
-        yield [] if found is None else found.left_out
+        yield found.left_out
     finally:
         _DEADLINE.reset(token)
 
 
 def seconds_for(what: str, most: float) -> float:
-    """Seconds that something beside the answer may take, at most `most`; 0: none, and it is named as left out."""
+    """Seconds that something beside the answer may take, at most `most`; 0: none, and it is named as left out.
+
+    None once the call is to stop.
+    """
     found = _DEADLINE.get()
     if found is None:
         return most
-    left = 0.0 if what in found.without else found.until - time.perf_counter()
+    left = 0.0 if what in found.without or cancelled() else found.until - time.perf_counter()
     if left <= 0 and what not in found.left_out:
         found.left_out.append(what)
     return min(most, max(left, 0.0))

@@ -86,6 +86,14 @@ def _must(status: Any, what: str) -> None:
         raise SolverError(f"HiGHS refused {what}")
 
 
+class _Silent(highspy.Highs):  # type: ignore[misc]
+    """HiGHS that prints nothing as it is made; 1.16 greets on stdout, where documents go."""
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name; its constructor calls it, and greets there
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
 class Session:
     """A model in HiGHS: min cost·x + offset with row_lower ≤ A·x ≤ row_upper, lower ≤ x ≤ upper, some x integer.
 
@@ -109,7 +117,7 @@ class Session:
         self.limit: Limit | None = None
         self.message = "not run"
         self.progress: Progress | None = None
-        self._h = highspy.Highs()
+        self._h = _Silent()
         self._solution, self._info = self._h.getSolution(), self._h.getInfo()
         self._integer = np.zeros(0, dtype=bool)  # by column
         options = {

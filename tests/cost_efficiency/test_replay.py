@@ -58,6 +58,8 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
     assert found["engines"] == len(plan["batch_split"])
     assert found["predicted"]["ttft_s"]["mean"] < plan["prediction"]["ttft_s"]  # the users there are, not the bound
     assert {p["kept"] for p in found["promises"]} == {True} and len(found["promises"]) == 6
+    bounds = [plan["prediction"][k] for k in ("ttft_s", "tbt_s", "tps")]
+    assert [p["planned_bound"] for p in found["promises"][:3]] == bounds
     for row in found["policies"].values():
         assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
         assert row["tokens_per_s"] == pytest.approx(620 * row["requests_per_s"])

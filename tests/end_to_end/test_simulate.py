@@ -39,6 +39,21 @@ def test_one_deployment_on_a_poisson_trace(cli, folder):
     assert again["report"] == report
 
 
+def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
+    rest = ("--gpu", "h100", "--trace", "poisson:4:500:100:30", "--json")
+    ways = [
+        ("--llm", "llama-3.1-8b"),
+        ("--model", "llama-3.1-8b"),
+        ("--model", "llama-3.1-8b", "--latencies", "default"),
+    ]
+    seen = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
+    assert seen[0] == seen[1] == seen[2]
+    ways = [("--llm", "llama-3.1-8b", option, "roofline") for option in ("--model", "--latencies")]
+    peaks = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
+    assert peaks[0] == peaks[1] != seen[0]
+    assert "--llm: missing" in cli("simulate", "--model", "roofline", *rest).err
+
+
 def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(monkeypatch):
     """gpt-oss-20b: 12 of 24 layers keep 128 tokens, so a request of 200 + 56 takes 18 layers' worth, one of 64 all 24.
 
@@ -89,6 +104,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
         (("--trace", "poisson:4:200"), "poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS"),
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--trace", "poisson:4:9:9:9", "--gpu", "h101"), "h100"),
+        (("--trace", "poisson:4:9:9:9", "--model", "default", "--latencies", "roofline"), "--latencies alone"),
         (("--trace", "poisson:4:9:9:9", "--llm", "llama-3-70b"), "GPUs enough for the weights"),
         (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "--max-num-seqs"),
         (("--trace", "poisson:4:9:9:9", "--dispatcher", "planned_shares"), "earliest_finish"),

@@ -123,13 +123,14 @@ def _distinct(figures: list[Figure]) -> list[Figure]:
 def _certificate(document: Mapping[str, Any]) -> list[Any]:
     status, unit = document.get("status", ""), document.get("unit", "")
     objective, bound, gap = (document.get(k) for k in ("objective", "bound", "gap"))
+    limit = document.get("limit")
     rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
     if document.get("certifies"):
         rows.append(("What the bound holds for", str(document["certifies"])))
     rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
-    rows.append(("Stopped early", f"by the {document['limit']} limit" if document.get("limit") else "no"))
+    rows.append(("Stopped early", {None: "no", "interrupt": "interrupted"}.get(limit, f"by the {limit} limit")))
     verdict = document.get("check")
     if verdict is not None:
         rows.append(("Independent check", "passed" if verdict["ok"] else "FAILED"))

@@ -1,0 +1,36 @@
+"""What is counted, limited and said of sources, in words."""
+
+from __future__ import annotations
+
+from formulations.fleet.problem import StockLine
+from optmodels.limits import quantity
+from optmodels.reporting.evaluate import fewest_lines
+from optmodels.reporting.sources import source_lines
+
+
+def test_one_gpu_is_no_plural():
+    found = {"attainment": 0.9, "certifies": "every plan"}
+    assert fewest_lines(found | {"gpus": 1, "bound": 1})[0].startswith("[bold]1 GPU[/bold] attains 90% of the requests")
+    assert fewest_lines(found | {"gpus": 1200, "bound": 9})[0].startswith("[bold]1,200 GPUs[/bold] attain 90% of")
+    assert "1 GPU or more" in fewest_lines(found | {"gpus": None, "bound": 1})[0]
+    assert [quantity(n, "gpus") for n in (1, 6)] == ["1 GPU", "6 GPUs"]
+
+
+def test_a_quota_of_everything_has_a_name():
+    assert StockLine(at_most=6).label == "all machines"
+    assert StockLine(gpu="h100", region="eu-*", at_most=6).label == "h100 in eu-*"
+
+
+def test_a_source_of_many_latencies_is_said_once():
+    entry = {"model": "default", "source": "1,548 rows", "tbt_at_most": 1.5, "ttft_at_most": 2.0, "notes": []}
+    h100 = entry | {"of": ["a on h100"], "transfer": []}
+    l4 = entry | {"of": ["a on l4"], "transfer": ["GPU"], "ttft_at_most": 4.0, "notes": ["by hand"]}
+    ends = "9 of 10 measurements stay below 1.50 × the planned TPOT and 2.00 × the TTFT"
+    assert source_lines([h100]) == [f"[bold]Latencies[/bold] of a on h100: default (1,548 rows); {ends}"]
+    assert source_lines([h100, l4, h100 | {"of": ["b"], "source": "mine"}]) == [
+        "[bold]Latencies[/bold]: default (1,548 rows)",
+        f"  a on h100; {ends}",
+        f"  a on l4; not measured: the GPU; {ends.replace('2.00', '4.00')}",
+        "  by hand",
+        f"[bold]Latencies[/bold] of b: default (mine); {ends}",
+    ]
