@@ -26,7 +26,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from formulations.fleet.engines import engine_of, exchange, transfer_s
+from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import (
     CertificationLine,
     CutLine,
@@ -45,7 +45,6 @@ from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
-from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
 
@@ -366,10 +365,7 @@ def _network(case: FleetCase, period: PeriodLine, lines: Sequence[int], stretch:
 
 
 def _station(case: FleetCase, d: DeploymentLine) -> Station:
-    e = d.engine
-    assert e is not None
-    costs, slower = engine_of(case, d)
-    engine = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
+    engine, slower = simulated(case, d)
     return Station(engine, d.count * (d.replicas_per_machine or 1), slower)
 
 

@@ -33,12 +33,13 @@ REQUEST = record(
 # sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
-# always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is an instance, its
-# `rank` after the first; they step together.
+# always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is one; rank: its
+# place after the first of them.
 INSTANCE = record(
     "blocks free asked kind pool seqs budget chunk block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead expected orders"
-    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock ranks rank",
+    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock"
+    " ranks rank",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
     " prompt_expert_s decode_expert_s request_s experts_s untouched window_share from_s step_s busy_s per_block tokens",
 )
@@ -567,7 +568,7 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
 
 @compiled
 def _schedule_ranks(s, low, high, t, others):  # type: ignore[no-untyped-def]
-    """Begin the next step of an engine's ranks (`latency.steps.StepCosts.step_of_ranks`), if there is anything to do."""
+    """Begin the next step of an engine's ranks (`StepCosts.step_of_ranks`), if there is anything to do."""
     x, carries, running = s.x[low], False, 0
     for j in range(low, high):
         _choose(s, j, t, others)
