@@ -26,7 +26,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from formulations.fleet.engines import engine_of, exchange, transfer_s
+from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import (
     CertificationLine,
     CutLine,
@@ -45,7 +45,6 @@ from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
-from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
 
@@ -55,7 +54,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 NEAR = 1.05  # times the limit: half of that less load is enough as a rule
 LEAST_SOUGHT, HALVINGS = 0.4, 3  # of the rates of an engine further off, at which its promises are looked for to hold
 FOR_STAGES = 0.6  # of a time limit, where the best fleet without is looked for in the rest
-_Key = tuple[str, str | None, Stage, str, float, int, float, float, float | None]
+_Key = tuple[str, str | None, Stage, str, float, int, int | None, float, float, float | None]
 
 
 @dataclass(frozen=True)
@@ -366,10 +365,7 @@ def _network(case: FleetCase, period: PeriodLine, lines: Sequence[int], stretch:
 
 
 def _station(case: FleetCase, d: DeploymentLine) -> Station:
-    e = d.engine
-    assert e is not None
-    costs, slower = engine_of(case, d)
-    engine = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
+    engine, slower = simulated(case, d)
     return Station(engine, d.count * (d.replicas_per_machine or 1), slower)
 
 
@@ -428,8 +424,8 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     first = case.loading(d.loads, d.model).workloads[0]  # one name, whichever serves
     return (
         first.name, None if first.models is None else first.models[0].label, d.stage, machine.gpu or "",
-        machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, e.step_s,
-        e.wait_s, e.most_of_wait,
+        machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, d.attention_ranks,
+        e.step_s, e.wait_s, e.most_of_wait,
     )  # fmt: skip
 
 
@@ -479,6 +475,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
                 "gpu",
                 "gpu_gib",
                 "tensor_parallel",
+                "attention_ranks",
                 "step_s",
                 "wait_s",
                 "most_of_wait",
@@ -491,8 +488,9 @@ def _room(
 ) -> Iterator[tuple[_Key, float]]:  # fmt: skip
     """Levels of a line's engine that its requests can be on, and what they would take of each."""
     assert tables.capacities is not None
-    x, key, (gpu, gib, tp, replicas) = tables.points, point_of(tables.case, d), of
+    x, key, (gpu, gib, tp, ranks, replicas) = tables.points, point_of(tables.case, d), of
     mine = (x.model == tables.case.which(d.loads, d.model)) & (gpu == key[3]) & (tp == key[5])
+    mine &= ranks == (key[6] or 1)
     mine &= (x.stage == STAGES.index(d.stage)) & np.isclose(gib, key[4], rtol=SAME_LEVEL)
     rows = np.flatnonzero(mine)
     served = [s for s in d.serves if s.requests_per_s > 0]
@@ -504,7 +502,7 @@ def _room(
     np.minimum.at(least, at.ravel(), load)
     for (step, wait, most), taken in zip(levels.tolist(), least.tolist(), strict=True):
         if math.isfinite(taken):
-            yield (*key[:6], step, wait, None if math.isinf(most) else most), taken
+            yield (*key[:7], step, wait, None if math.isinf(most) else most), taken
 
 
 def _holds_at(x: Together, seed: int) -> float:

@@ -34,6 +34,7 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> 
         same = models.get((c.loads, c.model)) == models.get((d.loads or "", d.model)) and c.gpu == listed.gpu
         same &= (
             c.tensor_parallel == d.tensor_parallel
+            and c.attention_ranks == d.attention_ranks
             and c.stage == d.stage
             and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
         )
@@ -72,7 +73,8 @@ def check_certification(
         there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
         keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in (
-            "stage", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
+            "stage", "gpu", "gpu_gib", "tensor_parallel", "attention_ranks", "step_s", "wait_s", "most_of_wait",
+        ))))  # fmt: skip
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}
     for q in p.periods:

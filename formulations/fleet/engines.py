@@ -39,6 +39,7 @@ from optmodels.serving.continuous import (
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
 from optmodels.serving.stages import cache_bytes
+from optmodels.simulation.continuous import Engine
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
@@ -139,6 +140,15 @@ def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
     case = case.loading(d.loads, d.model)
     alike = [i for i, x in enumerate(case.demands) if x.workload in case.accepted]
     return step_costs(case, case.workload(d.loads or ""), _kind_of(case, d), mean_prompt(classes_of(case, alike)))
+
+
+def simulated(case: FleetCase, d: DeploymentLine) -> tuple[Engine, float]:
+    """An engine of a plan's line step by step, and what TTFT is multiplied by besides."""
+    costs, slower = engine_of(case, d)
+    e, ranks = d.engine, d.attention_ranks or 1
+    assert e is not None
+    limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
+    return Engine(costs, int(e.kv_tokens / ranks), *limits, ranks=ranks), slower
 
 
 def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:

@@ -38,6 +38,11 @@ class ShareLine(Document):
     misses_slo: bool = False
 
 
+def _without_one_rank(data: dict[str, Any]) -> dict[str, Any]:
+    """As documents were before there were ranks."""
+    return {k: v for k, v in data.items() if k != "attention_ranks" or v is not None}
+
+
 class DeploymentLine(Document):
     """Some equal deployments in one period."""
 
@@ -69,10 +74,7 @@ class DeploymentLine(Document):
 
     @model_serializer(mode="wrap")
     def _named_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = made(self)
-        if data.get("attention_ranks") is None:  # as documents were before there were ranks
-            data.pop("attention_ranks", None)
-        return data
+        return _without_one_rank(made(self))
 
 
 class TransferLine(Document):
@@ -144,11 +146,16 @@ class CutLine(Document):
     gpu: str
     gpu_gib: Money
     tensor_parallel: Count
+    attention_ranks: Annotated[int, Field(ge=2, le=10**6)] | None = Field(default=None, description="None: one")
     step_s: Money
     wait_s: Amount
     most_of_wait: Amount | None = None
     keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
+
+    @model_serializer(mode="wrap")
+    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _without_one_rank(made(self))
 
 
 class CertificationLine(Document):

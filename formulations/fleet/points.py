@@ -1017,14 +1017,14 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     return tables.restricted(rows), counts
 
 
-def engines(tables: FleetTables) -> tuple[npt.NDArray[np.str_], Array, Index, Index]:
-    """Of each point of engines, (P,): the GPU and its GiB, GPUs in an attention rank, and how many engines."""
+def engines(tables: FleetTables) -> tuple[npt.NDArray[np.str_], Array, Index, Index, Index]:
+    """Of each point of engines, (P,): GPU and its GiB, GPUs in an attention rank, ranks, and how many engines."""
     at = [(tables.blocks[b], c) for b, c in zip(tables.points.block, tables.points.configuration, strict=True)]
     mains = [block.machines[block.configurations.main[c]] for block, c in at]
     gpu = np.array([m.gpu or "" for m in mains])
     gib = np.array([m.vram_gib / m.gpu_count for m in mains])
-    tp, dp = (np.array([getattr(block.configurations, n)[c] for block, c in at]) for n in ("tp", "dp"))
-    return gpu, gib, tp, dp
+    tp, ranks, dp = (np.array([getattr(b.configurations, n)[c] for b, c in at]) for n in ("tp", "ranks", "dp"))
+    return gpu, gib, tp, ranks, dp
 
 
 def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
@@ -1035,13 +1035,14 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     if not cuts:
         return tables
     case, x = tables.case, tables.points
-    gpu, gib, tp, _ = engines(tables)
+    gpu, gib, tp, ranks, _ = engines(tables)
     keep, forbidden = np.ones(len(x)), np.zeros(tables.load.shape, dtype=bool)
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
         level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
         mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
-        mine &= (tp == line.tensor_parallel) & (x.stage == STAGES.index(line.stage))
+        mine &= (tp == line.tensor_parallel) & (ranks == (line.attention_ranks or 1))
+        mine &= x.stage == STAGES.index(line.stage)
         mine &= np.isclose(gib, line.gpu_gib, rtol=SAME_LEVEL)
         keep[mine] = line.keep
         forbidden[np.ix_([d.name in line.forbidden for d in tables.demands], mine)] = True

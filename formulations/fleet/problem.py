@@ -1115,8 +1115,6 @@ def _with_ranks(p: Fleet, wrong: Mistakes) -> None:
     path, ranks = "strategies.attention_ranks", list(p.strategies.attention_ranks)
     if not p.continuous:
         wrong.add(path, ranks, "[1] with serving: static, whose batches are of replicas apart from each other")
-    if p.certify != "none":
-        wrong.add(path, ranks, f"[1] with certify: {p.certify}: engines of several ranks cannot be simulated")
     if p.prefix_cache is not None:
         wrong.add(path, ranks, "[1] beside prefix_cache: its hits are of engines with one cache, each rank has its own")
 

@@ -9,7 +9,8 @@ Engines that batch continuously are simulated step by step (`optmodels.simulatio
 KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, beside
 what the plan promised. Prefill and decode apart are simulated one after the other, for nothing comes back: a request
 has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after those
-of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`).
+of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`). Of an engine of several
+attention ranks a request goes to the one with the fewest waiting and running, as by vLLM's own balancer.
 
 Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line;
 where the plan's prefix-cache hits are of a routing that keeps requests together and the trace says which, these take
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.engines import engine_of, exchange, transfer_s
+from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from formulations.fleet.queue_simulation import waits
@@ -76,8 +77,7 @@ def replay(
         ``period``, ``predicted`` and ``policies``, and for every demand the planned and replayed waiting (``demands``).
 
     Raises:
-        InputError: unknown policy, requests of an unknown workload, lengths that the buckets do not have, or engines of
-            several attention ranks.
+        InputError: unknown policy, requests of an unknown workload, or lengths that the buckets do not have.
     """
     o = options or ReplayOptions()
     if o.policy is not None and o.policy not in POLICIES:
@@ -89,9 +89,6 @@ def replay(
     if o.controller is not None:
         raise InputError(Mistake(None, "controller", o.controller, "none: fleet plans have fixed batches"))
     p, case = FleetPlan.model_validate(plan), problem.resolve()
-    if (several := of_several_ranks(p)) is not None:
-        expected = "engines of one attention rank: those of several cannot be simulated"
-        raise InputError(Mistake(None, "plan", several, expected))
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
@@ -124,11 +121,6 @@ def replay(
         "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
-
-
-def of_several_ranks(plan: FleetPlan) -> str | None:
-    """The first line whose engines have several attention ranks."""
-    return next((d.name for q in plan.periods for d in q.deployments if d.attention_ranks is not None), None)
 
 
 def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -249,10 +241,7 @@ def _simulate(
     engines: list[Engine] = []
     first, slower, sends, receives = [], [], [], []
     for d in period.deployments:
-        assert d.engine is not None
-        costs, factor = engine_of(case, d)
-        e = d.engine
-        one = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
+        one, factor = simulated(case, d)
         first.append(len(engines))
         slower.append(factor)
         receives.append(transfer_s(case, d))

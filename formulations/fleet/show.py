@@ -15,7 +15,7 @@ from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import of_several_ranks, out_of_sample
+from formulations.fleet.replay import out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
@@ -59,8 +59,6 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
     traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
-    if traced and (ranks := of_several_ranks(plan)) is not None:
-        return {"not_out_of_sample": f"{ranks} has several attention ranks, which cannot be simulated"}
     if traced and case.trace is None:
         long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]

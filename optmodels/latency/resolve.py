@@ -365,6 +365,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     collective = term["collective"] / 2.0  # of a prompt token and of a decode token
     kept = weights.get("kv", 0.0) * states(d)
     moe, window = d.llm.moe, d.llm.window
+    expert = float(found["routed"][0] / found["decode"][0])  # share of a decode token's products
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
         prompt_step_s=prompt,
@@ -375,4 +376,6 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
         mixed_context_s=(term["kv"] - kept) / 1.5,
         experts=None if moe is None else Experts(term["experts"], moe.experts, moe.active),
         window=None if window is None else Window(layer_work(d.llm).window_share, window.tokens),
+        prompt_expert_s=term["routed"],
+        decode_expert_s=term["decode"] * expert,
     )

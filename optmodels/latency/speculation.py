@@ -130,4 +130,6 @@ def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> St
         mixed_context_s=costs.mixed_context_s + k * (costs.prompt_pair_s + d.mixed_context_s),
         drafts=k,
         tokens=s.tokens,
+        prompt_expert_s=costs.prompt_expert_s + d.prompt_expert_s,
+        decode_expert_s=costs.decode_expert_s + k * (costs.prompt_expert_s + d.decode_expert_s),
     )

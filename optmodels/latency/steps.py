@@ -11,10 +11,15 @@ does not depend on the others (`serving.continuous`). Where an engine speculates
 its drafts do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines' global
 coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is said beside it by
 `Provenance`.
+
+An engine of D data-parallel attention ranks takes one step with all of them. Its costs are those of work that is even
+over the ranks: a rank that has all of it takes D times its seconds, and the others wait for it at every layer, but for
+the experts, which are spread over all GPUs and compute all ranks' tokens (`StepCosts.step_of_ranks`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,6 +80,7 @@ class StepCosts:
         window: None where every layer attends to everything.
         drafts: k, tokens that a decoding request has verified in a step beside its own.
         tokens: that it gets of a step, in the mean: 1 without drafts.
+        prompt_expert_s, decode_expert_s: of `prompt_token_s` and `decode_request_s`, products with routed experts.
     """
 
     fixed_s: float
@@ -90,6 +96,8 @@ class StepCosts:
     window: Window | None = None
     drafts: int = 0
     tokens: float = 1.0
+    prompt_expert_s: float = 0.0
+    decode_expert_s: float = 0.0
 
     def scaled(self, factor: float) -> StepCosts:
         """Every second times a factor."""
@@ -126,6 +134,22 @@ class StepCosts:
             + self.prompt_context_s * self.seen(earlier).sum()
             + self.decode_request_s * len(contexts) + context * self.seen(contexts).sum()
         )  # fmt: skip
+
+    def step_of_ranks(self, ranks: Sequence[tuple[Array, Array, Array]]) -> float:
+        """Seconds of one step of an engine of several attention ranks.
+
+        Args:
+            ranks: tokens, earlier ones and contexts of each, as of `step`.
+        """
+        tokens, earlier, contexts = (np.concatenate(x) for x in zip(*ranks, strict=True))
+        context = self.mixed_context_s if len(tokens) else self.context_s
+        own = [
+            (self.prompt_token_s - self.prompt_expert_s) * p.sum()
+            + self.prompt_pair_s * (p * self.seen(k + p / 2.0)).sum() + self.prompt_context_s * self.seen(k).sum()
+            + (self.decode_request_s - self.decode_expert_s) * len(c) + context * self.seen(c).sum()
+            for p, k, c in ranks
+        ]  # fmt: skip
+        return self.step(tokens, earlier, contexts) + float(len(own) * max(own) - sum(own))
 
 
 def static_batch(

@@ -19,7 +19,12 @@ acceptance, without its chance. Content blocks of prompts (`traces.Prefixes`)
 are shared: those at the head of a prompt that are in the cache are not computed, but at least one token is; blocks
 that nobody uses stay until their room is needed, those unused for longest going first.
 
-A dispatcher sends a request at its arrival to an instance of its pool:
+An engine of several data-parallel attention ranks is as many instances, each with slots, token budget, KV cache and
+prefixes of its own, that take their steps together: a step begins for all when the last one ends and lasts as long as
+what all of them do in it takes (`StepCosts.step_of_ranks`); ranks without requests step along. A request stays on the
+rank that it was sent to.
+
+A dispatcher sends a request at its arrival to an instance of its pool, a rank being one:
 
 * ``round_robin``: in turn. ``shortest_queue``: fewest requests waiting and running.
 * ``least_kv``: smallest share of KV blocks in use or asked for by prompts that wait.
@@ -28,6 +33,8 @@ A dispatcher sends a request at its arrival to an instance of its pool:
   robin), there as another dispatcher says (`within`), else whichever takes it; a last share is refused.
 * ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
   where queues are uneven.
+
+Requests `assigned` to an engine go to its rank with the fewest waiting and running.
 
 With ``refuse`` an instance on which the first or last token is predicted to be late cannot be chosen, and a request
 that finds no other is refused at once. Predictions use `expected_output_tokens`. Nothing is random.
@@ -59,11 +66,11 @@ _NO_WINDOW = 1 << 60
 
 @dataclass(frozen=True)
 class Engine:
-    """One instance: its step costs and vLLM's limits.
+    """One engine: its step costs and vLLM's limits, which are of each rank.
 
     Attributes:
-        costs: of its steps.
-        kv_tokens: that its cache holds; whole blocks count.
+        costs: of its steps; of all ranks.
+        kv_tokens: that its cache holds, a rank's; whole blocks count.
         max_num_seqs: requests that run at a time.
         max_num_batched_tokens: prompt tokens, decodes and their drafts of a step; at least those of `max_num_seqs`.
         chunk_tokens: of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its own.
@@ -73,6 +80,7 @@ class Engine:
         pool: requests of the same pool may be sent here (a model, say).
         kind: that planned shares name it by.
         available_from_s: before it nothing is sent here.
+        ranks: data-parallel attention ranks.
     """
 
     costs: StepCosts
@@ -86,11 +94,12 @@ class Engine:
     pool: int = 0
     kind: int = 0
     available_from_s: float = 0.0
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         mistakes = [
             Mistake(None, name, getattr(self, name), "at least 1")
-            for name in ("max_num_seqs", "block_tokens", "chunk_tokens")
+            for name in ("max_num_seqs", "block_tokens", "chunk_tokens", "ranks")
             if getattr(self, name) is not None and getattr(self, name) < 1
         ]
         decoding = self.max_num_seqs * (1 + self.costs.drafts)
@@ -107,7 +116,7 @@ class Engine:
 
     @property
     def blocks(self) -> int:
-        """KV blocks."""
+        """KV blocks, of each rank."""
         return int(self.kv_tokens // self.block_tokens)
 
 
@@ -165,7 +174,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Series:
-    """Means over bins of time, (I, T) each: instance by bin.
+    """Means over bins of time, (I, T) each: engine by bin, all ranks together.
 
     Attributes:
         bin_s: width; bin k is from ``k·bin_s`` on.
@@ -185,15 +194,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Served:
-    """What a simulation saw, (n,) by request and (I,) by instance.
+    """What a simulation saw, (n,) by request and (I,) by engine.
 
     Attributes:
         instance: index of the engine; −1: refused. Times of refused requests are NaN.
         start_s: first scheduled. first_s, finish_s: first and last token, the engine's `request_s` included.
         hit_tokens: of the prompt, found in the cache at its first admission.
         preemptions: (n,) how often a request was.
-        steps, busy_s: of each instance; the mean step is their ratio.
-        most_running: of each instance.
+        steps, busy_s: of each engine; the mean step is their ratio.
+        most_running: of each engine, all ranks together.
         series: None where not asked for.
     """
 
@@ -245,9 +254,9 @@ def simulate(
 
     Args:
         arrivals: requests.
-        engines: instances.
+        engines: of which the instances are.
         dispatcher: who sends a request where.
-        assigned: (n,) instances by request, in place of a dispatcher; −1: refused.
+        assigned: (n,) engines by request, in place of a dispatcher; −1: refused.
         planned: (bins, classes, kinds + 1) shares of each class by kind of instance, the last refused, for
             ``planned_shares``; without bins: the same always.
         planned_bin_s: width of its bins; the last lasts for ever.
@@ -264,15 +273,17 @@ def simulate(
     one_of("within", within, get_args(Within))
     _validate(arrivals, engines, dispatcher, assigned, planned)
     order = np.array(sorted(range(len(engines)), key=lambda j: engines[j].pool), np.int64)
+    ranks = np.array([engines[j].ranks for j in order], np.int64)
     pools = max([e.pool for e in engines], default=-1) + 1
     pools = max(pools, int(arrivals.pool.max(initial=-1)) + 1)
-    start_of = np.searchsorted([engines[j].pool for j in order], np.arange(pools + 1)).astype(np.int64)
+    before = np.append(0, np.cumsum(ranks))  # instances
+    start_of = before[np.searchsorted([engines[j].pool for j in order], np.arange(pools + 1))]
     width = 0
     if bin_s is not None:
         width = bins
     state = _state(arrivals, [engines[j] for j in order], bin_s or 1.0, width)
-    place = np.full(len(engines) + 1, -1, np.int64)  # in the kernel's order; the last of −1
-    place[order] = np.arange(len(engines))
+    place = np.full(len(engines) + 1, -1, np.int64)  # the first instance in the kernel's order; the last of −1
+    place[order] = before[:-1]
     sent = place[np.asarray(assigned, np.int64)] if assigned is not None else np.zeros(0, np.int64)
     shares = np.zeros((1, 1, 1)) if planned is None else _binned(planned)
     how = kernel.ASSIGNED if assigned is not None else 1 + DISPATCHERS.index(dispatcher)
@@ -280,7 +291,7 @@ def simulate(
         state, start_of, how, sent, shares, planned_bin_s, np.zeros(shares.shape[1:]), 1 + DISPATCHERS.index(within),
         np.full(pools, -1, np.int64), refuse,
     )  # fmt: skip
-    return _served(arrivals, engines, order, place, state, bin_s)
+    return _served(arrivals, engines, np.repeat(order, ranks), place, state, bin_s)
 
 
 def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, assigned: Any, planned: Any) -> None:
@@ -322,6 +333,12 @@ def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, as
                 raise InputError(Mistake(None, "block_tokens", e.block_tokens, expected))
 
 
+def _of_one_rank(engine: Engine) -> None:
+    """Reject what loops of single instances cannot step."""
+    if engine.ranks > 1:
+        raise InputError(Mistake(None, "ranks", engine.ranks, "1: closed loops and controllers are of one rank"))
+
+
 def _binned(planned: Any) -> Floats:
     """Planned shares by bin."""
     shares = np.ascontiguousarray(planned, dtype=np.float64)
@@ -329,7 +346,7 @@ def _binned(planned: Any) -> Floats:
 
 
 def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> Any:
-    """All that the kernel works on."""
+    """All that the kernel works on; an instance is a rank of an engine."""
     from optmodels.simulation import continuous_kernel as kernel
     from optmodels.simulation.regions_kernel import CELL, SLOT
 
@@ -347,10 +364,11 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
         unit_tokens, ids = a.prefixes.block_tokens, a.prefixes.ids
         r["ids"] = a.prefixes.start[:-1]
         r["units"] = np.minimum(np.diff(a.prefixes.start), a.input_tokens // unit_tokens)
-    x = np.zeros(len(engines), kernel.INSTANCE)
+    ranks = [(e, k) for e in engines for k in range(e.ranks)]
+    x = np.zeros(len(ranks), kernel.INSTANCE)
     heap = residues = cells = slots = 0
     slot_links = []
-    for j, e in enumerate(engines):
+    for j, (e, rank) in enumerate(ranks):
         c, e_ = e.costs, e.costs.experts
         unit = unit_tokens // e.block_tokens
         units = e.blocks // unit if unit else 0
@@ -366,7 +384,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
             "untouched": np.log(active) if active > 0 else -np.inf,
             "window_share": c.window.share if c.window else 0.0, "from_s": e.available_from_s,
             "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap, "drafts": c.drafts,
-            "tokens": c.tokens,
+            "tokens": c.tokens, "ranks": e.ranks, "rank": rank,
             **{k: v for k, v in vars(c).items() if k.endswith("_s")},
         }.items():  # fmt: skip
             x[j][name] = value
@@ -380,26 +398,30 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     slot["newer"] = np.concatenate(slot_links) if slots else 0
     prioritised = bool(n and np.ptp(a.priority) > 0)
     return kernel.State(
-        r, x, np.full(len(engines), np.inf), np.zeros(len(engines), np.int64), np.zeros(heap, kernel.ENTRY),
+        r, x, np.full(len(x), np.inf), np.zeros(len(x), np.int64), np.zeros(heap, kernel.ENTRY),
         np.zeros(residues, np.int64), cell, slot, np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
-        np.zeros((len(engines), bins), kernel.BIN), bin_s,
+        np.zeros((len(x), bins), kernel.BIN), bin_s,
     )  # fmt: skip
 
 
 def _served(
-    a: Arrivals, engines: Sequence[Engine], order: Ints, place: Ints, state: Any, bin_s: float | None
+    a: Arrivals, engines: Sequence[Engine], engine: Ints, place: Ints, state: Any, bin_s: float | None
 ) -> Served:  # fmt: skip
-    """Outcomes in the order of the requests and engines given."""
+    """Outcomes in the order of the requests and engines given; `engine` is each instance's."""
     r, x = state.request, state.x[place[:-1]]
-    index = np.append(order, -1)[r["instance"]]
+    index = np.append(engine, -1)[r["instance"]]
     outside = np.append([e.costs.request_s for e in engines], 0.0)[index]
     lost = index < 0
     start, first, finish = (np.where(lost, np.nan, r[k]) for k in ("start_s", "first_s", "finish_s"))
     series = None
     if bin_s is not None:
         last = int(np.nanmax(finish, initial=0.0) // bin_s) + 1
-        b = state.bins[place[:-1], : min(last, state.bins.shape[1])]
-        series = Series(bin_s, *(b[k] / bin_s for k in ("busy_s", "running", "waiting", "kv_blocks", "tokens")))
+        b = state.bins[:, : min(last, state.bins.shape[1])]
+        busy = b["busy_s"][place[:-1]] / bin_s
+        of_all = np.zeros((4, *busy.shape))
+        for k, name in enumerate(("running", "waiting", "kv_blocks", "tokens")):
+            np.add.at(of_all[k], engine, b[name] / bin_s)
+        series = Series(bin_s, busy, *of_all)
     return Served(
         a, index, start, first + outside, finish + outside, r["hit"].copy(), r["preempted"].copy(), x["steps"].copy(),
         x["busy_s"].copy(), x["most"].copy(), series,

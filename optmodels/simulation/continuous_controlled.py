@@ -13,7 +13,7 @@ import numpy as np
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, Observation
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _served, _state, _validate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _of_one_rank, _served, _state, _validate
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -45,11 +45,12 @@ def simulate_controlled(
         users: closed loop of so many.
 
     Raises:
-        InputError: what the requests and the engine do not allow, or a request larger than the cache.
+        InputError: what the requests and the engine do not allow, a request larger than the cache, or several ranks.
     """
     from optmodels.simulation import continuous_kernel as kernel
 
     _validate(arrivals, [engine], "round_robin", None, None)
+    _of_one_rank(engine)
     n = len(arrivals)
     large = -(-(arrivals.input_tokens + arrivals.output_tokens - 1) // engine.block_tokens) > engine.blocks
     if large.any():

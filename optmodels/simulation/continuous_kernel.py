@@ -33,13 +33,15 @@ REQUEST = record(
 # sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
-# always decoded would have got of the steps so far, ⌊steps·tokens⌋.
+# always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is one; rank: its
+# place after the first of them.
 INSTANCE = record(
     "blocks free asked kind pool seqs budget chunk block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead expected orders"
-    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock",
+    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock"
+    " ranks rank",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " request_s experts_s untouched window_share from_s step_s busy_s per_block tokens",
+    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share from_s step_s busy_s per_block tokens",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -424,8 +426,8 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _schedule(s, j, t):  # type: ignore[no-untyped-def]
-    """Begin the next step, if there is anything to do."""
+def _choose(s, j, t, others):  # type: ignore[no-untyped-def]
+    """Choose what the next step does; `others`: whether requests run on other ranks."""
     x = s.x[j]
     preempted = False
     while _growing(s, x, 0, 1 + x.drafts) > x.free:
@@ -441,15 +443,17 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
         if r.held < r.units and x.unit > 0:
             _share(s, j, i, r.context + r.chunk)
         i = r.fill
-    later = x.overlap == 1 and x.running > 0
+    later = x.overlap == 1 and (x.running > 0 or others)
     while not preempted and x.root >= 0 and x.running < x.seqs and budget > 0:
         left = _admit(s, j, t, budget, later)
         if left < 0:
             break
         budget = left
-    if x.running == 0:
-        s.next[j] = INF
-        return
+
+
+@compiled
+def _chunks(s, x):  # type: ignore[no-untyped-def]
+    """Prompt tokens of the next step, pairs of them and what they attend to, and earlier tokens of their prompts."""
     tokens, pairs, earlier = 0, 0.0, 0.0
     i = x.filling
     while i >= 0:
@@ -459,6 +463,18 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
             pairs += r.chunk * _seen(x, r.context + 0.5 * r.chunk)
             earlier += _seen(x, float(r.context))
         i = r.fill
+    return tokens, pairs, earlier
+
+
+@compiled
+def _schedule(s, j, t):  # type: ignore[no-untyped-def]
+    """Begin the next step, if there is anything to do."""
+    x = s.x[j]
+    _choose(s, j, t, False)
+    if x.running == 0:
+        s.next[j] = INF
+        return
+    tokens, pairs, earlier = _chunks(s, x)
     contexts = x.window_share * x.sum_w + (1.0 - x.window_share) * x.sum_c
     n = x.decoding
     seconds = x.fixed_s + _experts(x, tokens + n * (1 + x.drafts)) + x.decode_request_s * n
@@ -551,9 +567,67 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _schedule_ranks(s, low, high, t, others):  # type: ignore[no-untyped-def]
+    """Begin the next step of an engine's ranks (`StepCosts.step_of_ranks`), if there is anything to do."""
+    x, carries, running = s.x[low], False, 0
+    for j in range(low, high):
+        _choose(s, j, t, others)
+        running += s.x[j].running
+        i = s.x[j].filling
+        while i >= 0 and not carries:
+            carries = s.request[i].chunk > 0
+            i = s.request[i].fill
+    if running == 0:
+        for j in range(low, high):
+            s.next[j] = INF
+        return
+    prompts, decodes, most = 0, 0, 0.0
+    for j in range(low, high):
+        y = s.x[j]
+        tokens, pairs, earlier = _chunks(s, y)
+        contexts = x.window_share * y.sum_w + (1.0 - x.window_share) * y.sum_c
+        own = (x.prompt_token_s - x.prompt_expert_s) * tokens + (x.decode_request_s - x.decode_expert_s) * y.decoding
+        own += x.prompt_pair_s * pairs + x.prompt_context_s * earlier
+        own += (x.mixed_context_s if carries else x.context_s) * contexts
+        most = max(most, own)
+        prompts += tokens
+        decodes += y.decoding
+    seconds = x.fixed_s + _experts(x, prompts + decodes * (1 + x.drafts)) + x.ranks * most
+    seconds += x.prompt_expert_s * prompts + x.decode_expert_s * decodes
+    if carries:
+        seconds += x.prompt_step_s
+    for j in range(low, high):
+        y = s.x[j]
+        y.busy_s += seconds
+        y.most = max(y.most, running)
+        s.next[j] = t + seconds
+        if s.bins.shape[1] > 0:
+            tokens, _, _ = _chunks(s, y)
+            _record(s, j, t, seconds, tokens + y.decoding * (_clock(y, y.steps + 1) - y.clock))
+
+
+@apart
+def _advance_ranks(s, low, high, until):  # type: ignore[no-untyped-def]
+    """All steps of an engine's ranks that begin before a time."""
+    while s.next[low] < until:
+        t, running = s.next[low], 0
+        for j in range(low, high):
+            running += s.x[j].running
+        if running > 0:
+            running = 0
+            for j in range(low, high):  # those without requests step along
+                _complete(s, j, t)
+                running += s.x[j].running
+        _schedule_ranks(s, low, high, t, running > 0)
+
+
+@compiled
 def _advance(s, j, until):  # type: ignore[no-untyped-def]
     """All steps that begin before a time."""
     x = s.x[j]
+    if x.ranks > 1:
+        _advance_ranks(s, j - x.rank, j - x.rank + x.ranks, until)
+        return
     while s.next[j] < until:
         t = s.next[j]
         if x.running > 0:
@@ -571,6 +645,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
     Everyone here decodes with the newcomer in steps that also carry prompts: first what is left of the step under way;
     then, if slots or blocks are short, until the excess has left, half a mean answer each; then the prompts ahead and
     its own, a budget a step; then its own answer in steps without prompts, or the instance's usual ones if longer.
+    Other ranks of its engine are taken to have as much to do.
     """
     x, r = s.x[j], s.request[i]
     here = s.here[j] + 1
@@ -579,7 +654,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
         units, _ = _found(s, j, i, r.input)
         own = min(own, r.input - units * s.unit_tokens)
     n = min(here, x.seqs)
-    step = x.fixed_s + _experts(x, n * (1 + x.drafts)) + n * (
+    step = x.fixed_s + _experts(x, x.ranks * n * (1 + x.drafts)) + x.ranks * n * (
         x.decode_request_s + x.context_s * _seen(x, (x.sum_c + x.ahead + r.input) / here)
     )  # fmt: skip
     blocks = x.blocks - x.free + x.asked + (-(-r.input // x.block))
@@ -590,7 +665,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
     prompts = x.ahead + own
     if prompts > 0:
         first += np.ceil(prompts / max(x.budget - n * (1 + x.drafts) + 1, 1)) * (step + x.prompt_step_s)
-        first += x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own)
+        first += x.ranks * (x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own))
     first += x.request_s
     return first, first + (r.expected - 1) / x.tokens * max(step, x.step_s)
 
@@ -675,7 +750,9 @@ def _arrive(s, j, i, t):  # type: ignore[no-untyped-def]
     s.here[j] += 1
     _wait(s, j, i)
     if s.next[j] == INF:
-        s.next[j] = t
+        low = j - s.x[j].rank
+        for k in range(low, low + s.x[j].ranks):
+            s.next[k] = t
 
 
 @apart
@@ -700,7 +777,8 @@ def schedule(s):  # type: ignore[no-untyped-def]
 def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
 
-    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so;
+    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so, of
+    several ranks that is the first of, to the least busy;
     `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
     """
     n = len(s.request)
@@ -722,8 +800,8 @@ def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last
             break
         r = s.request[i]
         if how == ASSIGNED:
-            if j >= 0 and not _may(s, j, i, t, refuse):
-                j = -1
+            if j >= 0:
+                j = _pick(s, i, t, j, j + s.x[j].ranks, -1, SHORTEST_QUEUE, refuse)
         elif how == ROUND_ROBIN:
             if refuse:
                 j = _in_turn(s, i, t, low, high, last[r.pool], refuse)

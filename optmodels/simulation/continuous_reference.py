@@ -58,11 +58,24 @@ class _Request:
         return self.priority, self.index
 
 
-class _Instance:
-    """One engine at the present time."""
+class _Ranks:
+    """One engine at the present time: what its ranks have in common."""
 
     def __init__(self, engine: Engine, unit_tokens: int, controller: Controller | None) -> None:
-        self.engine, self.unit_tokens, self.controller = engine, unit_tokens, controller
+        self.engine = engine
+        self.ranks = [_Instance(engine, unit_tokens, controller, self) for _ in range(engine.ranks)]
+        self.step_end = math.inf  # or, between two steps, the time at which the next begins
+        self.under_way = False
+        self.steps = 0
+        self.busy_s = 0.0
+        self.most = 0
+
+
+class _Instance:
+    """One rank of an engine."""
+
+    def __init__(self, engine: Engine, unit_tokens: int, controller: Controller | None, of: _Ranks) -> None:
+        self.engine, self.unit_tokens, self.controller, self.of = engine, unit_tokens, controller, of
         self.unit = unit_tokens // engine.block_tokens
         if self.unit > engine.blocks:
             self.unit = 0
@@ -71,11 +84,6 @@ class _Instance:
         self.decoding: list[_Request] = []
         self.users: dict[int, int] = {}  # of each prefix block in the cache
         self.unused: list[int] = []  # prefix blocks without users, longest unused first
-        self.step_end = math.inf  # or, between two steps, the time at which the next begins
-        self.under_way = False
-        self.steps = 0
-        self.busy_s = 0.0
-        self.most = 0
         self.seen: list[tuple[int, int]] = []  # prompt and output tokens of what came
         self.decode_steps: list[tuple[float, int]] = []  # seconds and requests
 
@@ -154,10 +162,11 @@ class _Simulation:
         _validate(arrivals, engines, dispatcher, assigned, planned)
         self.a, self.dispatcher, self.assigned, self.refuse, self.users = arrivals, dispatcher, assigned, refuse, users
         n, unit = len(arrivals), arrivals.prefixes.block_tokens if arrivals.prefixes is not None else 0
-        self.instances = [
-            _Instance(e, unit, c)
+        self.engines = [
+            _Ranks(e, unit, c)
             for e, c in zip(engines, controllers or [None] * len(engines), strict=True)
         ]  # fmt: skip
+        self.instances = [e for x in self.engines for e in x.ranks]
         self.planned = np.zeros((1, 1, 1)) if planned is None else _binned(planned)
         self.planned_bin_s, self.within, self.credit = planned_bin_s, within, np.zeros(self.planned.shape[1:])
         self.turn: dict[int, int] = {}
@@ -178,8 +187,26 @@ class _Simulation:
 
     # -- a step
 
-    def schedule(self, e: _Instance, now: float) -> None:
+    def schedule(self, x: _Ranks, now: float) -> None:
         """Choose what the next step does, and how long that takes."""
+        going = any(e.running for e in x.ranks)
+        work = [self.chosen(e, now, going) for e in x.ranks]
+        running = sum(len(e.running) for e in x.ranks)
+        if not running:
+            x.step_end = math.inf
+            return
+        x.under_way = True
+        costs = x.engine.costs
+        seconds = costs.step(*work[0]) if len(work) == 1 else costs.step_of_ranks(work)
+        for e in x.ranks:
+            if e.decoding:
+                e.decode_steps.append((seconds, len(e.decoding)))
+        x.busy_s += seconds
+        x.most = max(x.most, running)
+        x.step_end = now + seconds
+
+    def chosen(self, e: _Instance, now: float, going: bool) -> tuple[Floats, Floats, Floats]:
+        """What a rank does in the next step, as of `StepCosts.step`; `going`: its engine was not idle."""
         preempted = False
         drafts = e.engine.costs.drafts
         while e.used + sum(e.blocks(r.context + 1 + drafts) - e.blocks(r.room) for r in e.decoding) > e.engine.blocks:
@@ -197,7 +224,7 @@ class _Simulation:
         for r in filling:
             budget = e.advance_prompt(r, budget)
         limit = e.limit()
-        later = e.engine.overlap and bool(e.running)
+        later = e.engine.overlap and going
         while e.waiting and not preempted and len(e.running) < limit and budget > 0:
             r = min(e.waiting, key=lambda r: r.urgency)
             shared = e.found(r, r.tokens)
@@ -227,27 +254,23 @@ class _Simulation:
                     filling.append(r)
                     e.advance_prompt(r, budget)
                 budget -= chunk
-        if not e.running:
-            e.step_end = math.inf
-            return
         chunks = [r for r in filling if r.chunk > 0]
-        e.under_way = True
-        seconds = e.engine.costs.step(
+        return (
             np.array([r.chunk for r in chunks], dtype=float), np.array([r.context for r in chunks], dtype=float),
             np.array([r.context for r in e.decoding], dtype=float),
         )  # fmt: skip
-        if e.decoding:
-            e.decode_steps.append((seconds, len(e.decoding)))
-        e.busy_s += seconds
-        e.most = max(e.most, len(e.running))
-        e.step_end = now + seconds
 
-    def complete(self, e: _Instance, now: float) -> None:
-        """A token for everyone who decodes, and the drafts accepted; prompts advance."""
-        g = e.engine.costs.tokens
-        made = math.floor((e.steps + 1) * g + 1e-9) - math.floor(e.steps * g + 1e-9)
-        e.steps += 1
-        e.under_way = False
+    def complete(self, x: _Ranks, now: float) -> None:
+        """End a step of all ranks."""
+        g = x.engine.costs.tokens
+        made = math.floor((x.steps + 1) * g + 1e-9) - math.floor(x.steps * g + 1e-9)
+        x.steps += 1
+        x.under_way = False
+        for e in x.ranks:
+            self.made(e, made, now)
+
+    def made(self, e: _Instance, made: int, now: float) -> None:
+        """So many tokens for everyone who decodes on a rank; prompts advance."""
         filling = [r for r in e.running if r not in e.decoding]
         done = []
         for r in e.decoding:
@@ -286,16 +309,17 @@ class _Simulation:
         ahead = sum(q.target - q.context for q in filling) + sum(q.tokens - q.received for q in e.waiting)
         n = min(here, engine.max_num_seqs)
         context = (sum(q.context for q in e.decoding) + ahead + r.prompt) / here
-        step = c.step(np.zeros(0), np.zeros(0), np.full(n, context))
+        D = engine.ranks  # the others as busy
+        step = c.step(np.zeros(0), np.zeros(0), np.full(D * n, context))
         load = max(here / engine.max_num_seqs, (self.asked(e) + e.blocks(r.prompt)) / engine.blocks)
-        first = e.step_end - now if e.step_end < math.inf else 0.0
+        first = e.of.step_end - now if e.of.step_end < math.inf else 0.0
         if load > 1.0:
             outputs = r.expected + sum(q.expected for q in e.running + e.waiting)
             first += (load - 1.0) * outputs / 2 / (here * c.tokens) * step
         if ahead + own > 0:
             room = max(engine.max_num_batched_tokens - n * (1 + c.drafts) + 1, 1)
-            first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + c.prompt_token_s * (ahead + own)
-            first += c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
+            first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + D * c.prompt_token_s * (ahead + own)
+            first += D * c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
         first += c.request_s
         return first, first + (r.expected - 1) / c.tokens * max(step, engine.step_s)
 
@@ -316,8 +340,9 @@ class _Simulation:
     def choose(self, i: int, now: float) -> int:
         """The instance a request is sent to, or −1."""
         if self.assigned is not None:
-            j = int(self.assigned[i])
-            return j if j >= 0 and self.may(j, i, now) else -1
+            x = int(self.assigned[i])
+            mine = [j for j, e in enumerate(self.instances) if x >= 0 and e.of is self.engines[x]]
+            return self.best("shortest_queue", [j for j in mine if self.may(j, i, now)], i, now, mine)
         pool = int(self.a.pool[i])
         mine = [j for j, e in enumerate(self.instances) if e.engine.pool == pool]
         able = [j for j in mine if self.may(j, i, now)]
@@ -370,33 +395,33 @@ class _Simulation:
         """Arrivals and steps in order of time; who arrives as a step ends is seen by the next."""
         coming, n, now = 0, len(self.a), 0.0
         while True:
-            then = min((e.step_end for e in self.instances), default=math.inf)
+            then = min((x.step_end for x in self.engines), default=math.inf)
             while coming < n and (self.here < self.users if self.users else self.came[coming] <= then):
                 if self.users:
                     self.came[coming] = now
                 self.arrive(coming)
                 coming += 1
-                then = min((e.step_end for e in self.instances), default=math.inf)
+                then = min((x.step_end for x in self.engines), default=math.inf)
             if then == math.inf:
                 return
             now = then
-            e = min(self.instances, key=lambda e: e.step_end)
-            if e.under_way:
-                self.complete(e, now)
+            x = min(self.engines, key=lambda x: x.step_end)
+            if x.under_way:
+                self.complete(x, now)
             else:
-                self.schedule(e, now)
+                self.schedule(x, now)
 
     def arrive(self, i: int) -> None:
         now = float(self.came[i])
         j = self.choose(i, now)
-        self.instance[i] = j
         if j >= 0:
             e, r = self.instances[j], self.request(i)
+            self.instance[i] = self.engines.index(e.of)
             e.seen.append((r.prompt, r.output))
             e.waiting.append(r)
             self.here += 1
-            if e.step_end == math.inf:
-                e.step_end = now
+            if e.of.step_end == math.inf:
+                e.of.step_end = now
 
 
 def simulate(
@@ -418,6 +443,6 @@ def simulate(
     outside = np.array([e.costs.request_s for e in engines] + [0.0])[s.instance]
     return Served(
         replace(arrivals, arrival_s=s.came), s.instance, s.start, s.first + outside,
-        s.finish + outside, s.hit, s.preempted, np.array([e.steps for e in s.instances]),
-        np.array([e.busy_s for e in s.instances]), np.array([e.most for e in s.instances]), None,
+        s.finish + outside, s.hit, s.preempted, np.array([x.steps for x in s.engines]),
+        np.array([x.busy_s for x in s.engines]), np.array([x.most for x in s.engines]), None,
     )  # fmt: skip

@@ -179,7 +179,7 @@ def _report(seen: Served, engine: Engine, instances: int, good: Any, limits: Lim
     over = {
         "time_s": np.arange(s.busy.shape[1]) * s.bin_s, "busy_share": s.busy.mean(axis=0),
         "running": s.running.mean(axis=0), "waiting": s.waiting.mean(axis=0),
-        "kv_use": s.kv_blocks.mean(axis=0) / engine.blocks, "tokens_per_s": s.tokens_per_s.sum(axis=0),
+        "kv_use": s.kv_blocks.mean(axis=0) / (engine.blocks * engine.ranks), "tokens_per_s": s.tokens_per_s.sum(axis=0),
     }  # fmt: skip
     found["running"] = _mean_and_most(over["running"])
     found["kv_use"] = _mean_and_most(over["kv_use"])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, _state, _validate, simulate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, _of_one_rank, _state, _validate, simulate
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def simulate_loop(
         What was seen, the requests with the times at which they were asked, and how often each was preempted, (n,).
 
     Raises:
-        InputError: what the requests and engines do not allow, or a request larger than a cache.
+        InputError: what the requests and engines do not allow, a request larger than a cache, or several ranks.
     """
     from optmodels.simulation import continuous_kernel as kernel
 
@@ -134,6 +134,7 @@ def simulate_loop(
     for k, e in enumerate(engines):
         asked = first if k < len(prefill) else second
         _validate(asked, [e], "round_robin", None, None)
+        _of_one_rank(e)
         large = -(-(asked.input_tokens + asked.output_tokens - 1) // e.block_tokens) > e.blocks
         if large.any():
             i = int(large.argmax())

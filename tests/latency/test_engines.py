@@ -110,6 +110,22 @@ def test_linear_layers_read_and_write_their_states_in_every_step():
     assert costs.decode_request_s == pytest.approx(others + 2 * states / 3.35e12)
 
 
+def test_what_attention_ranks_share_are_the_products_with_routed_experts():
+    """DeepSeek-R1: 58 layers in which a token passes 8 experts of three 7,168 × 2,048 matrices."""
+    costs = roofline_costs(at("deepseek-r1", "h200", precision="fp8_block", gpus=8, attention_ranks=8))
+    seconds = 58 * 8 * 3 * 2 * 7168 * 2048 / (8 * catalog.gpus()["h200"].fp8_flops)
+    assert costs.prompt_expert_s == pytest.approx(seconds)
+    assert costs.decode_expert_s == pytest.approx(seconds)
+    alike = (np.array([500.0]), np.array([100.0]), np.array([2000.0, 3000.0]))
+    even = costs.step(*(np.tile(x, 8) for x in alike))
+    assert costs.step_of_ranks([alike] * 8) == pytest.approx(even)
+    none = (np.zeros(0), np.zeros(0), np.zeros(0))
+    one = costs.step_of_ranks([alike, *[none] * 7])
+    touched, experts = float(costs.experts.seconds(502)), 502 * seconds
+    rest = costs.step(*alike) - costs.fixed_s - touched - experts
+    assert one == pytest.approx(costs.fixed_s + touched + experts + 8 * rest)
+
+
 def test_a_gpu_without_the_precisions_peak_runs_other_kernels():
     for gpu, precision, level in (
         ("a100-80g", "fp8", "fp8 in 16 bits"), ("h100", "mxfp4", "fp4 in 16 bits"), ("h100", "fp8_block", "fp8"),

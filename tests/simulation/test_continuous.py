@@ -1,5 +1,7 @@
 """Engines with continuous batching: by hand, and the compiled loop against the plain one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from optmodels.errors import InputError
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.simulation import continuous_reference as plain
 from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
+from optmodels.simulation.continuous_controlled import simulate_controlled
+from optmodels.simulation.stages import simulate_loop
 from optmodels.traces.types import Prefixes
 
 SECOND = StepCosts(fixed_s=1.0)  # every step takes one
@@ -192,3 +196,96 @@ def test_the_compiled_loop_is_the_plain_one():
         preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
         refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
     assert min(preempted, hits, refused) > 150 and served > 1500
+
+
+def with_ranks(seed):
+    """The same cases with engines of one to four attention ranks."""
+    arrivals, engines, given = drawn(seed)
+    rng = np.random.default_rng([seed, 4])
+
+    def one(e):
+        expert = rng.uniform(0, 1, 2) * (e.costs.prompt_token_s, e.costs.decode_request_s)
+        costs = replace(e.costs, prompt_expert_s=float(expert[0]), decode_expert_s=float(expert[1]))
+        return replace(e, costs=costs, ranks=int(rng.integers(1, 5)))
+
+    return arrivals, [one(e) for e in engines], given
+
+
+def test_the_compiled_loop_is_the_plain_one_with_ranks_too():
+    preempted = hits = refused = served = 0
+    for seed in range(100):
+        arrivals, engines, given = with_ranks(seed)
+        fast = simulate(arrivals, engines, bin_s=0.1, **given)
+        slow = plain.simulate(arrivals, engines, **given)
+        for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running"):
+            assert np.array_equal(getattr(fast, name), getattr(slow, name)), (seed, name)
+        for name in ("start_s", "first_s", "finish_s", "busy_s"):
+            np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, err_msg=f"{seed} {name}")
+        assert np.isfinite(fast.finish_s[fast.served]).all()
+        assert fast.series.busy.sum(axis=1) * 0.1 == pytest.approx(fast.busy_s)
+        preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
+        refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
+    assert min(preempted, hits, refused) > 50 and served > 1500
+
+
+def test_two_ranks_by_hand():
+    costs = StepCosts(
+        1.0, prompt_step_s=0.5, prompt_token_s=0.1, prompt_expert_s=0.04, decode_request_s=0.2, decode_expert_s=0.05,
+        context_s=0.01, mixed_context_s=0.02,
+    )  # fmt: skip
+    two = engine(costs, ranks=2)
+    # Step 1: 10 and 4 tokens, the busier rank has 10·0.06 outside the experts, which do all 14.
+    # Step 2: each decodes. Step 3: the second alone, which with half of the ranks costs twice as much.
+    seen = simulate(Arrivals.of([0, 0], [10, 4], [2, 3]), [two], assigned=[0, 0], bin_s=10.0)
+    first = 1.5 + 2 * 10 * 0.06 + 14 * 0.04
+    second = 1.0 + 2 * (0.15 + 0.01 * 10) + 2 * 0.05
+    third = 1.0 + 2 * (0.15 + 0.01 * 5) + 0.05
+    assert seen.first_s == pytest.approx([first, first])
+    assert seen.finish_s == pytest.approx([first + second, first + second + third])
+    assert (seen.steps.tolist(), seen.most_running.tolist()) == ([3], [2])
+    assert seen.busy_s == pytest.approx([first + second + third])
+    assert seen.series.running[0] * 10 == pytest.approx(2 * (first + second) + third)
+    # A prompt on one rank makes the other's decodes cost what they do in steps with prompts; it comes too late for the
+    # step under way, and begins with the next for both.
+    late = simulate(Arrivals.of([0, 0.5], [10, 4], [3, 1]), [two], assigned=[0, 0])
+    alone = 1.5 + 2 * 10 * 0.06 + 10 * 0.04
+    mixed = 1.5 + 2 * max(0.15 + 0.02 * 10, 4 * 0.06) + 4 * 0.04 + 0.05
+    assert late.start_s == pytest.approx([0, alone]) and late.first_s == pytest.approx([alone, alone + mixed])
+
+
+def test_ranks_have_slots_and_caches_of_their_own_and_keep_their_requests():
+    # One slot a rank: the third waits for a rank although the fourth request, sent to the other one, is short.
+    slots = engine(max_num_seqs=1, ranks=2)
+    a = Arrivals.of([0, 0, 0.1, 0.2], 4, [9, 2, 1, 1])
+    assert simulate(a, [slots], assigned=[0] * 4).first_s.tolist() == [1, 1, 10, 3]
+    # Half of the cache each: a prompt that both together would hold fits none.
+    assert simulate(Arrivals.of([0], [20], [1]), [engine(kv_tokens=16, ranks=2)]).instance.tolist() == [-1]
+    same = Arrivals.of([0, 0, 5, 5], 8, 2, prefixes=prompts([1, 2], [3, 4], [1, 2], [1, 2]))
+    seen = simulate(same, [engine(block_tokens=4, ranks=2)], "shortest_queue")
+    assert seen.hit_tokens.tolist() == [0, 0, 4, 0]
+
+
+def test_alike_ranks_are_one_engine_with_the_work_of_all():
+    """Where the ranks have the same work, a step is that of its costs, which are of work even over the ranks."""
+    costs = StepCosts(0.01, 0.002, 1e-4, 1e-7, 0.0, 1e-4, 1e-6, 1e-6, experts=Experts(0.01, 8, 2),
+                      prompt_expert_s=6e-5, decode_expert_s=3e-5)  # fmt: skip
+    rng = np.random.default_rng(2)
+    arrival, prompt, output = np.sort(rng.uniform(0, 5, 40)), rng.integers(20, 200, 40), rng.integers(5, 60, 40)
+
+    def served(ranks, seqs, tokens):
+        a = Arrivals.of(*(np.repeat(x, 4) for x in (arrival, prompt, output)))
+        return simulate(a, [Engine(costs, 10**6, seqs, tokens, ranks=ranks)], assigned=np.zeros(160, int))
+
+    four, one = served(4, 16, 10**6), served(1, 64, 10**6)
+    np.testing.assert_allclose(four.finish_s, one.finish_s, rtol=1e-12)
+    assert four.steps == one.steps
+
+
+def test_loops_of_single_instances_refuse_ranks():
+    two = engine(ranks=2)
+    with pytest.raises(InputError, match="one rank"):
+        simulate_controlled(Arrivals.of([0], 4, 2), two)
+    with pytest.raises(InputError, match="one rank"):
+        simulate_loop(np.array([4]), np.array([2]), [two], [engine()], 1)
+    with pytest.raises(InputError, match="at least 1"):
+        engine(ranks=0)
