@@ -142,8 +142,14 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                                            else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
-    ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
-    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
+    if (plan := result.get("plan")) and not plan.get("certification"):
+        lines = [d for q in plan["periods"] for d in q["deployments"]]
+        if any(d.get("attention_ranks") and d["stage"] != "decode" for d in lines):
+            out.append(
+                "[yellow]Work counts as even over attention ranks, which prompts are not:[/yellow] optmodels replay shows"
+                " which limits break, certify: replay plans for it."
+            )
     conflict = result.get("log", {}).get("conflict")
     if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
@@ -171,8 +177,8 @@ def _shares(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _stages(stages: Mapping[str, Any] | None, unit: str, simulated: bool) -> list[str]:
-    """Whether prefill and decode apart pay; `simulated`: fleets of the instance can be."""
+def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
+    """Whether prefill and decode apart pay."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -185,7 +191,7 @@ def _stages(stages: Mapping[str, Any] | None, unit: str, simulated: bool) -> lis
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
-    if simulated and not stages.get("certified"):
+    if not stages.get("certified"):
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"
