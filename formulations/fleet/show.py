@@ -147,8 +147,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         lines = [d for q in plan["periods"] for d in q["deployments"]]
         if any(d.get("attention_ranks") and d["stage"] != "decode" for d in lines):
             out.append(
-                "[yellow]Work counts as even over attention ranks, which prompts are not:[/yellow] optmodels replay shows"
-                " which limits break, certify: replay plans for it."
+                "[yellow]Work counts as even over attention ranks, which prompts are not:[/yellow] optmodels replay"
+                " shows which limits break, certify: replay plans for it."
             )
     conflict = result.get("log", {}).get("conflict")
     if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
