@@ -63,8 +63,10 @@ class Settings:
 
 
 # HiGHS 1.15 and 1.16 call a column free whose bound a row implies within tolerance, and then give that bound to an
-# integer beside it: of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1, and a false optimum. Without the rule none is slower.
+# integer beside it: of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1, and a false optimum. That rule of presolve is off where
+# an integer is so near to a whole number; elsewhere it does what other tolerances spoil (coefficients 10¹² apart).
 FREE_COLUMNS = 1 << 9
+HAIR, COUNTED = 2e-6, 1_000.0  # relative; larger integers are not looked at: one of so many
 
 _S = highspy.HighsModelStatus
 _ENDED: dict[Any, Ended] = {
@@ -92,6 +94,28 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name; its constructor calls it, and greets there
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()
+
+
+def _by_a_hair(
+    A: Any, row_lower: Numbers, row_upper: Numbers, lower: Numbers, upper: Numbers, integer: npt.NDArray[np.bool_]
+) -> bool:  # fmt: skip
+    """Whether what some row can ask of an integer column at most lies a hair below a whole number."""
+    row, column, value = A.indices, np.repeat(np.arange(A.shape[1]), np.diff(A.indptr)), A.data
+    if not len(value) or not integer.any():
+        return False
+    row_lower, row_upper, lower, upper = (np.asarray(x, dtype=float) for x in (row_lower, row_upper, lower, upper))
+    for sign, bound in ((1.0, row_upper), (-1.0, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
+        a = sign * value
+        with np.errstate(invalid="ignore"):
+            most = np.where(a > 0, a * upper[column], a * lower[column])
+            rest = np.bincount(row, most, A.shape[0])[row] - most
+            helps = integer[column] & (a < 0)
+            asked = (rest[helps] - bound[row[helps]]) / -a[helps]
+        asked = asked[np.isfinite(asked) & (asked > 0) & (asked <= COUNTED)]
+        short = np.ceil(asked) - asked
+        if ((short > HAIR / 20) & (short <= HAIR * np.maximum(asked, 1.0))).any():
+            return True
+    return False
 
 
 class Session:
@@ -123,7 +147,7 @@ class Session:
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
-            "mip_abs_gap": 0.0, "presolve_rule_off": FREE_COLUMNS,
+            "mip_abs_gap": 0.0,
         } | self.settings.options | dict(way().options)  # fmt: skip
         for name, value in options.items():
             self.set_option(name, value)
@@ -149,6 +173,8 @@ class Session:
         """
         A = A.tocsc()
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
+        if _by_a_hair(A, row_lower, row_upper, lower, upper, self._integer):
+            self.set_option("presolve_rule_off", FREE_COLUMNS)
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,

@@ -225,7 +225,7 @@ def test_the_template_solves_on_the_command_line(cli, write):
     assert yaml.safe_load(FORMULATION.template)["serving"] == "continuous"
     run = cli("replay", "results/fleet-exact/plan.json", "--out", "replayed")
     run.assert_clean()
-    assert "ttft" in run.out
+    assert "TTFT" in run.out
     problem = optmodels.load(document["problem"])  # written out, it stands alone
     assert check(problem, document["plan"]).ok
 
