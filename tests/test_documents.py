@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import dataclasses
 import functools
@@ -285,6 +286,20 @@ def test_the_other_model_of_a_bound_is_looser_and_one_that_was_gone_through():
     assert not optmodels.check(whole).ok
 
 
+def test_a_cut_that_takes_out_what_is_served_or_is_of_other_ranks_is_found():
+    """`forbidden` and `attention_ranks`, which solves hardly ever fill: written in by hand."""
+    document = optmodels.solve(CERTIFIED).model_dump(mode="json", by_alias=True)
+    line = next(d for q in document["plan"]["periods"] for d in q["deployments"])
+    cut = next(c for c in document["plan"]["certification"]["cuts"] if c["step_s"] == line["engine"]["step_s"])
+    assert optmodels.check(document).ok
+    for change in ({"forbidden": [line["serves"][0]["demand"]]}, {"attention_ranks": 2}):
+        before = copy.deepcopy(cut)
+        cut.update(change)
+        assert not optmodels.check(document).ok, change
+        cut.clear()
+        cut.update(before)
+
+
 def fields(schema, node=None, prefix=""):
     """Patterns of the scalars of a JSON schema; * for any key."""
     node = schema if node is None else node
@@ -317,7 +332,8 @@ def test_the_cases_fill_every_field_of_the_plan(name):
         f for f in dict.fromkeys(fields(formulation.get(name).plan.model_json_schema()))
         if not any(re.fullmatch(re.escape(f).replace(r"\*", ".+"), have) for have in filled)
     ]  # fmt: skip
-    # No such dispatcher is made, the check refuses it; nothing waits where engines only decode; and the last one, which
-    # solves hardly ever fill, is tried above.
-    rare = {"online.strict_slo_factor", "decode.engine.most_of_wait", "certification.bound_stretch_alone"}
+    # No such dispatcher is made, the check refuses it; nothing waits where engines only decode; and the others, which
+    # solves hardly ever fill, are tried above.
+    rare = {"online.strict_slo_factor", "decode.engine.most_of_wait", "certification.bound_stretch_alone",
+            "certification.cuts[].forbidden[]", "certification.cuts[].attention_ranks"}  # fmt: skip
     assert set(empty) <= rare, empty

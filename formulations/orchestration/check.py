@@ -261,7 +261,7 @@ def _dispatched(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None
     split = d.strict_slo_factor
     found.require("sub-clusters exactly with a split of the SLO", (split is not None) == bool(sides - {-1}),
                   sorted(sides), split)  # fmt: skip
-    found.require("dispatcher.strict_slo_factor", split is None or 0 < split < np.inf, split, "a factor > 0")
+    found.require("dispatcher.strict_slo_factor", split is None or 0 <= split < np.inf, split, "a factor ≥ 0")
     whole = online is None or online.strict_slo_factor is None
     found.require("online: no split of its own", whole, online, "strict_slo_factor: none")
 

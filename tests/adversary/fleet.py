@@ -137,7 +137,7 @@ def reference(data: Instance) -> Answer:
     # What is served is the demand less what is not: no solver tells less than the rounding of that.
     served = p.objective == "max_served"
     asked = sum(w.weight * max(d.rates) for w in p.workloads for d in _demands(p, w, data)) if served else 0.0
-    return Answer(best, worst, sense, relative=3e-6, absolute=1e-12 + 1e-15 * asked)  # type: ignore[arg-type]
+    return Answer(best, worst, sense, relative=3e-6, absolute=1e-12 * (1 + asked))  # type: ignore[arg-type]
 
 
 def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | None:
