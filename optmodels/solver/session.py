@@ -64,7 +64,8 @@ class Settings:
 
 # HiGHS 1.15 and 1.16 call a column free whose bound a row implies within tolerance, and then give that bound to an
 # integer beside it: of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1, and a false optimum. That rule of presolve is off where
-# an integer is so near to a whole number; elsewhere it does what other tolerances spoil (coefficients 10¹² apart).
+# an integer of the model as it is loaded is so near to a whole number (rows that are added later are not looked at);
+# elsewhere it does what other tolerances spoil (coefficients 10¹² apart).
 FREE_COLUMNS = 1 << 9
 HAIR, COUNTED = 2e-6, 1_000.0  # relative; larger integers are not looked at: one of so many
 
