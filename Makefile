@@ -12,9 +12,9 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
 
 setup: $(VENV)/.installed
 
+# The lock is complete: pip need not resolve, and cannot ask for a later release of what an extra names.
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	# The lock is complete: pip need not resolve, and cannot ask for a later release of what an extra names.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
