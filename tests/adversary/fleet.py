@@ -146,15 +146,8 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
         workloads, own = _melange(data[FILES][p.melange.file])
     hours = [q.hours for q in p.periods] or [24.0]
     demands = {d.name: d for w in workloads for d in _demands(p, w, data)}
-    listed = p.pool if isinstance(p.pool, tuple) else () if p.pool is None else (p.pool,)
-    pool = [m for one in listed for m in static.machines(one)]
-    if p.points_table is not None:
-        own = (*(own or ()), *_table(data[FILES][p.points_table]))
-    points = list(
-        _measured(p, own, demands, pool, generous)
-        if own is not None
-        else _modelled(p, data, demands, pool, slack, generous)
-    )
+    pool = _machines(p)
+    points = _every_point(p, data, own, demands, pool, slack, generous)
     if not generous:  # a bucket that takes more deployments of a point than a plan may have need not be offered it
         most = {d: MOST_DEPLOYMENTS / max(x.rates) for d, x in demands.items()}
         points = [
@@ -175,6 +168,22 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
             return None
         each.append(found * h / sum(hours))
     return math.fsum(each)
+
+
+def _machines(p: Fleet) -> list[Machine]:
+    listed = p.pool if isinstance(p.pool, tuple) else () if p.pool is None else (p.pool,)
+    return [m for one in listed for m in static.machines(one)]
+
+
+def _every_point(
+    p: Fleet, data: Instance, own: tuple[FleetPoint, ...] | None, demands: dict[str, Demand], pool: list[Machine],
+    slack: float, generous: bool,
+) -> list[Point]:  # fmt: skip
+    if p.points_table is not None:
+        own = (*(own or ()), *_table(data[FILES][p.points_table]))
+    if own is not None:
+        return list(_measured(p, own, demands, pool, generous))
+    return list(_modelled(p, data, demands, pool, slack, generous))
 
 
 def _stretched(w: FleetWorkload, times: float) -> FleetWorkload:
@@ -1059,7 +1068,35 @@ def generate(rng: Rng) -> Instance:
         for w in data["workloads"]:
             w.pop("serve_at_least", None)
             w.pop("min_replicas", None)
+    if kind not in ("melange", "scales") and "prefix_cache" not in data and maybe(other, 0.15):
+        _by_a_hair(other, data)
     return data
+
+
+def _by_a_hair(rng: Rng, data: Instance) -> None:
+    """All rates times what makes some point's load nearly a whole number, and perhaps a budget of nearly so many."""
+    p = Fleet.model_validate({k: v for k, v in data.items() if k != FILES})
+    demands = {d.name: d for w in p.workloads for d in _demands(p, w, data)}
+    points = [q for q in _every_point(p, data, p.points, demands, _machines(p), 0.0, False) if q.serves]
+    if not points or any("trace" in w for w in data["workloads"]):
+        return
+    q, t = pick(rng, points), int(rng.integers(max(1, len(p.periods))))
+    mine = [s for s in q.serves if maybe(rng, 0.7)]
+    load = max((math.fsum(x) for x in zip(*([r * demands[s.demand].rates[t] for r in s.takes] for s in mine),
+                                          strict=True)), default=0.0)  # fmt: skip
+    if not 0 < load < 1e4:
+        return
+    whole = max(round(load), int(rng.integers(1, 4)))
+    times = whole * static.nearly_one(rng) / load
+    for w in data["workloads"]:
+        for part in (w, *w["buckets"]):
+            if "requests_per_s" in part:
+                part["requests_per_s"] *= times
+        if maybe(rng, 0.3):  # between what its deployments cost, so that not all of it is served
+            rate = math.fsum(demands[s.demand].rates[t] for s in mine) * times
+            w["unserved_usd_per_1000_requests"] = between(rng, 0.5, 3) * whole * q.usd / (3.6 * rate)
+    if maybe(rng, 0.3):
+        data["budget_usd_per_hour"] = whole * q.usd * static.nearly_one(rng)
 
 
 def _rate(rng: Rng, kind: str) -> float:

@@ -635,7 +635,29 @@ def generate(rng: np.random.Generator) -> Instance:
     R = d.whole(1, 3 if few else 4)
     names = d.some(CLOUD)[:R] if known else [f"r{r}" for r in range(R)]
     hours, dated = d.whole(1, 2 if few else 5), kind == "catalogue" or d.chance(0.5)
-    return _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
+    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+    data = _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
+    if static.maybe(other, 0.2):
+        _by_a_hair(other, data)
+    return data
+
+
+def _by_a_hair(rng: np.random.Generator, data: Instance) -> None:
+    """Rates of a service times what makes a region's or all regions' peak nearly the work of whole machines."""
+    case, names = read(data), [r["region"] for r in data["regions"]]
+    k = int(rng.integers(len(data["services"])))
+    demand = data["services"][k]["demand"]
+    loads = [load for (j, _, _, _), load in case.reach.items() if j == k]
+    if demand["kind"] != "inline" or not loads:
+        return
+    rates = case.demand[:, :, k]
+    peak = float(static.pick(rng, [rates.sum(axis=1).max(), rates[:, int(rng.integers(len(names)))].max()]))
+    peak *= float(static.pick(rng, loads)) * static.pick(rng, [1.0, data.get("resilience", {}).get(
+        "lose_any_region_keep", 1.0)])  # fmt: skip
+    if not 1e-6 < peak < 1e4:
+        return
+    times = max(round(peak), int(rng.integers(1, 4))) * static.nearly_one(rng) / peak
+    demand["by_region"] = {n: [v * times for v in x] for n, x in demand["by_region"].items()}
 
 
 @dataclass

@@ -406,6 +406,11 @@ def between(rng: Rng, low: float, high: float, digits: int = 4) -> float:
     return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.{digits}g}")
 
 
+def nearly_one(rng: Rng) -> float:
+    """One, but for a hair such as solvers have for tolerance, mostly less."""
+    return 1.0 + pick(rng, [-1, -1, -1, 1]) * 10.0 ** float(rng.uniform(-7, -5.7))
+
+
 def maybe(rng: Rng, chance: float = 0.5) -> bool:
     """True so often."""
     return bool(rng.random() < chance)
