@@ -546,6 +546,7 @@ class Way:
         running: in flight at that rate, by Little's law.
         first_s: to the first token at the limit's percentile, without waiting.
         e2e_s: of a request in the mean, waiting included.
+        whole_s: of one at the deadline's percentile, waiting included.
         alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all.
 
     Of an engine that does one stage these are that stage's, the cache's way to its end or from there on included.
@@ -555,6 +556,7 @@ class Way:
     running: float
     first_s: float
     e2e_s: float
+    whole_s: float
     alone_s: float
     work_s: float
 
@@ -562,7 +564,8 @@ class Way:
 def ways(
     c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
-    stage: str = "both", moved_s: float = 0.0,
+    stage: str = "both", moved_s: float = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
+    rest_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
     """Every level of 25 loads, and the best, at so many shares of the longest wait (none if it only decodes).
 
@@ -573,13 +576,16 @@ def ways(
         limits: the instance's `engine` section.
         kv: tokens of the engine's cache.
         ttft, tpot: (limit in seconds, its percentile; None: the mean).
-        shares: of the longest wait that TTFT allows.
+        shares: of the longest wait that TTFT and deadline allow.
         waiting_s: of TTFT, at its percentile, that may be waiting.
         slack: share by which limits are loosened. E2E is that of the tighter reading.
         stage: what the engine does of a request.
         moved_s: seconds that its cache is on its way from or to it.
+        deadline: of a whole request, as the others; of decoding alone it is looked at by whoever pairs stages.
+        rest_s: of it, what it leaves to decoding elsewhere.
     """
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
+    whole_limit, whole_at = deadline
     after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
     sent = moved_s if stage == "prefill" else 0.0
     for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot]):
@@ -588,15 +594,19 @@ def ways(
             continue
         steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)
         alone, work = steps * x.fixed_s, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
-        decoding = after * tpot_s(x, 0, None, seqs) if after else 0.0
+        decoding, late = (after * tpot_s(x, 0, at, seqs) if after else 0.0 for at in (None, whole_at))
         if stage == "decode":
             if (rate := 1 / max(x.rows[0])) > 0:
-                yield Way(rate, rate * alone / (1 - rate * work), 0.0, decoding + joins, alone, work)
+                yield Way(rate, rate * alone / (1 - rate * work), 0.0, decoding + joins, late + joins, alone, work)
             continue
         for most, share in itertools.product(CLASSES_OF_WAIT, shares):
-            (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))
+            (first, per), (mean, _), (base, longer) = (
+                ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None, whole_at)
+            )
+            whole = base * slower + late + sent  # without waiting
             omega, tighter = (
                 share * min((ttft_limit * (1 + s) - first * slower - sent) / (per * slower),
+                            (whole_limit * (1 + s) - rest_s - whole) / (longer * slower),
                             waiting_s / (per * slower), LONGEST_WAIT_S)
                 for s in (slack, min(slack, 0.0))
             )  # fmt: skip
@@ -606,7 +616,8 @@ def ways(
             rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
             if rate > 0:
                 e2e = (mean + max(tighter, 0.0)) * slower + decoding + sent
-                yield Way(rate, rate * alone / (1 - rate * work), first * slower + sent, e2e, alone, work)
+                running, whole = rate * alone / (1 - rate * work), whole + longer * slower * omega
+                yield Way(rate, running, first * slower + sent, e2e, whole, alone, work)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": "for export",
     "OperatingPoint.source": "for people",
 }
-WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT allows
+WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT and deadline allow
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 
@@ -114,11 +114,12 @@ def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     """(USD/h, E2E in seconds, tokens of the batch) of every deployment at its best offload ratio within the SLO."""
     w = p.workload
     tokens = w.batch * (w.input_tokens + w.output_tokens)
-    limits = (getattr(p.slo, "ttft_s", math.inf), getattr(p.slo, "tbt_s", math.inf), tokens / p.slo.tps)
     pool = static.machines(p.pool)
     if p.serving == "continuous":
         yield from _loops(p, data, slack)
         return
+    first_s, between_s, whole_s = (_limit(p, key)[0] for key in ("ttft_s", "tbt_s", "deadline_s"))
+    limits = (first_s, between_s, min(whole_s, tokens / p.slo.tps))
     if p.latency.operating_points is not None:
         for o in p.latency.operating_points:
             e2e = o.e2e_s if o.e2e_s is not None else tokens / o.tps
@@ -142,6 +143,10 @@ def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
         if costs and known[key] is not None:
             for usd in costs:
                 yield usd, known[key][2], tokens
+
+
+def _limit(p: CostEfficiency, key: str) -> tuple[float, float | None]:
+    return continuous.limit(getattr(p.slo, key, None))
 
 
 def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
@@ -192,8 +197,10 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
     sent = work.seen(w.input_tokens) * work.kv_bytes_per_token_all_layers
     sent += setting.architecture.layers * work.state_bytes
-    ends: dict[str, list[End]] = {"prefill": [], "decode": []}
+    ends: dict[str, list[End]] = {"decode": [], "prefill": []}
+    deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
     for stage, found in ends.items():
+        rest_s = min((x.way.whole_s for x in ends["decode"]), default=math.inf) if stage == "prefill" else 0.0
         for main, tp in itertools.product(static.machines(p.pool), sorted(set(p.strategies.tensor_parallel))):
             prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
             net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
@@ -202,15 +209,16 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
             dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
             if stage == "prefill":
                 moved += link.latency_s
-            for way in _ways(p, setting, main, tp, slack, stage, moved):
+            for way in _ways(p, setting, main, tp, slack, stage, moved, rest_s):
                 most = min(dp * way.requests_per_s, link.most_used * net / sent)
                 found.append(End(main, tp, way, dp, net, most, min(prices)))
     allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
     longest_s = w.batch * (w.input_tokens + w.output_tokens) / p.slo.tps * (1 + slack)
-    for a, b in itertools.product(*ends.values()):
+    for b, a in itertools.product(*ends.values()):
         e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + sent / a.net + sent / b.net
         if (
             e2e_s > longest_s
+            or a.way.whole_s + b.way.whole_s > deadline_s
             or (link.tensor_parallel == "equal" and a.tp != b.tp)
             or not static.together(a.main, b.main)
         ):
@@ -226,8 +234,9 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
 
 
 def _ways(
-    p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float, stage: str = "both", moved_s: float = 0.0
-) -> Iterator[Way]:
+    p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float, stage: str = "both",
+    moved_s: float = 0.0, rest_s: float = 0.0,
+) -> Iterator[Way]:  # fmt: skip
     """What one engine on `tp` GPUs of a machine carries of a stage within the SLO."""
     shape, w, limits = setting.architecture, p.workload, p.engine
     if main.gpu is None or main.gpu_count % tp or shape.heads % tp or setting.gpus[main.gpu].fp16_flops is None:
@@ -251,10 +260,10 @@ def _ways(
         work, shape, usable, tp, limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, **more
     )
     if kv > 0:
-        first, between_tokens = (continuous.limit(getattr(p.slo, key, None)) for key in ("ttft_s", "tbt_s"))
+        first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
             costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack,
-            stage=stage, moved_s=moved_s,
+            stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s,
         )  # fmt: skip
 
 
@@ -498,3 +507,15 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 data["slo"][key] = {"at_most": data["slo"][key], "percentile": pick(rng, [0.5, 0.9, 0.93, 0.99])}
     if maybe(rng):
         data["budget_usd_per_hour"] = pick(rng, [usd, near(usd), near(usd), 0.0 if maybe(rng, 0.1) else usd])
+    if data["slo"]["kind"] == "real_time" and maybe(rng, 0.4):
+        data["slo"]["deadline_s"] = near(e2e)
+        if maybe(rng, 0.1):
+            data["slo"]["deadline_s"] = f"{data['slo']['deadline_s'] * 1000!r} ms"
+        elif kind == "engines" and maybe(rng, 0.6):
+            late = pick(rng, [1.0, 1.5, 3.0])
+            data["slo"]["deadline_s"] = {
+                "at_most": late * data["slo"]["deadline_s"],
+                "percentile": pick(rng, [0.5, 0.9, 0.93, 0.99]),
+            }
+        if maybe(rng, 0.3):  # the tighter one
+            data["slo"]["tps"] /= 100.0

@@ -114,12 +114,17 @@ def read(data: Instance) -> Case:
             found = _serving(data, m, s, near)
             if found is None:
                 continue
-            rate, prefill = found
+            rate, prefill, whole_s = found
             for r, user in enumerate(names):
                 for to, server in enumerate(names):
                     allowed = s.get("residency", {}).get(user)
                     first = rtt[r, to] / 1000 + s["slo"].get("queue_s", 0.0) + prefill
-                    if (allowed is None or server in allowed) and first <= _limit(s["slo"]["ttft_s"])[0] + 1e-12:
+                    whole = rtt[r, to] / 1000 + whole_s
+                    if (
+                        (allowed is None or server in allowed)
+                        and first <= _limit(s["slo"]["ttft_s"])[0] + 1e-12
+                        and whole <= _limit(s["slo"].get("deadline_s"))[0] + 1e-12
+                    ):
                         kappa = 1.0 if r == to else s.get("kappa", 1.0)
                         if (i, to) in offered:
                             reach[k, r, to, i] = kappa / (rate * data.get("utilisation", 1.0))
@@ -222,21 +227,26 @@ def _prices(data: Instance, names: list[str]) -> tuple[dict[tuple[int, int, str]
 
 def _limit(of: Any) -> tuple[float, float | None]:
     """A limit's seconds, and its percentile; None: the mean."""
+    if of is None:
+        return math.inf, None
     return (of["at_most"], of["percentile"]) if isinstance(of, dict) else (of, None)
 
 
 def _serving(
     data: Instance, machine: dict[str, Any], service: dict[str, Any], near: list[float]
-) -> tuple[float, float] | None:
-    """(requests/s, prefill seconds) as stated, or from roofline or an engine's steps; None: it cannot serve it.
+) -> tuple[float, float, float] | None:
+    """(requests/s, prefill seconds, E2E seconds at the deadline's percentile) as stated, or from roofline or an
+    engine's steps; None: it cannot serve it.
 
     Engines that batch continuously: of the levels within reach of most regions, `near` seconds away, the one that
     carries most. Batches: the sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT
-    and memory, on any tensor parallelism that divides GPUs and heads, the one with most requests/s.
+    and memory, on any tensor parallelism that divides GPUs and heads, and that are within the deadline of most regions,
+    the one with most requests/s.
     """
+    deadline_s = _limit(service["slo"].get("deadline_s"))[0]
     stated = machine.get("serves", {}).get(service["service"])
     if stated is not None:
-        return stated["requests_per_second"], stated.get("prefill_s", 0.0)
+        return stated["requests_per_second"], stated.get("prefill_s", 0.0), stated.get("e2e_s", 0.0)
     w = service.get("workload")
     if w is None:
         return None
@@ -258,14 +268,15 @@ def _serving(
     latency = data.get("latency")
     if data.get("serving") == "continuous":
         levels = [
-            (sum(n <= _limit(service["slo"]["ttft_s"])[0] - service["slo"]["queue_s"] - way.first_s + 1e-12
-                 for n in near), way.requests_per_s * (gpus // tp), -tp, way.first_s)
+            (sum(n <= min(_limit(service["slo"]["ttft_s"])[0] - service["slo"]["queue_s"] - way.first_s,
+                          deadline_s - way.whole_s) + 1e-12
+                 for n in near), way.requests_per_s * (gpus // tp), -tp, way.first_s, -way.whole_s)
             for tp in range(1, gpus + 1) if gpus % tp == 0 and architecture.heads % tp == 0
             for way in _ways(data, service, architecture, gpu, name, tp, vram)
         ]  # fmt: skip
-        reached, rate, _, first = max(levels, default=(0, 0.0, 0, 0.0))
-        return (rate, first) if reached else None
-    best: tuple[float, float] | None = None
+        reached, rate, _, first, whole = max(levels, default=(0, 0.0, 0, 0.0, 0.0))
+        return (rate, first, -whole) if reached else None
+    best: tuple[int, float, float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
             hardware = group(gpu, tp, weights, tp * vram * GIB)
@@ -281,9 +292,11 @@ def _serving(
             if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
-            if best is None or rate > best[0]:
-                best = rate, prefill
-    return best
+            e2e = service["slo"].get("queue_s", 0.0) + prefill + (w["output_tokens"] - 1) * tbt
+            reached = sum(n <= deadline_s - e2e + 1e-12 for n in near)
+            if best is None or (reached, rate) > best[:2]:
+                best = reached, rate, prefill, e2e
+    return None if best is None or (near and not best[0]) else best[1:]
 
 
 def _ways(
@@ -320,6 +333,7 @@ def _ways(
         yield from continuous.ways(
             costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, cache,
             (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
+            deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
         )  # fmt: skip
 
 
@@ -637,9 +651,32 @@ def generate(rng: np.random.Generator) -> Instance:
     hours, dated = d.whole(1, 2 if few else 5), kind == "catalogue" or d.chance(0.5)
     other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
     data = _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
+    _deadlines(other, data)
     if static.maybe(other, 0.2):
         _by_a_hair(other, data)
     return data
+
+
+def _deadlines(rng: np.random.Generator, data: Instance) -> None:
+    """Limits of whole requests, in seconds that some machine may need, round trips included."""
+    for s in data["services"]:
+        stated = [m["serves"][s["service"]] for m in data["machines"] if s["service"] in m.get("serves", {})]
+        if not static.maybe(rng, 0.3):
+            continue
+        slo, w = s["slo"], s.get("workload")
+        first_s = _limit(slo["ttft_s"])[0] * static.between(rng, 0.3, 1.2)
+        each_s = _limit(slo.get("tbt_s", 0.0))[0] * static.between(rng, 0.1, 1.1)
+        slo["deadline_s"] = first_s + each_s * ((w["output_tokens"] if w else 1) - 1)
+        if w and data.get("serving") == "continuous" and static.maybe(rng, 0.6):
+            slo["deadline_s"] = {
+                "at_most": slo["deadline_s"], "percentile": static.pick(rng, [0.5, 0.9, 0.97, 0.99])
+            }  # fmt: skip
+        for x in stated:
+            x["e2e_s"] = first_s * static.between(rng, 0.1, 0.99)
+    for m in data["machines"]:
+        for x in m.get("serves", {}).values():
+            if static.maybe(rng, 0.1):
+                x.setdefault("e2e_s", static.between(rng, 0.1, 10))
 
 
 def _by_a_hair(rng: np.random.Generator, data: Instance) -> None:
