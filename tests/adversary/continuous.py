@@ -254,6 +254,7 @@ class Level:
         late_token_s: F/((1 − ρ)D), how much longer these make each of its decode steps.
         prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
         carries_s: o, by which a step with a prompt is longer than a₀ has it.
+        most_crowd_s: ĉ, the largest c of a class that can be on the level.
         ranks: D, of data-parallel attention.
     """
 
@@ -272,6 +273,7 @@ class Level:
     late_token_s: list[float]
     prompts_var: list[float]
     carries_s: float
+    most_crowd_s: float
     ranks: int = 1
 
 
@@ -431,9 +433,13 @@ def level(
         ))  # fmt: skip
 
     each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
+    on_it = [max(r) < math.inf and (stage != "decode" or k.output > 1) for r, k in zip(rows, kinds, strict=True)]
+    heaviest = max((c_s for c_s, can in zip(each, on_it, strict=True) if can), default=0.0)
     if stage == "decode":  # nothing waits for prefill
         none = [0.0] * len(kinds)
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s, ranks)
+        return Level(
+            t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s, heaviest, ranks
+        )
     v = mixture(asks) / mixture(work)
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
@@ -450,7 +456,7 @@ def level(
         per_token, late,
         [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
         [f * t / (n * (1.0 - b) ** 2) if n > 0 else 0.0 for f, b, n in zip(late, busy, decodes, strict=True)],
-        carries_s, ranks,
+        carries_s, heaviest, ranks,
     )  # fmt: skip
 
 
@@ -485,15 +491,16 @@ def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
     """Seconds per output token after the first of class i, at most; 0 where there is none.
 
     In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
-    At a quantile its steps last as those of a crowd whose variance has V/c² beside. Either way it has besides what
-    came while its prompt was prefilled. `seqs`: that run at most, of each rank.
+    At a quantile its steps last as those of a crowd whose variance has V/c² beside, and which at most is as many as run
+    of the heaviest class. Either way it has besides what came while its prompt was prefilled. `seqs`: that run at most,
+    of each rank.
     """
     rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
         others = rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
         return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others + x.late_token_s[i])
     crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, x.prompts_var[i] / x.crowd_s[i] ** 2)
-    running = min(max(crowd, 1.0), float(x.ranks * seqs))
+    running = min(max(crowd, 1.0), x.ranks * seqs * max(x.most_crowd_s / x.crowd_s[i], 1.0))
     return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * running + x.late_token_s[i])
 
 

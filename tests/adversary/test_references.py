@@ -187,6 +187,17 @@ def at_ranks(ranks: int, t: float = 0.02, kv: float = 1e7, c: StepCosts = PLAIN,
     return found
 
 
+@pytest.mark.parametrize(("kv", "most_crowd_s"), [(1e4, 0.957301 / 400), (2300.0, 0.160251 / 400)])
+def test_a_full_engine_may_be_full_of_the_heaviest_requests_that_fit(kv: float, most_crowd_s: float) -> None:
+    # 2000 tokens of prompt are 40 ms, and 399 decodes at 2000, 2001, … 917.301 ms: 400 steps. The light ones, of which
+    # there are all but one in a million, would run in more than eight slots at once if they might.
+    light, heavy = continuous.Kind(100.0, 400.0, 0.0, 1.0), continuous.Kind(2000.0, 400.0, 0.0, 1e-6)
+    x = at_ranks(1, kv=kv, kinds=[light, heavy], max_num_seqs=8)
+    longest = 0.01 + 1.15 * 8 * most_crowd_s + x.late_token_s[0]
+    assert continuous.tpot_s(x, 0, 0.9999, 8) == pytest.approx(longest, rel=1e-4)
+    assert continuous.tpot_s(x, 1, 0.9999, 8) == pytest.approx(0.01 + 1.15 * 8 * 0.957301 / 400 + x.late_token_s[1])
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_ranks_have_slots_cache_and_room_each(ranks: int) -> None:
     # Of time they have one; of each of their own slots, tokens and cache a rank sees so small a share of the requests.

@@ -83,5 +83,6 @@ def test_levels_are_those_of_the_reference(seed):
         assert points.fixed_s[0, j] == pytest.approx(x.fixed_s, rel=1e-9)
         rows = np.array(x.rows, dtype=float).T  # (5, W)
         np.testing.assert_allclose(points.load[:WAITING, 0, j], rows, rtol=1e-6)
-        for i, (_, q) in enumerate(at_most if stage == "both" else ()):
-            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q, slots), rel=1e-6)
+        for i, (_, q) in enumerate(at_most if stage != "prefill" else ()):
+            joins = reference.joins_s(costs, x.step_s, moved[i]) / (outputs[i] - 1.0) if stage == "decode" else 0.0
+            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q, slots) + joins, rel=1e-6)
