@@ -198,6 +198,30 @@ def test_a_full_engine_may_be_full_of_the_heaviest_requests_that_fit(kv: float, 
     assert continuous.tpot_s(x, 1, 0.9999, 8) == pytest.approx(0.01 + 1.15 * 8 * 0.957301 / 400 + x.late_token_s[1])
 
 
+@pytest.mark.parametrize("quantile", [None, 0.9])
+@pytest.mark.parametrize("stage", ["both", "prefill"])
+def test_waits_fill_what_is_left_of_a_deadline(stage: str, quantile: float | None) -> None:
+    none = (math.inf, None)
+    rest_s = 0.0 if stage == "both" else 3.0
+    more = {"stage": stage, "moved_s": 0.2 if stage == "prefill" else 0.0, "rest_s": rest_s}
+
+    def ways(limit_s: float, ttft: tuple[float, float | None] = none) -> list[continuous.Way]:
+        deadline = (limit_s, quantile)
+        return [*continuous.ways(PLAIN, 1.5, ONE[0], LIMITS, 1e7, ttft, none, (1.0, 0.5), deadline=deadline, **more)]
+
+    found = ways(6.0)
+    assert found
+    for whole, half in zip(found[::2], found[1::2], strict=True):
+        assert whole.whole_s + rest_s == pytest.approx(6.0)
+        assert half.whole_s < whole.whole_s  # at half of the wait
+    if quantile is None:
+        assert [x.whole_s for x in found] == pytest.approx([x.e2e_s for x in found])
+    # Where first tokens are sooner late than whole requests, they say how long the wait is.
+    assert ways(1e3, (0.5, 0.9)) == [*continuous.ways(PLAIN, 1.5, ONE[0], LIMITS, 1e7, (0.5, 0.9), none, (1.0, 0.5),
+                                                      deadline=(math.inf, quantile), **more)]  # fmt: skip
+    assert ways(0.1) == []
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_ranks_have_slots_cache_and_room_each(ranks: int) -> None:
     # Of time they have one; of each of their own slots, tokens and cache a rank sees so small a share of the requests.
@@ -418,6 +442,35 @@ def test_one_machine_serves_one_request_a_second(more: dict[str, Any], usd_per_h
     else:
         assert found.best == pytest.approx(730 * usd_per_hour, rel=1e-5)
         assert found.worst == pytest.approx(730 * usd_per_hour, rel=1e-5)
+
+
+@pytest.mark.parametrize(("deadline_s", "usd_per_hour"), [(0.55, 3.0), (0.5, 3.0), (0.49, None)])
+def test_whole_requests_are_in_time_or_the_machine_is_out_of_reach(
+    deadline_s: float, usd_per_hour: float | None
+) -> None:
+    data = one_region(network={"rtt_ms": {}, "local_rtt_ms": 100.0})
+    data["services"][0]["slo"]["deadline_s"] = deadline_s
+    data["machines"][0]["serves"]["s"]["e2e_s"] = 0.4
+    found = reserved_capacity.reference(data)
+    assert found.worst == (None if usd_per_hour is None else pytest.approx(730 * usd_per_hour, rel=1e-5))
+
+
+@pytest.mark.parametrize(
+    ("near_s", "batch"), [([0.0, 0.3], 7), ([0.0, 5.0], 14), ([0.0], 14), ([0.0, 0.3, 5.0], 7), ([5.0], None)]
+)
+def test_of_batches_the_largest_that_most_regions_reach_in_time(
+    monkeypatch: pytest.MonkeyPatch, near_s: list[float], batch: int | None
+) -> None:
+    # A prompt takes 10 ms, and each of nine steps 40 ms and 5 for each request: 0.37 s and 45 ms for each, of 1.01 s.
+    monkeypatch.setattr(reserved_capacity, "_engine", lambda *given: (0.04 + 0.005 * given[5], 0.01, 0.01))
+    w = {"model": "llama-3.1-8b", "input_tokens": 100, "output_tokens": 10}
+    service = {"service": "s", "slo": {"ttft_s": 1.0, "tbt_s": 1.0, "deadline_s": 1.01}, "workload": w}
+    found = reserved_capacity._serving({"latency": {"model": "default"}}, {"gpu": "h100"}, service, near_s)
+    if batch is None:
+        assert found is None
+    else:
+        decoding_s = 9 * (0.04 + 0.005 * batch)
+        assert found == pytest.approx((batch / (batch * 0.01 + decoding_s), 0.01, 0.01 + decoding_s))
 
 
 def test_a_row_of_nothing_that_does_not_hold_is_infeasible() -> None:
