@@ -400,6 +400,7 @@ class Kind:
     cached: float
     ttft: float | None
     tpot: float | None
+    deadline: float | None = None
 
     @property
     def request(self) -> Request:
@@ -411,6 +412,7 @@ class Kind:
 class Seen:
     """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
 
+    `deadline_s`: E2E at the quantile of the deadline.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
     """
 
@@ -418,6 +420,7 @@ class Seen:
     waiting_s: float
     tpot_s: float
     e2e_s: float
+    deadline_s: float
     running: float
 
 
@@ -457,11 +460,12 @@ def check_engine(
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
     seen = [
         latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, costs.request_s,
-                  (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
+                  (kind.ttft, kind.tpot, deadline))
+        for wait, deadline in ((0.0, None), (e.wait_s, None), (e.wait_s, kind.deadline))
     ]  # fmt: skip
-    (first, tpot, _), (ttft, _, e2e) = seen
+    (first, tpot, _), (ttft, _, e2e), (_, _, whole) = seen
     full = 1 / max(each.values())
-    return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
+    return Seen(first, ttft - first, tpot, e2e, whole, full * served.steps * level.fixed / (1 - full * served.work))
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:
