@@ -5,6 +5,7 @@ README.md has the mathematics ("Prefill and decode apart").
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -105,6 +106,7 @@ class Pairs:
 
     Attributes:
         prefill, decode: levels of the engines of either stage.
+        within: seconds that E2E may take, and the quantile that they bound (None: the mean).
         prefill_row, decode_row: which of them.
         first, second: machines of the pool that prefill and that decode.
         first_tp, second_tp, first_dp, second_dp, first_count, second_count: of them.
@@ -112,6 +114,7 @@ class Pairs:
 
     prefill: Levels
     decode: Levels
+    within: tuple[float, float | None]
     prefill_row: Index
     decode_row: Index
     first: Index
@@ -128,13 +131,20 @@ class Pairs:
 
     def take(self, rows: Index) -> Self:
         """Some of them."""
-        return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)[2:]})
+        return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self)[3:]})
 
     @property
     def latencies_s(self) -> Array:
         """TTFT, time per output token and mean E2E, (n, 3)."""
         p, d, i, j = self.prefill, self.decode, self.prefill_row, self.decode_row
-        return np.stack([p.ttft_s[i], d.tpot_s[j], p.e2e_s[i] + d.e2e_s[j]], axis=1)
+        e2e_s = self.deadline_s if self.within[1] is None else p.e2e_s[i] + d.e2e_s[j]
+        return np.stack([p.ttft_s[i], d.tpot_s[j], e2e_s], axis=1)
+
+    @property
+    def deadline_s(self) -> Array:
+        """E2E at the quantile of the deadline, both parts at it, (n,): by rounding no more than it."""
+        both = self.prefill.deadline_s[self.prefill_row] + self.decode.deadline_s[self.decode_row]
+        return np.minimum(both, self.within[0])
 
     def ends(self, problem: CostEfficiency, case: Case, row: int) -> tuple[End, End, float]:
         """What one pair's machines take, and how long a cache is on its way between them at least."""
@@ -160,13 +170,16 @@ def _least_transfer(problem: CostEfficiency, sent: float, first: float, second: 
 
 
 def _best_waits(at: Levels, rows: Index) -> Index:
-    """Levels less those of the same step that carry no more than another and are no faster."""
-    order = rows[np.lexsort((at.e2e_s[rows], -at.requests_per_s[rows], at.step_s[rows]))]
+    """Levels less those of the same step that carry no more than another and are no faster, at the deadline too."""
+    order = rows[np.lexsort((at.deadline_s[rows], at.e2e_s[rows], -at.requests_per_s[rows], at.step_s[rows]))]
     kept: list[int] = []
+    same: list[int] = []  # of what is kept, those of the row's step
     for row in order.tolist():  # by falling rate within a step time
-        same = kept and at.step_s[kept[-1]] == at.step_s[row]
-        if not same or at.e2e_s[row] < at.e2e_s[kept[-1]] * (1 - 1e-12):
+        same = [k for k in same if at.step_s[k] == at.step_s[row]]
+        if all(at.e2e_s[row] < at.e2e_s[k] * (1 - 1e-12) or at.deadline_s[row] < at.deadline_s[k] * (1 - 1e-12)
+               for k in same):  # fmt: skip
             kept.append(row)
+            same.append(row)
     return np.array(kept, dtype=np.intp)
 
 
@@ -184,7 +197,7 @@ def _undominated(first: Index, second: Index, e2e_s: Array) -> Index:
 
 def pairs(
     problem: CostEfficiency, case: Case, kinds: dict[Kind, EngineCosts], where: dict[Kind, list[int]], kind: Classes,
-    limits: tuple[LatencyLimit | None, ...], shares: Sequence[float],
+    limits: tuple[LatencyLimit | None, ...], within: tuple[float, float | None], shares: Sequence[float],
 ) -> Pairs:  # fmt: skip
     """Every pair of prefill and decode machines and of their levels with the fewest of both that hold the loop.
 
@@ -197,6 +210,7 @@ def pairs(
         where: machines that can have them.
         kind: the requests, one class.
         limits: on TTFT and time per output token.
+        within: of E2E, as `Pairs` has it.
         shares: of the longest waits.
     """
     link, sent = problem.deployment.link, problem.transfer_bytes(case)
@@ -208,10 +222,13 @@ def pairs(
                 units.setdefault((key, net), {}).setdefault(case.machines[i].gpu_count // key[1], []).append(i)
     engines = [kinds[key] for key, _ in units]
     moves = np.array([sent / (net * (1.0 - link.most_used)) for _, net in units])
+    decode = levels(engines, problem.engine, kind, None, limits[1], stage="decode", moved_s=moves,
+                    deadline=(math.inf, within[1]))  # fmt: skip
+    fastest = float(decode.deadline_s.min()) if len(decode) else 0.0
     at = {
         "prefill": levels(engines, problem.engine, kind, limits[0], None, shares=shares, stage="prefill",
-                          moved_s=moves + link.latency_s),
-        "decode": levels(engines, problem.engine, kind, None, limits[1], stage="decode", moved_s=moves),
+                          moved_s=moves + link.latency_s, deadline=(within[0] - fastest, within[1])),
+        "decode": decode,
     }  # fmt: skip
     ends: dict[str, list[tuple[Index, float, int, int, list[int]]]] = {stage: [] for stage in at}
     for stage, found in at.items():
@@ -227,6 +244,8 @@ def pairs(
             if not near or (link.tensor_parallel == "equal" and tp != tp2):
                 continue
             level, level2 = (x.ravel() for x in np.meshgrid(rows, rows2, indexing="ij"))
+            e2e_s = at["prefill"].deadline_s[level] + at["decode"].deadline_s[level2]
+            level, level2 = (x[e2e_s <= within[0] * (1 + 1e-12)] for x in (level, level2))
             p = _end(problem, at["prefill"], level, dp, net, sent)
             d = _end(problem, at["decode"], level2, dp2, net2, sent)
             least = np.full(len(level), _least_transfer(problem, sent, net, net2))
@@ -245,4 +264,4 @@ def pairs(
                 machine = np.full(len(keep), a), np.full(len(keep), b)
                 parts.append(np.stack([level[keep], level2[keep], *machine, *equal, n[keep], n2[keep]]))
     columns = np.concatenate([np.zeros((10, 0), dtype=np.intp), *parts], axis=1)
-    return Pairs(at["prefill"], at["decode"], *columns)
+    return Pairs(at["prefill"], at["decode"], within, *columns)

@@ -75,13 +75,14 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             stages_seen = check_stages(found, problem, case, p, main, decode)
             if stages_seen is None:
                 return found.report()
-            ttft, tbt, e2e, most = stages_seen
+            ttft, tbt, e2e, whole, most = stages_seen
             memory = [("requests in flight", float(problem.workload.batch), float(most), "", "<=")]
         else:
             seen = _engine(found, problem, case, p, main)
             if seen is None:
                 return found.report()
-            ttft, tbt, e2e = seen.first_s + seen.waiting_s, seen.tpot_s, seen.e2e_s
+            ttft, tbt = seen.first_s + seen.waiting_s, seen.tpot_s
+            e2e, whole = seen.e2e_s, seen.deadline_s
             most = math.floor(seen.running * (1 + 1e-9))
             memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
     else:
@@ -104,6 +105,11 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         else:
             found.require(f"{name} was not measured", stated_value is None, stated_value, None)
     slo = problem.slo
+    deadline = slo.deadline_s if isinstance(slo, RealTime) else None
+    if problem.serving == "static":
+        whole = e2e
+    if deadline is not None:
+        found.at_most("E2E ≤ SLO", whole, seconds_and_quantile(deadline)[0], "s")
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
         limits = [seconds_and_quantile(limit)[0] for limit in (slo.ttft_s, slo.tbt_s)]
         found.at_most("TTFT ≤ SLO", ttft, limits[0], "s")
@@ -117,6 +123,8 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     slo_limits: list[MemoryLimit] = []
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
         slo_limits = [("TTFT", ttft, limits[0], "s", "<="), ("TPOT", tbt, limits[1], "s", "<=")]
+    if deadline is not None:
+        slo_limits.append(("E2E", whole, seconds_and_quantile(deadline)[0], "s", "<="))
     budget = problem.budget_usd_per_hour
     _limits(found, p, [
         *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,
@@ -134,7 +142,8 @@ def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, m
         found.add("how the engines batch", "none", "an engine, with serving: continuous")
         return None
     slo, w = problem.slo, problem.workload
-    quantiles = [None, None] if slo.kind == "batch" else [seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s)]
+    asked = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
+    quantiles = [seconds_and_quantile(x)[1] for x in asked] or [None] * 3
     kind = Kind(float(w.input_tokens), float(w.output_tokens), 0.0, *quantiles)
     try:
         engine = engine_costs(

@@ -30,14 +30,15 @@ class Side:
     ttft_s: float
     tpot_s: float
     e2e_s: float
+    deadline_s: float
 
 
 def check_stages(
     found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine, decode: Machine
-) -> tuple[float, float, float, int] | None:  # fmt: skip
+) -> tuple[float, float, float, float, int] | None:  # fmt: skip
     """TTFT, TPOT and E2E of a request that one machine prefills and another decodes, and how many the plan holds.
 
-    None where that is not known.
+    E2E in the mean, then at the quantile of the deadline, both stages at it. None where that is not known.
     """
     d, w, link = p.decode, problem.workload, problem.deployment.link
     assert d is not None
@@ -89,7 +90,8 @@ def check_stages(
         for name, value in side.takes.items():
             found.close(f"{stage}: {name} in use", stated.get(name, math.nan), value * rate, scale=1.0)
             found.at_most(f"{stage}: {name} ≤ what there is", value * rate, 1.0)
-    return first.ttft_s, second.tpot_s, first.e2e_s + second.e2e_s, math.floor(held(most) * (1 + 1e-9))
+    whole = first.deadline_s + second.deadline_s
+    return first.ttft_s, second.tpot_s, first.e2e_s + second.e2e_s, whole, math.floor(held(most) * (1 + 1e-9))
 
 
 def _net(problem: CostEfficiency, machine: Machine) -> float:
@@ -128,17 +130,17 @@ def _side(
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, {"": moved})[""]
     takes = {k: v / (count * replicas) for k, v in each.items()} | {"transfer": sent / (link.most_used * net * count)}
     r = level.requests[""]
-    quantiles = (None, None) if slo.kind == "batch" else tuple(
-        seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s))  # fmt: skip
+    asked = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
+    at_ttft, at_tpot, at_e2e = [seconds_and_quantile(x)[1] for x in asked] or [None] * 3
 
-    def seen(ttft: float | None) -> tuple[float, float, float]:
+    def seen(both: float | None) -> tuple[float, float, float]:
+        """TTFT and E2E at the one quantile, TPOT at its own."""
         return latencies(level, r, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, engine.slower,
-                         engine.costs.request_s, (ttft, quantiles[1], None))  # fmt: skip
+                         engine.costs.request_s, (both, at_tpot, both))  # fmt: skip
 
-    first, (mean, tpot, whole) = seen(quantiles[0])[0], seen(None)
+    (first, _, _), (mean, tpot, e2e), (late, _, whole) = seen(at_ttft), seen(None), seen(at_e2e)
+    steps = r.steps * level.fixed, r.work / (count * replicas)
     if stage == "prefill":
-        ttft_s, tpot_s, e2e_s = first + moved, 0.0, whole + moved
-    else:
-        joins = e.step_s + moved + engine.costs.request_s
-        ttft_s, tpot_s, e2e_s = 0.0, tpot + joins / (r.output - 1), whole - mean + joins
-    return Side(e, takes, r.steps * level.fixed, r.work / (count * replicas), ttft_s, tpot_s, e2e_s)
+        return Side(e, takes, *steps, first + moved, 0.0, e2e + moved, whole + moved)
+    joins = e.step_s + moved + engine.costs.request_s
+    return Side(e, takes, *steps, 0.0, tpot + joins / (r.output - 1), e2e - mean + joins, whole - late + joins)

@@ -9,9 +9,10 @@ import numpy as np
 
 from formulations.cost_efficiency.apart import ROUNDING, in_flight, loop_rate
 from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, DecodeLine, Prediction
-from formulations.cost_efficiency.points import CostTables, candidate_order
+from formulations.cost_efficiency.points import CostTables, Engines, candidate_order
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
 from optmodels.plan.lines import EngineLine, LimitLine, MachineLine, engine_line
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
@@ -65,6 +66,8 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
     if p.slo.kind == "real_time":
         require("TTFT", ttft, limits.ttft_s, "s")
         require("TPOT", tbt, limits.tbt_s, "s")
+        if p.slo.deadline_s is not None:
+            require("E2E", _whole_s(tables.engines, row, e2e), seconds_and_quantile(p.slo.deadline_s)[0], "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
     engine = decode = None
@@ -97,6 +100,15 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         limits=requirements, uses_spot=any(line.market == "spot" for line in lines),
         engine=engine, decode=decode, measured=point.name if point is not None else None,
     )  # fmt: skip
+
+
+def _whole_s(engines: Engines | None, row: int, e2e_s: float) -> float:
+    """E2E at the quantile of the deadline."""
+    if engines is None:
+        return e2e_s
+    if engines.apart is not None and engines.pair[row] != NONE:
+        return float(engines.apart.deadline_s[engines.pair[row]])
+    return float(engines.at.deadline_s[engines.row[row]])
 
 
 def _apart(tables: CostTables, pair: int) -> tuple[EngineLine, DecodeLine, int]:
@@ -221,6 +233,7 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
             "load of the shared AO machine": (load, every, ""),
             "TTFT": (o.ttft_s[of], limits.ttft_s * every, "s"),
             "TPOT": (o.tbt_s[of], limits.tbt_s * every, "s"),
+            "E2E": (o.e2e_s[of], tables.case.deadline_s * every, "s"),
             "TPS": (tables.case.tokens / o.e2e_s[of], tables.case.problem.slo.tps * every, "tokens/s"),
             "budget": (cost, limits.usd_per_hour * every, "USD/h"),
             "weights in VRAM": (curves.vram_fixed[of] / GIB, curves.vram[of] / GIB, "GiB"),
@@ -229,8 +242,8 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
             ),
         }  # fmt: skip
         excess = np.stack([lim / v if name == "TPS" else v / lim for name, (v, lim, _) in ratios.items()])
-        excess[:, saturated] *= (np.array(list(ratios)) != "TPOT")[:, None]  # infinite because of the load, say that
-        excess[:, saturated] *= (np.array(list(ratios)) != "TPS")[:, None]
+        # Infinite because of the load: say that.
+        excess[:, saturated] *= (~np.isin(list(ratios), ("TPOT", "E2E", "TPS")))[:, None]
         excess = np.nan_to_num(excess, nan=0.0, posinf=1e9)
     if tables.measured:
         excess[-2:] = 0.0

@@ -16,13 +16,13 @@ from optmodels.catalog.types import MARKETS
 from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
-from optmodels.serving.continuous import Classes
+from optmodels.serving.continuous import Classes, seconds_and_quantile
 from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.levels import Levels, levels
 from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
 from optmodels.serving.static import Case
 
-# Of the longest wait that the TTFT allows, down to what is short beside any answer: waiting is part of E2E, and a loose
+# Of the longest wait that TTFT and deadline allow, down to what is short beside any answer: waiting is part of E2E, and a loose
 # limit must not cost more than a tight one. Among equals the fastest wins.
 WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 
@@ -115,10 +115,11 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     costs = {key: e for key, e in kinds.items() if e.kv_tokens > 0}
     able = list(costs)
     slo = problem.slo
-    ttft, tpot = (None, None) if slo.kind == "batch" else (slo.ttft_s, slo.tbt_s)
+    ttft, tpot, deadline = (None,) * 3 if slo.kind == "batch" else (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+    within = seconds_and_quantile(deadline)
     one = Classes.of([float(w.input_tokens)], [float(w.output_tokens)])
     whole = "both" in problem.deployment.stages
-    at = levels(list(costs.values()) if whole else [], limits, one, ttft, tpot, shares=WAITS)
+    at = levels(list(costs.values()) if whole else [], limits, one, ttft, tpot, shares=WAITS, deadline=within)
     counts = np.array(problem.strategies.allowed("high_end"))
     rows: list[tuple[int, ...]] = []
     for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
@@ -134,7 +135,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     constant = np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row]
     pair, found = np.full_like(row, serving.NONE), None
     if problem.deployment.apart:
-        found = pairs(problem, case, costs, where, one, (ttft, tpot), WAITS)
+        found = pairs(problem, case, costs, where, one, (ttft, tpot), within, WAITS)
         none, whole_loop = np.full(len(found), serving.NONE), np.full(len(found), w.batch)
         row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
         main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])

@@ -78,7 +78,9 @@ class CostEfficiency(StaticBatch):
             InputError: every unknown name, every contradiction, each with its path.
         """
         wrong = Mistakes()
-        limits = [] if self.slo.kind == "batch" else [("ttft_s", self.slo.ttft_s), ("tbt_s", self.slo.tbt_s)]
+        limits = [] if self.slo.kind == "batch" else [
+            (name, getattr(self.slo, name)) for name in ("ttft_s", "tbt_s", "deadline_s")
+        ]  # fmt: skip
         if self.serving == "continuous":
             if self.latency.model is None:
                 wrong.add(

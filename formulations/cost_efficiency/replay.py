@@ -167,9 +167,9 @@ def _figures(
     """Metrics of a run, and every promise with what was seen of it."""
     fullest, engines = sizes[-1], [1 if p.decode else p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
-    first, each = _promised(problem)
+    first, each, whole = _promised(problem)
     row: dict[str, Any] = {
-        name: quantiles(values, sorted({*LEVELS, *(float(q[1:]) / 100 for q in (first, each) if q != "mean")}))
+        name: quantiles(values, sorted({*LEVELS, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")}))
         for name, values in (("ttft_s", fullest.ttft_s), ("tpot_s", fullest.tpot_s), ("e2e_s", fullest.e2e_s))
     }
     row |= {
@@ -187,14 +187,18 @@ def _figures(
     if slo.kind == "real_time":
         promise(f"TTFT {first}, s", seconds_and_quantile(slo.ttft_s)[0], f.ttft_s, row["ttft_s"][first], 1)
         promise(f"TPOT {each}, s", seconds_and_quantile(slo.tbt_s)[0], f.tbt_s, row["tpot_s"].get(each), 1)
+        if slo.deadline_s is not None:
+            bound = next(line.value for line in p.limits if line.name == "E2E")
+            promise(f"E2E {whole}, s", seconds_and_quantile(slo.deadline_s)[0], bound, row["e2e_s"][whole], 1)
     promise("tokens/s", slo.tps, f.tps, tokens, -1)
     return row, kept
 
 
-def _promised(problem: CostEfficiency) -> tuple[str, str]:
-    """What the plan bounds of TTFT and time per output token: the mean, or a quantile by its name."""
-    if problem.slo.kind == "batch":
-        return "mean", "mean"
-    levels = (seconds_and_quantile(x)[1] for x in (problem.slo.ttft_s, problem.slo.tbt_s))
-    first, each = ("mean" if q is None else f"p{100 * q:g}" for q in levels)
-    return first, each
+def _promised(problem: CostEfficiency) -> tuple[str, str, str]:
+    """What the plan bounds of TTFT, time per output token and E2E: the mean, or a quantile by its name."""
+    slo = problem.slo
+    if slo.kind == "batch":
+        return "mean", "mean", "mean"
+    levels = (seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+    first, each, whole = ("mean" if q is None else f"p{100 * q:g}" for q in levels)
+    return first, each, whole

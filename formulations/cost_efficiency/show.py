@@ -109,7 +109,11 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
     if slo.kind == "real_time":
-        times = (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s))
+        times = [("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s)]
+        for line in plan.limits:
+            if line.name == "E2E" and line.limit is not None:
+                end = None if tps is None else line.value * pr.tps / tps
+                times.append((line.name, line.value, end, line.limit))
         for name, value, end, limit in times:
             lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
     return lines

@@ -219,6 +219,20 @@ class Level:
         """Seconds of prompts that come while one is prefilled, in the mean over prompts by their seconds."""
         return self.prefilling(r) * max(r.prompt_work, self.longest)
 
+    def can_hold(self, r: Request) -> bool:
+        """Whether a rank's cache does at the request's largest."""
+        return r.prompt + r.output + r.drafts <= self.kv
+
+    def each(self, r: Request) -> float:
+        """Seconds that a running request adds to a step in the mean: such a one or the mixture's."""
+        return max(r.work / r.steps, self.typical)
+
+    @property
+    def heaviest(self) -> float:
+        """`each` of the heaviest requests that can be on it; those of one token have nothing to decode."""
+        every = [r for r in self.requests.values() if self.can_hold(r) and (self.stage != "decode" or r.output > 1)]
+        return max((self.each(r) for r in every), default=self.typical)
+
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
         return self.fixed + self.load * step * max(r.decode / r.work, 1 - self.prefill_share)
@@ -342,7 +356,7 @@ def capacities(
         blocked = most is not None and whole > most * wait * (1 + SLACK)
         waiting = 0.0 if not prompts else math.inf if blocked else s * whole / (2 * wait) + turn
         one, two = held[k]
-        fits = crowd > 0 and r.prompt + r.output + r.drafts <= level.kv
+        fits = crowd > 0 and level.can_hold(r)
         memory = (
             step * (one + z * two / (2 * sigma * (1 - level.load))) / (level.kv - z * sigma / 2) if fits else math.inf
         )
@@ -371,7 +385,7 @@ def latencies(
         return factor * (base + waits * _waits(q, most) * wait)
 
     def decode(q: float | None) -> float:
-        each = max(r.work / r.steps, level.typical)
+        each = level.each(r)
         left = level.following(r) / (1 - level.load) / r.decodes if r.decodes > 0 else 0.0
         if q is None:  # of the request's own work in a step only that of its decodes prolongs these
             own = r.decode / r.decodes if r.decodes > 0 else 0.0
@@ -383,7 +397,8 @@ def latencies(
         prompts = level.following(r) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)
-        return level.fixed + 1.15 * each * min(max(crowd, 1.0), level.ranks * slots) + left
+        filled = level.ranks * slots * max(level.heaviest, each)  # every slot, with the heaviest
+        return level.fixed + 1.15 * min(max(crowd, 1.0) * each, filled) + left
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
@@ -400,6 +415,7 @@ class Kind:
     cached: float
     ttft: float | None
     tpot: float | None
+    deadline: float | None = None
 
     @property
     def request(self) -> Request:
@@ -411,6 +427,7 @@ class Kind:
 class Seen:
     """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
 
+    `deadline_s`: E2E at the quantile of the deadline.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
     """
 
@@ -418,6 +435,7 @@ class Seen:
     waiting_s: float
     tpot_s: float
     e2e_s: float
+    deadline_s: float
     running: float
 
 
@@ -457,11 +475,12 @@ def check_engine(
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
     seen = [
         latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, costs.request_s,
-                  (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
+                  (kind.ttft, kind.tpot, deadline))
+        for wait, deadline in ((0.0, None), (e.wait_s, None), (e.wait_s, kind.deadline))
     ]  # fmt: skip
-    (first, tpot, _), (ttft, _, e2e) = seen
+    (first, tpot, _), (ttft, _, e2e), (_, _, whole) = seen
     full = 1 / max(each.values())
-    return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
+    return Seen(first, ttft - first, tpot, e2e, whole, full * served.steps * level.fixed / (1 - full * served.work))
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:

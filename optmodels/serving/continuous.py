@@ -490,7 +490,8 @@ class Points:
 
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
         others' ρ(a₀ + c)/(1 − ρ). While it decodes its own is d. At a quantile a step lasts a₀ + `MARGIN`·c·N_q, with N
-        at the level's ρ = 1 − a₀/t. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
+        at the level's ρ = 1 − a₀/t, and no more than all slots filled with the heaviest class (by c) that can be on the
+        point: the others may be of it. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
         work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
         prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
         n·a₀ + what came in T, whose variance in the mean step is F·t/n/(1 − ρ_p)². ρ_p is prefill's share of the time,
@@ -503,7 +504,10 @@ class Points:
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
-        return _tpot(*seen, quantile, self.ranks * self.engine.max_num_seqs, MARGIN)
+        fits = np.isfinite(self.load).all(axis=0)
+        heaviest = np.where(fits, self.crowd_s, 0.0).max(axis=2, keepdims=True)
+        most = self.ranks * self.engine.max_num_seqs * np.maximum(heaviest / self.crowd_s, 1.0)
+        return _tpot(*seen, quantile, most, MARGIN)
 
     @property
     def _steps_per_token(self) -> Array:

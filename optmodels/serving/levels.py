@@ -46,11 +46,12 @@ class Levels:
         first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
-        e2e_s: of a request in the mean, waiting included, at most.
+        e2e_s: of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the deadline.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
 
-    Of engines that only prefill TTFT and E2E are with sending the KV cache, and there is no time per token; of those
-    that only decode it is with receiving the cache and joining, spread over the tokens, and there is no wait nor TTFT.
+    Of engines that only prefill TTFT and both E2E are with sending the KV cache, and there is no time per token; of
+    those that only decode it is with receiving the cache and joining, spread over the tokens, and there is no wait nor
+    TTFT.
     """
 
     engine: npt.NDArray[np.intp]
@@ -65,6 +66,7 @@ class Levels:
     ttft_s: Array
     tpot_s: Array
     e2e_s: Array
+    deadline_s: Array
     capacities: Array
 
     @property
@@ -83,7 +85,7 @@ class Levels:
 def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,), stage: Stage = "both",
-    moved_s: npt.ArrayLike = 0.0,
+    moved_s: npt.ArrayLike = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
 ) -> Levels:  # fmt: skip
     """All of them.
 
@@ -97,14 +99,16 @@ def levels(
         shares: of the longest wait: a shorter one promises more, and carries less where waiting is what binds.
         stage: of a request that they do.
         moved_s: seconds that its KV cache is on its way from (prefill) or to (decode) each engine, (E,).
+        deadline: seconds of the stage's part of E2E, waiting included, and the quantile that they bound
+            (None: the mean). Of engines that only decode the quantile alone counts.
     """
     assert len(kind) == 1
     if not engines:
         z = np.zeros(0)
-        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
-    (at_ttft, q_ttft), (at_tpot, q_tpot) = seconds_and_quantile(ttft), seconds_and_quantile(tpot)
+    (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     kv = np.array([e.kv_tokens for e in engines])
 
     def at(step_s: Array) -> Points:
@@ -124,15 +128,17 @@ def levels(
         return points.missed(per_token(points)[..., None], at_tpot)
 
     points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    each, decoding = per_token(points), points.decoding_s(None)[..., 0]
+    each, decoding, rest = per_token(points), *(points.decoding_s(q)[..., 0] for q in (None, q_e2e))
     work, steps = points.work_s[..., 0], points.steps[..., 0]
     parts = []
+    sent: Array | float = moved if stage == "prefill" else 0.0
     for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
-        (base, per), (mean, per_mean) = points.ttft_s(q_ttft, most), points.ttft_s(None, most)
-        first, each_wait = base[..., 0] * slower, per * slower
-        if stage == "prefill":
-            first = first + moved
-        wait = share * np.minimum(np.minimum(at_ttft - first, waiting_s) / each_wait, LONGEST_WAIT_S)
+        (base, per), (mean, per_mean), (whole, per_whole) = (points.ttft_s(q, most) for q in (q_ttft, None, q_e2e))
+        first, each_wait = base[..., 0] * slower + sent, per * slower
+        longest = np.minimum(np.minimum(at_ttft - first, waiting_s) / each_wait, LONGEST_WAIT_S)
+        if math.isfinite(at_e2e):
+            longest = np.minimum(longest, (at_e2e - whole[..., 0] * slower - rest - sent) / (per_whole * slower))
+        wait = share * longest
         if stage == "decode":
             first, wait = np.zeros_like(first), np.ones_like(first)  # no prompt waits: (S7) is 0
         able = points.exists & (each <= at_tpot) & (wait > 0)
@@ -141,13 +147,14 @@ def levels(
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
-        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + (moved if stage == "prefill" else 0.0)
+        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + sent
+        e2e_q = np.minimum((whole[..., 0] + per_whole * wait) * slower + rest + sent, at_e2e)
         if stage == "decode":
-            e2e, wait = decoding + joins(points), np.zeros_like(wait)
+            e2e, e2e_q, wait = decoding + joins(points), rest + joins(points), np.zeros_like(wait)
         waiting = each_wait * wait
         columns = (
             points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
-            np.minimum(first + waiting, at_ttft), each, e2e,
+            np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,
         )  # fmt: skip
         parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))

@@ -35,7 +35,7 @@ from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, LatencyLimit, seconds_and_quantile
+from optmodels.serving.continuous import OF_REQUESTS, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.units import (
     Fraction,
     Gib,
@@ -65,7 +65,7 @@ class Workload(Entry):
 
 
 class RealTime(Entry):
-    """LP(7): throughput and both latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
+    """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
     kind: Literal["real_time"] = Field(description="throughput and both latencies are limited")
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
@@ -77,6 +77,10 @@ class RealTime(Entry):
     tbt_s: Annotated[LatencyLimit, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
         Field(description="time between tokens")
     )
+    deadline_s: Annotated[
+        LatencyLimit | None,
+        Limit("time of a request", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS),
+    ] = Field(default=None, description="of a whole request, waiting included; of a static batch, with all its passes")
 
 
 class Batch(Entry):
@@ -312,7 +316,7 @@ class Limits:
 
     ttft_s: float
     tbt_s: float
-    e2e_s: float  # TPS ≥ TPS_SLO as E2E ≤ B·(S_in + S_out)/TPS_SLO
+    e2e_s: float  # TPS ≥ TPS_SLO as E2E ≤ B·(S_in + S_out)/TPS_SLO, and a deadline that is no percentile
     usd_per_hour: float
 
 
@@ -368,13 +372,20 @@ class Case:
         return w.batch * (w.input_tokens + w.output_tokens)
 
     @property
+    def deadline_s(self) -> float:
+        """Seconds that E2E may take in the mean, infinite without a limit: a percentile is the levels' own."""
+        slo = self.problem.slo
+        limit = slo.deadline_s if isinstance(slo, RealTime) else None
+        return np.inf if isinstance(limit, Percentile) else seconds_and_quantile(limit)[0]
+
+    @property
     def limits(self) -> Limits:
         """The SLO and budget of the problem."""
         slo = self.problem.slo
         return Limits(
             ttft_s=seconds_and_quantile(slo.ttft_s)[0] if isinstance(slo, RealTime) else np.inf,
             tbt_s=seconds_and_quantile(slo.tbt_s)[0] if isinstance(slo, RealTime) else np.inf,
-            e2e_s=self.tokens / slo.tps,
+            e2e_s=min(self.tokens / slo.tps, self.deadline_s),
             usd_per_hour=self.problem.usd_per_hour_at_most,
         )
 

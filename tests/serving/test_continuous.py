@@ -313,6 +313,36 @@ def test_what_a_prompt_leaves_behind_by_hand():
     assert p.ttft_s(None, np.inf)[0][0, 0, 0] == pytest.approx(0.5 * 0.02 + 0.02 + prompt + after / 2)
 
 
+def test_all_slots_may_be_filled_with_the_heaviest_class_that_can_be_there():
+    """TPOT of a light class: others' crowd, counted in its own work, is more than there are slots."""
+    weight = np.array([0.98, 0.019999, 0.000001])
+    classes = Classes.of([20.0, 4000.0, 90_000.0], [200.0, 20.0, 20.0], weight=weight)
+    limits, level = EngineLimits(max_num_seqs=16, max_num_batched_tokens=2048), np.array([[0.02]])
+    every, two = (operating_points([PLAIN], np.array([kv]), limits, classes, level) for kv in (1e9, 90_000.0))
+    assert np.isinf(two.load[MEMORY, 0, 0]).tolist() == [False, False, True]
+    for p, heaviest in ((every, 2), (two, 1)):
+        light, c = p.crowd_s[0, 0, 0], p.work_s[0, 0, heaviest] / p.steps[0, 0, heaviest]
+        crowd = crowd_quantile(0.95, np.array(0.5 * 0.01 / light), np.array(0.5), p.bursts[0, 0, 0] / light**2)
+        assert crowd > 16
+        added = 1.15 * min(float(crowd) * light, 16 * c)
+        assert p.tpot_s(0.95)[0, 0, 0] == pytest.approx(0.01 + added + p.left_s[0, 0, 0])
+    assert two.tpot_s(0.95)[0, 0, 0] > 0.01 + 1.15 * 16 * light  # of its own kind alone
+
+
+def test_light_requests_beside_heavy_ones_keep_their_time_per_token():
+    """The level's mixture is of light requests nearly alone; of the rates one in four is heavy."""
+    costs = StepCosts(0.018, prompt_token_s=2.2e-5, decode_request_s=2e-5, context_s=1.5e-7, mixed_context_s=1.5e-7)
+    inputs, outputs = np.array([500.0, 4800.0]), np.array([180.0, 26.0])
+    classes, limits = Classes.of(inputs, outputs, weight=np.array([0.9, 0.1])), EngineLimits(max_num_seqs=256)
+    p = operating_points([costs], np.array([1e7]), limits, classes, np.array([[0.08]]))
+    rates = np.array([0.75, 0.25])
+    rates /= (p.load[:, 0, 0] @ rates).max()
+    arrivals, kind = drawn(rates, inputs, outputs, 60_000, 3)
+    seen = simulate(arrivals, [Engine(costs, 10**7, 256, 8192)])
+    got = np.quantile(seen.tpot_s[kind == 0], 0.95)
+    assert 0.018 + 1.15 * 256 * p.crowd_s[0, 0, 0] + p.left_s[0, 0, 0] < got <= p.tpot_s(0.95)[0, 0, 0]
+
+
 def test_levels_lie_where_limits_per_token_bind():
     """Of three classes with limits of their own, one of which binds nowhere."""
     classes, limits = Classes.of([300.0, 100.0, 2000.0], [101.0, 400.0, 50.0]), EngineLimits()
