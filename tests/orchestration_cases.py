@@ -5,6 +5,15 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import pyomo.environ as pyo
+import pytest
+
+from formulations.orchestration import literal
+from formulations.orchestration.methods.exact import exact
+from formulations.orchestration.points import build_tables
+from optmodels.formulation import Options
+from optmodels.solver.compile import compile_model
+from optmodels.solver.highs import solve_compiled
 
 DECAY = [
     {"model": m, "tp": tp, "base_tokens_per_s": base * speed, "delta": delta}
@@ -56,3 +65,20 @@ def handful(count=7, seed=0, **changes):
         bins={"lengths": 50, "slo": 50, "seconds": 2.0},
     )
     return copy.deepcopy(document | changes)
+
+
+def agreeing(problem):
+    """Tables and `exact` of requests that are classes of their own, once the literal form says the same.
+
+    Requests may be spread over instances in both.
+    """
+    t = build_tables(problem)
+    assert (t.classes.count == 1).all()
+    model = literal.build(problem, t)
+    for v in model.x.values():
+        v.domain = pyo.NonNegativeReals
+        v.setub(1)
+    relaxed = solve_compiled(compile_model(model))
+    column = exact(problem, t, Options())
+    assert relaxed.objective == pytest.approx(column.plan.score.total, abs=1e-6)
+    return t, column

@@ -11,7 +11,7 @@ import pyomo.environ as pyo
 import pytest
 import yaml
 from conftest import ROOT
-from orchestration_cases import handful, two_models
+from orchestration_cases import agreeing, handful, two_models
 
 import optmodels
 from formulations.orchestration import literal
@@ -25,7 +25,6 @@ from formulations.orchestration.points import build_tables
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.model.golden import differences, statement
-from optmodels.solver.compile import compile_model
 from optmodels.solver.highs import relaxation, solve_compiled
 
 VARIANTS = {
@@ -124,16 +123,9 @@ def test_busy_shares_add_up_to_the_service_time(service, bin_s):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_literal_and_column_form_agree_without_aggregation(seed):
-    """Requests may be spread over instances in both; with whole requests the literal optimum can only be lower."""
-    problem, t = tables_of(handful(seed=seed))
-    assert (t.classes.count == 1).all()
-    column = exact(problem, t, Options())
-    model = literal.build(problem, t)
-    for v in model.x.values():
-        v.domain = pyo.NonNegativeReals
-        v.setub(1)
-    relaxed = solve_compiled(compile_model(model))
-    assert relaxed.objective == pytest.approx(column.plan.score.total, abs=1e-6)
+    """With whole requests the literal optimum can only be lower."""
+    problem = load(handful(seed=seed))
+    t, column = agreeing(problem)
     whole = literal.literal(problem, t, Options())
     assert whole.log["literal_objective"] <= column.bound + 1e-7
 

@@ -182,22 +182,6 @@ def drawn(seed):
     return arrivals, engines, given
 
 
-def test_the_compiled_loop_is_the_plain_one():
-    preempted = hits = refused = served = 0
-    for seed in range(100):
-        arrivals, engines, given = drawn(seed)
-        fast = simulate(arrivals, engines, bin_s=0.1, **given)
-        slow = plain.simulate(arrivals, engines, **given)
-        for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running"):
-            assert np.array_equal(getattr(fast, name), getattr(slow, name)), (seed, name)
-        for name in ("start_s", "first_s", "finish_s", "busy_s"):
-            np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, err_msg=f"{seed} {name}")
-        assert np.isfinite(fast.finish_s[fast.served]).all()
-        preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
-        refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
-    assert min(preempted, hits, refused) > 150 and served > 1500
-
-
 def with_ranks(seed):
     """The same cases with engines of one to four attention ranks."""
     arrivals, engines, given = drawn(seed)
@@ -211,10 +195,11 @@ def with_ranks(seed):
     return arrivals, [one(e) for e in engines], given
 
 
-def test_the_compiled_loop_is_the_plain_one_with_ranks_too():
+@pytest.mark.parametrize(("cases", "least"), [(drawn, 150), (with_ranks, 50)])
+def test_the_compiled_loop_is_the_plain_one(cases, least):
     preempted = hits = refused = served = 0
     for seed in range(100):
-        arrivals, engines, given = with_ranks(seed)
+        arrivals, engines, given = cases(seed)
         fast = simulate(arrivals, engines, bin_s=0.1, **given)
         slow = plain.simulate(arrivals, engines, **given)
         for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running"):
@@ -225,7 +210,7 @@ def test_the_compiled_loop_is_the_plain_one_with_ranks_too():
         assert fast.series.busy.sum(axis=1) * 0.1 == pytest.approx(fast.busy_s)
         preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
         refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
-    assert min(preempted, hits, refused) > 50 and served > 1500
+    assert min(preempted, hits, refused) > least and served > 1500
 
 
 def test_two_ranks_by_hand():
