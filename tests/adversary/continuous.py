@@ -254,6 +254,8 @@ class Level:
         late_token_s: F/((1 − ρ)D), how much longer these make each of its decode steps.
         prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
         carries_s: o, by which a step with a prompt is longer than a₀ has it.
+        busiest_s: x − R, by which a step with a chunk of a class's own prompt is longer than a₀ has it, as its rank has
+            all of the work outside the experts.
         most_crowd_s: ĉ, the largest c of a class that can be on the level.
         ranks: D, of data-parallel attention.
     """
@@ -273,6 +275,7 @@ class Level:
     late_token_s: list[float]
     prompts_var: list[float]
     carries_s: float
+    busiest_s: list[float]
     most_crowd_s: float
     ranks: int = 1
 
@@ -384,17 +387,29 @@ def level(
     full = [u / (ranks * room) for u in fresh]  # U
     beyond = [max(m - n, 0.0) for m, n in zip(chunks, full, strict=True)]  # y
     tokens_s = mixture([p + d for p, d in zip(prefill, decode, strict=True)])
-    other = None if stage == "prefill" else other_chunks(c, t - a, tokens_s, mixture(full), mixture(beyond))
+    others = [(ranks - 1.0) * (p - c.prompt_expert_s * u) / m if m else 0.0
+              for p, u, m in zip(prefill, fresh, chunks, strict=True)]  # x  # fmt: skip
+    weights = [k.weight / sum(k.weight for k in kinds) for k in kinds]
+    longer, waits = longest_chunks(
+        [p * m for p, m in zip(weights, chunks, strict=True)], others, t - a, tokens_s, c.prompt_step_s,
+        None if stage == "prefill" else (mixture(full), mixture(beyond)),
+    )  # fmt: skip
+    if a + longer >= t:
+        return None
+    slower = [m * g for m, g in zip(chunks, waits, strict=True)]
+    tokens_s += mixture(slower)
+    other = None if stage == "prefill" else other_chunks(c, t - a - longer, tokens_s, mixture(full), mixture(beyond))
     if other is None:  # every step carries a prompt
         every, paid = 1.0, [0.0 for _ in kinds]
     else:
         every = -math.expm1(-other) - other * math.exp(-other)
         paid = [n + math.exp(-other) * y for n, y in zip(full, beyond, strict=True)]
-    a0, carries_s = a + every * c.prompt_step_s, (1.0 - every) * c.prompt_step_s
+    a0, carries_s = a + longer + every * c.prompt_step_s, (1.0 - every) * c.prompt_step_s
     rho = 1.0 - a0 / t
     if rho <= 0:
         return None
-    asks = [p + n * c.prompt_step_s for p, n in zip(prefill, paid, strict=True)]  # of the steps, for its prompt
+    # Of the steps, for its prompt.
+    asks = [p + n * c.prompt_step_s + b for p, n, b in zip(prefill, paid, slower, strict=True)]
     work = [p + d for p, d in zip(asks, decode, strict=True)]
     decodes = [rounds(c, k.output) for k in kinds]
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
@@ -438,7 +453,24 @@ def level(
     if stage == "decode":  # nothing waits for prefill
         none = [0.0] * len(kinds)
         return Level(
-            t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s, heaviest, ranks
+            t,
+            a0,
+            rows,
+            [],
+            [],
+            chunks,
+            prefill,
+            [],
+            each,
+            own,
+            per_token,
+            none,
+            none,
+            none,
+            carries_s,
+            none,
+            heaviest,
+            ranks,
         )
     v = mixture(asks) / mixture(work)
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
@@ -456,8 +488,41 @@ def level(
         per_token, late,
         [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
         [f * t / (n * (1.0 - b) ** 2) if n > 0 else 0.0 for f, b, n in zip(late, busy, decodes, strict=True)],
-        carries_s, heaviest, ranks,
+        carries_s, [max(x - longer, 0.0) for x in others], heaviest, ranks,
     )  # fmt: skip
+
+
+def longest_chunks(
+    a_request: Sequence[float], x: Sequence[float], left_s: float, tokens_s: float, prompt_step_s: float,
+    full: tuple[float, float] | None,
+) -> tuple[float, list[float]]:  # fmt: skip
+    """(R, g): what a step is longer by for its longest chunk, and of that what a chunk of each class pays.
+
+    Chunks of a step are Poisson, n·A(z) of them longer than z: the longest is ∫ 1 − e^(−nA(z)) dz in the mean, which is
+    concave in n. At the n of a full step its tangent has R at no requests, and ∫ to x of e^(−nA(z)) dz for each chunk.
+
+    Args:
+        a_request: chunks of each class that the mean request has.
+        x: seconds of each.
+        left_s: of a step, beside its fixed ones.
+        tokens_s: of the mean request, beside `prompt_step_s` and these.
+        prompt_step_s: of a step that carries prompts.
+        full: (steps that the mean request fills, chunks that it has beyond those); None: every step carries prompts.
+    """
+    ends = sorted({0.0, *x})
+    parts = [(low, high, sum(m for m, z in zip(a_request, x, strict=True) if z > low))
+             for low, high in itertools.pairwise(ends)]  # between these A(z) is the same  # fmt: skip
+
+    def step(n: float) -> float:
+        carried = 1.0 if full is None else n * full[0] - math.expm1(-n * full[1])
+        longest = sum((high - low) * -math.expm1(-n * many) for low, high, many in parts)
+        return n * tokens_s + prompt_step_s * carried + longest - left_s
+
+    if not parts:
+        return 0.0, [0.0 for _ in x]
+    n = float(brentq(step, 0.0, left_s / tokens_s, xtol=1e-15, rtol=1e-15)) if step(0.0) < 0 else 0.0
+    base = sum((high - low) * (1.0 - (1.0 + n * many) * math.exp(-n * many)) for low, high, many in parts)
+    return base, [sum((high - low) * math.exp(-n * many) for low, high, many in parts if high <= z) for z in x]
 
 
 def other_chunks(c: StepCosts, left_s: float, tokens_s: float, full: float, beyond: float) -> float | None:
@@ -508,12 +573,14 @@ def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: flo
     """Seconds to the first token of class i but for waiting, at most, and of how many ω the wait is counted."""
     beside = x.late_s[i] / 2.0 + request_s  # others' prompts in the step of its own, and what is outside the steps
     if quantile is None or quantile <= 0.5:
-        return 0.5 * x.step_s + x.chunks[i] * (x.step_s + x.carries_s) + x.prefill_s[i] + beside, 1.0
+        carries = x.carries_s + x.busiest_s[i]
+        return 0.5 * x.step_s + x.chunks[i] * (x.step_s + carries) + x.prefill_s[i] + beside, 1.0
     at = [-math.log(1.0 - q) for q in (0.9, 0.95, 0.99)]
     here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
     columns = ((0.75, 0.82, 0.98), (1.2, 1.15, 0.97), (1.05, 1.06, 1.09))
     first, own, waits = (float(np.interp(here, at, column)) for column in columns)
-    base = first * x.step_s + own * (x.chunks[i] * (x.beside_s[i] + x.carries_s) + x.prefill_s[i]) + beside
+    step_s = x.beside_s[i] + x.carries_s + x.busiest_s[i]
+    base = first * x.step_s + own * (x.chunks[i] * step_s + x.prefill_s[i]) + beside
     return base, waits * _longest_wait(1.0 - quantile, most)
 
 

@@ -176,10 +176,11 @@ def test_a_limit_that_no_level_keeps_makes_none() -> None:
 
 
 PLAIN = replace(COSTS, prompt_step_s=0.0)  # a₀ is 10 ms, whatever prompts there are
+EVEN = replace(PLAIN, prompt_expert_s=1.15e-5)  # all 3.45 ms of a prompt of 300 tokens are the experts'
 ONE = [KINDS[0]]  # 300 tokens of prompt: 3.45 ms; 199 decodes at 300, 301, …: 99.301 ms
 
 
-def at_ranks(ranks: int, t: float = 0.02, kv: float = 1e7, c: StepCosts = PLAIN, **more: Any) -> continuous.Level:
+def at_ranks(ranks: int, t: float = 0.02, kv: float = 1e7, c: StepCosts = EVEN, **more: Any) -> continuous.Level:
     """At a step of twice a₀: ρ = ½."""
     limits = SimpleNamespace(**vars(LIMITS) | {k: more.pop(k) for k in [*more] if hasattr(LIMITS, k)})
     found = continuous.level(c, more.pop("kinds", ONE), limits, kv, t, ranks=ranks, **more)
@@ -268,6 +269,48 @@ def test_a_rank_is_a_queue_of_its_share_of_prompts() -> None:
         slow = replace(x, turn_s=[1.0])
         (row,) = fleet._at_waits(SimpleNamespace(engine=LIMITS), [asked], slow, 4.0, 0.0, 1.0, False, None)  # type: ignore[arg-type]
         assert (row[0] is not None) == kept
+
+
+def test_a_step_waits_for_the_rank_with_a_prompt() -> None:
+    # 1.5 ms of 3.45 are the experts'. Of two ranks the busy one has 1.95 ms more than its share, of three 3.9.
+    c = replace(PLAIN, prompt_expert_s=5e-6)
+    for ranks in (2, 3):
+        x, n = (ranks - 1) * 0.00195, 0.0
+        for _ in range(50):  # requests a step that fill it
+            n = (0.01 - x * (1 - math.exp(-n))) / 0.102751
+        base, each = x * (1 - (1 + n) * math.exp(-n)), x * math.exp(-n)
+        found, even = at_ranks(ranks, c=c), at_ranks(ranks)
+        assert found.fixed_s == pytest.approx(0.01 + base)
+        rho = 1 - (0.01 + base) / 0.02
+        assert found.rows[0][0] == pytest.approx((0.102751 + each) / rho)
+        assert found.rows[0][3] == even.rows[0][3]
+        prefill = rho * (0.00345 + each) / (0.102751 + each)  # ρ_p
+        beside = 0.01 + base + rho * 0.02 * 0.099301 / (0.102751 + each)
+        assert found.turn_s == pytest.approx([300 / ranks / 1984 * beside + 0.00345])
+        assert found.beside_s == pytest.approx([beside + (1 - 1 / ranks) * prefill * 0.02])
+        assert found.late_s == pytest.approx([prefill * (0.00345 + each)])
+        first = 1.5 * 0.02 + 0.00345 + x - base + found.late_s[0] / 2
+        assert continuous.ttft_s(found, 0, None, 4.0, 0.0)[0] == pytest.approx(first)
+        quick = at_ranks(ranks, c=c, stage="decode")
+        assert quick.rows == at_ranks(ranks, stage="decode").rows
+
+
+def test_the_longest_of_the_chunks_of_a_step() -> None:
+    many, x, rng = [0.5, 2.0, 0.3], [0.004, 0.001, 0.002], np.random.default_rng(1)
+    base, each = continuous.longest_chunks(many, x, 0.03, 0.02, 0.001, (0.2, 2.6))
+    pays = sum(m * g for m, g in zip(many, each, strict=True))
+
+    def longest(n: float) -> float:
+        drawn = rng.poisson([n * m for m in many], (200_000, 3)) > 0
+        return float((drawn * np.array(x)).max(axis=1).mean())
+
+    # At n requests a step: 20 ms each, a fifth of a step filled, 2.6 chunks beside, and the longest.
+    n = next(n for n in np.linspace(0, 2, 4001).tolist()
+             if 0.02 * n + 0.001 * (0.2 * n + 1 - math.exp(-2.6 * n)) + base + n * pays > 0.03)  # fmt: skip
+    assert base + n * pays == pytest.approx(longest(n), abs=1e-5)
+    for other in (0.3 * n, 3 * n):
+        assert base + other * pays > longest(other) + 1e-4
+    assert continuous.longest_chunks(many, x, 0.0005, 0.02, 0.001, None) == (0.0, pytest.approx(x))  # no room at all
 
 
 def test_ranks_run_so_many_times_as_many() -> None:
