@@ -30,7 +30,8 @@ class Request:
 
     An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
     With `drafts` verified in a step it gets `tokens` of one. `filled`: steps that its prompt fills; `charge`: what it
-    pays because steps carry a prompt.
+    pays because steps carry a prompt; `longer`: seconds of a chunk on its rank over its share of an even step, and
+    `waits`: what all pay because steps wait for the busiest rank.
     """
 
     prompt: float
@@ -41,6 +42,8 @@ class Request:
     filled: float = 0.0
     prefill: float = 0.0
     charge: float = 0.0
+    longer: float = 0.0
+    waits: float = 0.0
     decode: float = 0.0
     drafts: int = 0
     tokens: float = 1.0
@@ -58,7 +61,7 @@ class Request:
     @property
     def prompt_work(self) -> float:
         """Seconds that its prompt adds to all steps."""
-        return self.prefill + self.charge
+        return self.prefill + self.charge + self.waits
 
     @property
     def work(self) -> float:
@@ -195,7 +198,7 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `room` and `kv` are those of each of its data-parallel attention ranks.
+    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel attention ranks.
     """
 
     fixed: float
@@ -210,6 +213,7 @@ class Level:
     prefill_share: float
     longest: float
     ranks: int = 1
+    uneven: float = 0.0
 
     def prefilling(self, r: Request) -> float:
         """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
@@ -279,17 +283,29 @@ def at_level(
     for k, r in requests.items():
         chunks, prefill = _prefill(costs, r, chunk)
         decode = costs.decode_request_s * r.decodes + slope * contexts[k]
-        made[k] = replace(r, chunks=chunks, filled=r.new / (ranks * room), prefill=prefill, decode=decode)
+        longer = (ranks - 1) * (prefill - costs.prompt_expert_s * r.new) / chunks if chunks else 0.0
+        made[k] = replace(
+            r, chunks=chunks, filled=r.new / (ranks * room), prefill=prefill, longer=longer, decode=decode
+        )
     if all(r.work <= 0 for r in made.values()):
         return None
+    uneven = 0.0
+    if any(r.longer > 0 for r in made.values()):
+        many = _requests_of_a_step(costs.prompt_step_s, step - bare, made, stage)
+        made = {k: replace(r, waits=r.chunks * sum(
+            width * math.exp(-many * longer) for x, width, longer in _longest(made) if x <= r.longer
+        )) for k, r in made.items()}  # fmt: skip
+        uneven = sum(
+            width * (1 - (1 + many * longer) * math.exp(-many * longer)) for _, width, longer in _longest(made)
+        )
     within, shared = _prompt_steps(
-        costs.prompt_step_s, step - bare, mean({k: r.work for k, r in made.items()}),
+        costs.prompt_step_s, step - bare - uneven, mean({k: r.work for k, r in made.items()}),
         mean({k: r.filled for k, r in made.items()}), mean({k: r.chunks - r.filled for k, r in made.items()}), stage,
     )  # fmt: skip
     if within < 1:
         made = {k: replace(r, charge=costs.prompt_step_s * (r.filled + shared * (r.chunks - r.filled)))
                 for k, r in made.items()}  # fmt: skip
-    fixed = bare + within * costs.prompt_step_s
+    fixed = bare + uneven + within * costs.prompt_step_s
     if fixed >= step:
         return None
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
@@ -298,7 +314,34 @@ def at_level(
     longest = prefills[1] / prefills[0] if prefills[0] > 0 else 0.0  # by its own seconds
     outside = (1 - within) * costs.prompt_step_s
     return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv / ranks,
-                 prefill_share, longest, ranks)  # fmt: skip
+                 prefill_share, longest, ranks, uneven)  # fmt: skip
+
+
+def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
+    """Each chunk's `longer`, in order, by how much it exceeds the one before, and chunks of a request so long."""
+    total, before, found = sum(r.weight for r in requests.values()), 0.0, []
+    for x in sorted({r.longer for r in requests.values()}):
+        found.append((x, x - before, sum(r.weight * r.chunks for r in requests.values() if r.longer >= x) / total))
+        before = x
+    return found
+
+
+def _requests_of_a_step(prompt_step: float, free: float, requests: Mapping[str, Request], stage: Stage) -> float:
+    """Mean requests that end in a step and fill it: their work, its prompts' cost, its longest chunk by chance."""
+    total, longest = sum(r.weight for r in requests.values()), _longest(requests)
+    work, filled, sharing = (
+        sum(r.weight * x for r, x in zip(requests.values(), of_each, strict=True)) / total
+        for of_each in zip(*((r.work, r.filled, r.chunks - r.filled) for r in requests.values()), strict=True)
+    )
+    low, many = 0.0, max(free, 0.0) / work
+    while many - low > 1e-15 * many:
+        middle = (low + many) / 2
+        if middle in (low, many):
+            break
+        carry = 1.0 if stage == "prefill" else middle * filled + 1 - math.exp(-middle * sharing)
+        busiest = sum(width * (1 - math.exp(-middle * chunks)) for _, width, chunks in longest)
+        low, many = (middle, many) if middle * work + prompt_step * carry + busiest < free else (low, middle)
+    return many
 
 
 def _prompt_steps(
@@ -381,7 +424,8 @@ def latencies(
         first, own, waits = _form(q)
         others = level.prefilling(r) * step * (level.ranks - 1) / level.ranks  # prompts of other ranks
         each = step if q is None or q <= 0.5 else level.beside(r, step) + others
-        base = first * step + own * (r.chunks * (each + level.outside) + r.prefill) + level.following(r) / 2 + request_s
+        alone = level.outside + max(r.longer - level.uneven, 0.0)
+        base = first * step + own * (r.chunks * (each + alone) + r.prefill) + level.following(r) / 2 + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
     def decode(q: float | None) -> float:

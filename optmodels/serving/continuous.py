@@ -54,14 +54,21 @@ S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1
 tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose drafts are accepted
 more or less often than others' are not told apart.
 
-*Ranks.* An engine of D data-parallel attention ranks (experts spread over all of them) deals its requests over them at
-random; `max_num_seqs`, B and the longest chunk are of each, and a step is one step of all. So U = Σ λ·u·t/(D·B); of
+*Ranks.* An engine of D data-parallel attention ranks (experts spread over all of them) sends a request to the least
+busy one; `max_num_seqs`, B and the longest chunk are of each, and a step is one step of all. So U = Σ λ·u·t/(D·B); of
 slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's crowd is spread no
 wider than N at the level's ρ). A rank is one server for its share of the prompts, each of which takes D·s of its time:
 
     Σ λ (D·s²/2ω + s) ≤ 1                                                                                   (S9)
 
-and a prompt's own steps carry other ranks' prompts, too.
+and a prompt's own steps carry other ranks' prompts, too. A step waits for the busiest rank at every layer but the
+experts (`StepCosts.step_of_ranks`): a chunk alone in its step makes it longer by x, D − 1 times its work outside the
+experts, and several by no more than the longest of them while ranks are as many. With y_w of class w a step, by chance,
+
+    E[max] = ∫ 1 − e^(−Λ(z)) dz,   Λ(z) = Σ y_w·[x_w > z],                                                 (S10)
+
+concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(−Λ₀(z)) dz and a₀ has the rest,
+∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
@@ -245,6 +252,7 @@ class Coefficients:
     window_tokens: Array
     drafts: Array
     tokens: Array
+    prompt_expert_s: Array  # of `prompt_token_s`
 
     @classmethod
     def stack(cls, costs: Sequence[StepCosts]) -> Coefficients:
@@ -409,8 +417,9 @@ class Points:
         exists: (P, L).
         fixed_s: a₀, (P, L).
         chunks: m, (P, L, W).
-        prefill_s: what a prompt adds to the steps that carry it, where others pay no `prompt_step`, (P, L, W).
-        work_s: W: prefill, `prompt_step` as shared, and decodes, (P, L, W).
+        prefill_s: what a prompt adds to the steps that carry it, where others pay no `prompt_step` and its rank is the
+            busiest, (P, L, W).
+        work_s: W: prefill, `prompt_step` and the busiest rank as shared, and decodes, (P, L, W).
         steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
         beside_s: what a step lasts beside its rank's prompts, (P, L, W): with the class's own share of decodes or the
@@ -490,8 +499,8 @@ class Points:
 
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
         others' ρ(a₀ + c)/(1 − ρ). While it decodes its own is d. At a quantile a step lasts a₀ + `MARGIN`·c·N_q, with N
-        at the level's ρ = 1 − a₀/t, and no more than all slots filled with the heaviest class (by c) that can be on the
-        point: the others may be of it. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
+        at the level's ρ = 1 − a₀/t, and no more than all slots filled with the heaviest class (by c) that can be there:
+        the others may be of it. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
         work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
         prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
         n·a₀ + what came in T, whose variance in the mean step is F·t/n/(1 − ρ_p)². ρ_p is prefill's share of the time,
@@ -680,13 +689,19 @@ def operating_points(
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
     chunks, filled = np.ceil(u / chunk), u / (ranks * room)
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
-    within, paid = _prompt_steps(
-        t - bare, c.prompt_step_s, alone + decoding, filled, chunks - filled, weight, stage
+    outside_experts = alone - c.prompt_expert_s * u
+    longer = (ranks - 1.0) * outside_experts / np.maximum(chunks, 1.0)  # x of its chunks in the mean
+    busiest, rest = _busiest_rank(
+        t - bare, c.prompt_step_s, alone + decoding, filled, chunks, longer, weight, stage
     )  # fmt: skip
-    a0 = bare + within * c.prompt_step_s
+    busiest = busiest * chunks
+    within, paid = _prompt_steps(
+        t - bare - rest, c.prompt_step_s, alone + busiest + decoding, filled, chunks - filled, weight, stage
+    )  # fmt: skip
+    a0 = bare + rest + within * c.prompt_step_s
     exists &= a0 < t
     rho = np.where(exists, 1.0 - a0 / t, 0.5)
-    prefill = alone + paid * c.prompt_step_s
+    prefill = alone + paid * c.prompt_step_s + busiest
     work, steps = prefill + decoding, chunks + decodes
 
     load = np.empty((WAITING, *work.shape))
@@ -719,7 +734,8 @@ def operating_points(
         left = np.where(decodes > 0, following / (1.0 - rho) / decodes, 0.0)
         bursts = np.where(decodes > 0, following * t / decodes / (1.0 - prefilling) ** 2, 0.0)
     return Points(
-        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks, alone + outside * chunks,
+        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
+        alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
         mean_turn, crowd_s, own, following, left, bursts, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
@@ -757,6 +773,44 @@ def _prompt_steps(
     shares = np.exp(-many)
     within, paid = 1.0 - (1.0 + many) * shares, filled + shares * sharing
     return np.where(always, 1.0, within), np.where(always, 0.0, paid)
+
+
+def _busiest_rank(
+    free_s: Array, prompt_step_s: Array, work_s: Array, filled: Array, chunks: Array, longer_s: Array, weight: Array,
+    stage: Stage,
+) -> tuple[Array, Array]:  # fmt: skip
+    """What a chunk pays, (P, L, W), and a₀ has, (P, L, 1), because steps wait for the busiest rank (S10); seconds.
+
+    At full load n requests a step fill it, as in `_prompt_steps`.
+
+    Args:
+        free_s, prompt_step_s, work_s, filled, weight, stage: as there.
+        chunks: of a prompt.
+        longer_s: x of each, 0 where there is one rank.
+    """
+
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
+    longer_s = np.broadcast_to(longer_s, np.broadcast_shapes(longer_s.shape, free_s.shape))
+    if not longer_s.any():
+        return np.zeros_like(longer_s), np.zeros_like(free_s)
+    order = np.argsort(longer_s, axis=2)
+    width = np.diff(np.take_along_axis(longer_s, order, axis=2), axis=2, prepend=0.0)
+    of_each = np.take_along_axis(np.broadcast_to(weight * chunks, longer_s.shape), order, axis=2)
+    above = np.cumsum(of_each[..., ::-1], axis=2)[..., ::-1]  # Λ of one request a step, below each x
+    whole, full, sharing = mixture(work_s), mixture(filled), mixture(chunks - filled)
+    low = np.zeros_like(free_s)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of prompts that cost nothing
+        high = np.maximum(free_s, 0.0) / whole
+        for _ in range(60):
+            n = (low + high) / 2.0
+            carry = 1.0 if stage == "prefill" else n * full - np.expm1(-n * sharing)
+            taken = n * whole + prompt_step_s * carry - (width * np.expm1(-n * above)).sum(axis=2, keepdims=True)
+            low, high = np.where(taken < free_s, n, low), np.where(taken < free_s, high, n)
+    none = np.exp(-low * above)
+    paid = np.take_along_axis(np.cumsum(width * none, axis=2), np.argsort(order, axis=2), axis=2)
+    return paid, (width * (1.0 - (1.0 + low * above) * none)).sum(axis=2, keepdims=True)
 
 
 def held_tokens(c: Coefficients, classes: Classes, chunks: Array) -> tuple[Array, Array]:
