@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -224,10 +225,15 @@ def pairs(
     moves = np.array([sent / (net * (1.0 - link.most_used)) for _, net in units])
     decode = levels(engines, problem.engine, kind, None, limits[1], stage="decode", moved_s=moves,
                     deadline=(math.inf, within[1]))  # fmt: skip
-    fastest = float(decode.deadline_s.min()) if len(decode) else 0.0
+    sold = np.array([
+        any(case.machines[i].prices.get(m) is not None for i in chain(*of.values()) for m in problem.markets.main)
+        for of in units.values()
+    ], dtype=bool)  # fmt: skip
+    rest = decode.deadline_s[sold[decode.engine]]
+    left = within[0] - (float(rest.min()) if len(rest) else 0.0)
     at = {
         "prefill": levels(engines, problem.engine, kind, limits[0], None, shares=shares, stage="prefill",
-                          moved_s=moves + link.latency_s, deadline=(within[0] - fastest, within[1])),
+                          moved_s=moves + link.latency_s, deadline=(left, within[1])),
         "decode": decode,
     }  # fmt: skip
     ends: dict[str, list[tuple[Index, float, int, int, list[int]]]] = {stage: [] for stage in at}

@@ -316,7 +316,9 @@ class _Network:
                     for i in range(M):
                         rate = case.requests_per_second[i, k]
                         ttft = case.rtt_ms[r, to] / 1000 + s.slo.queue_s + case.prefill_s[i, k]
-                        if case.offered[i, to] and rate > 0 and ttft <= s.slo.ttft_limit_s + 1e-12:
+                        whole = case.rtt_ms[r, to] / 1000 + case.e2e_s[i, k]
+                        within = ttft <= s.slo.ttft_limit_s + 1e-12 and whole <= s.slo.deadline_limit_s + 1e-12
+                        if case.offered[i, to] and rate > 0 and within:
                             gain = (1.0 if r == to else s.kappa) / (rate * problem.utilisation)
                             self.edges.append((k, r, to, i, gain))
         self.shape = (K, R, M)

@@ -47,7 +47,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
             continue
         limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tbt_s)}
         kind = Kind(float(w.input_tokens), float(w.output_tokens), w.cached_input_share, limits["TTFT"][1],
-                    limits["TPOT"][1])  # fmt: skip
+                    limits["TPOT"][1], seconds_and_quantile(slo.deadline_s)[1])  # fmt: skip
         rate = line.requests_per_second / line.replicas_per_machine
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:
@@ -60,5 +60,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
             ("TTFT that reach is counted with", float(case.prefill_s[i, k]), line.ttft_s, "s"),
         ):  # fmt: skip
             found.close(f"{where}: {what}", stated, true, unit)
+        if slo.deadline_s is not None:
+            found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s[i, k]), seen.deadline_s, "s")
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
         found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TPOT"][0], "s")

@@ -110,6 +110,10 @@ class Serving(Entry):
 
     requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TPOT")
     prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of a mean prompt")
+    e2e_s: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False,
+        description="of a whole request at the machine, queue included; for services with a deadline_s",
+    )  # fmt: skip
 
 
 class MachineType(Entry):
@@ -149,7 +153,7 @@ class MachineType(Entry):
 
 
 class ServiceSlo(Entry):
-    """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1).
+    """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1), the deadline's with all tokens.
 
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
     """
@@ -163,11 +167,20 @@ class ServiceSlo(Entry):
     tbt_s: Annotated[
         LatencyLimit | None, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
     ] = Field(default=None, description="time between tokens")
+    deadline_s: Annotated[
+        LatencyLimit | None,
+        Limit("time of a request", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS),
+    ] = Field(default=None, description="of a whole request, round trip and queue included")
 
     @property
     def ttft_limit_s(self) -> float:
         """Its seconds."""
         return seconds_and_quantile(self.ttft_s)[0]
+
+    @property
+    def deadline_limit_s(self) -> float:
+        """Its seconds, infinite without one."""
+        return seconds_and_quantile(self.deadline_s)[0]
 
 
 class Service(Entry):
@@ -343,7 +356,8 @@ class ReservedCapacity(Problem):
             }  # fmt: skip
             serves = {
                 s.service: Serving(requests_per_second=float(case.requests_per_second[i, k]),
-                                   prefill_s=float(case.prefill_s[i, k]))
+                                   prefill_s=float(case.prefill_s[i, k]),
+                                   e2e_s=None if s.slo.deadline_s is None else float(case.e2e_s[i, k]))
                 for k, s in enumerate(self.services) if case.requests_per_second[i, k] > 0
             }  # fmt: skip
             listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
@@ -384,6 +398,7 @@ class ReservedCase:
         offered: (I, R).
         requests_per_second: (I, K); 0: cannot serve.
         prefill_s: (I, K).
+        e2e_s: of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline, (I, K).
         reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
@@ -398,6 +413,7 @@ class ReservedCase:
     offered: Mask
     requests_per_second: Array
     prefill_s: Array
+    e2e_s: Array
     reservable: Array
     on_demand_cap: Array
     spot_cap: Array
@@ -441,7 +457,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     prices, offered = _prices(p, names, wrong)
     _served_as_said(p, wrong)
     level = wrong.collect(p.level)
-    rate, prefill = np.zeros((len(p.machines), len(p.services))), np.zeros((len(p.machines), len(p.services)))
+    rate, prefill, e2e = (np.zeros((len(p.machines), len(p.services))) for _ in range(3))
     for i, m in enumerate(p.machines):
         for name in m.serves:
             if name not in {s.service for s in p.services}:
@@ -454,6 +470,11 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
+                if s.slo.deadline_s is not None and found.e2e_s is None:
+                    expected = "seconds of a whole request at the machine, queue included: the service has a deadline_s"
+                    wrong.add(f"machines[{i}].serves.{s.service}.e2e_s", None, expected)
+                elif s.slo.deadline_s is not None:
+                    e2e[i, k] = found.e2e_s
     unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
         limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
@@ -461,13 +482,15 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
             demand_of_it is not None and not demand_of_it.rps[:, _asking(p, names)].any()
         )
         if not rate[:, k].any() and not wrong and limited and needless:
-            unserved.append(f"no machine serves {s.service} within its TTFT, TPOT and memory: nothing of it is served")
+            unserved.append(f"no machine serves {s.service} within its SLO and memory: nothing of it is served")
         elif not rate[:, k].any() and not wrong:
             alone = _impossible(p, s, level) if limited else None
             mistakes, where, value = unattainable if limited else wrong, f"services[{k}].service", s.service
             said = IMPOSSIBLE[alone]
             if alone is not None:
-                where, value = f"services[{k}].slo.{alone}", getattr(s.slo, alone)
+                limit = getattr(s.slo, alone)
+                value = limit.model_dump() if isinstance(limit, Percentile) else limit
+                where = f"services[{k}].slo.{alone}"
             mistakes.add(where, value, *said)
         for origin, servers in s.residency.items():
             for name in (origin, *servers):
@@ -496,12 +519,12 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     if unattainable:
         raise UnattainableError(unattainable)
     demand = np.stack([d.rps for d in parts], axis=2)
-    allowed = _allowed(p, names, rtt, rate, prefill, offered)
-    _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
+    allowed = _allowed(p, names, rtt, rate, prefill, e2e, offered)
+    _reachable(p, names, rtt, rate, prefill, e2e, demand, allowed, offered)
     notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices) + doubtful(p)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
-        requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
+        requests_per_second=rate, prefill_s=prefill, e2e_s=e2e, reservable=caps["reservable"],
         on_demand_cap=caps["on_demand_available"], spot_cap=caps["spot_available"], allowed=allowed,
         egress_usd_per_request=np.stack([(s.request_kb * price + s.answer_kb * price.T) / 1e6 for s in p.services]),
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
@@ -513,14 +536,18 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where noth
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
     "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
-    None: ("a machine that serves it within its TTFT, TPOT and memory",
+    "deadline_s": ("a deadline that some machine can meet for some users",
+                   "round trip, queue_s and the steps to the last token go into it; without this limit machines serve it"),
+    None: ("a machine that serves it within its SLO and memory",
            "give machines[].serves, or services[].workload and a machine with a gpu"),
 }  # fmt: skip
 
 
 def _impossible(p: ReservedCapacity, service: Service, level: Level | None) -> str | None:
     """The one latency limit without which some machine would serve users beside it; None: it is not one alone."""
-    for name in ("ttft_s", "tbt_s"):
+    for name in ("ttft_s", "tbt_s", "deadline_s"):
+        if getattr(service.slo, name) is None:
+            continue
         without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
         if any(serving_of(m, without, "", "", level, np.zeros(1)) is not None for m in p.machines):
             return name
@@ -551,7 +578,7 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
         of = f"services[{k}].slo"
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
-        for name in ("ttft_s", "tbt_s"):
+        for name in ("ttft_s", "tbt_s", "deadline_s"):
             limit = getattr(s.slo, name)
             if isinstance(limit, Percentile) and (p.serving == "static" or s.workload is None):
                 expected = "a number: percentiles are of workloads with serving: continuous"
@@ -844,16 +871,17 @@ def _price_notes(p: ReservedCapacity, names: list[str], prices: Array) -> list[s
     return notes
 
 
-def _allowed(p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, offered: Mask) -> Mask:
-    """(K, R, R, I): round trip + queue + prefill ≤ TTFT, residency, the machine stands there and serves it."""
+def _allowed(
+    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, e2e: Array, offered: Mask
+) -> Mask:  # fmt: skip
+    """(K, R, R, I): round trip + queue + prefill ≤ TTFT, E2E ≤ deadline, residency, it stands there and serves it."""
     K, R, I = len(p.services), len(names), len(p.machines)  # noqa: E741
     allowed = np.zeros((K, R, R, I), dtype=bool)
     for k, s in enumerate(p.services):
         ttft = rtt[:, :, None] / 1000.0 + s.slo.queue_s + prefill[None, None, :, k]
-        resident = _resident(names, s)
-        allowed[k] = (
-            (ttft <= s.slo.ttft_limit_s + 1e-12) & resident[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
-        )
+        whole = rtt[:, :, None] / 1000.0 + e2e[None, None, :, k]
+        within = (ttft <= s.slo.ttft_limit_s + 1e-12) & (whole <= s.slo.deadline_limit_s + 1e-12)
+        allowed[k] = within & _resident(names, s)[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
     return allowed
 
 
@@ -865,8 +893,8 @@ def _asking(p: ReservedCapacity, names: list[str]) -> Mask:
 
 
 def _reachable(
-    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask,
-    offered: Mask,
+    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, e2e: Array, demand: Array,
+    allowed: Mask, offered: Mask,
 ) -> None:  # fmt: skip
     """Every region with demand in some scenario has somewhere to be served (unless unserved demand has a price)."""
     wrong, asking = Mistakes(), _asking(p, names)
@@ -882,6 +910,15 @@ def _reachable(
                           "check residency, and where the machines that serve this service are offered")  # fmt: skip
                 continue
             ttft = rtt[r][:, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
+            in_time = there & (ttft <= s.slo.ttft_limit_s + 1e-12)
+            if in_time.any():
+                best = float(np.where(in_time, rtt[r][:, None] / 1000.0 + e2e[:, k], np.inf).min())
+                wrong.add(
+                    f"services[{k}].slo.deadline_s ({name})", s.slo.deadline_limit_s,
+                    "a deadline that some region within TTFT can meet for this region's users",
+                    f"the least round trip + queue + time of a request is {best:.3g} s; check deadline_s and machines",
+                )  # fmt: skip
+                continue
             best = float(np.where(there, ttft, np.inf).min())
             wrong.add(
                 f"services[{k}].slo.ttft_s ({name})", s.slo.ttft_limit_s,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
+from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
 from formulations.reserved_capacity.throughput import Choice
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
@@ -111,7 +111,7 @@ def replay(
             continue
         fleet = _fleet(problem, case, k, machines, shares[k], notes)
         name = service.service
-        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_limit_s, o, name)
+        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
                          "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
@@ -120,7 +120,7 @@ def replay(
         for region in lost:
             left = fleet.without(region)
             name = f"{service.service} without {region}"
-            found, metrics[name] = _run(kept, left, routing, seconds, service.slo.ttft_limit_s, o, name)
+            found, metrics[name] = _run(kept, left, routing, seconds, service.slo, o, name)
             losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
     name = o.policy or "skylb"
     one = len(services) == 1
@@ -132,6 +132,7 @@ def replay(
         "policies": {
             label: {"throughput_over_demand": s["throughput_over_demand"]}
             | {x: s.get(x) for x in ("forwarded_share", "cache_hit_rate", "within_ttft_slo")}
+            | ({"within_deadline": s["within_deadline"]} if "within_deadline" in s else {})
             for label, s in shown.items()
         },
         "policy": name, "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
@@ -402,7 +403,7 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
 
 
 def _run(
-    work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, o: RegionReplayOptions, name: str
+    work: Workload, fleet: Fleet, routing: Routing, seconds: float, slo: ServiceSlo, o: RegionReplayOptions, name: str
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if not len(fleet.region):
         return {"survives": False, "throughput_over_demand": 0.0}, None
@@ -410,11 +411,13 @@ def _run(
     if o.keep is not None:
         o.keep(name, columns(r))
     share = throughput_over_demand(r, seconds)
-    m = r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=ttft_slo_s)
+    deadline_s = None if slo.deadline_s is None else slo.deadline_limit_s
+    m = r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=slo.ttft_limit_s, deadline_s=deadline_s)
     return {
         "survives": share >= KEPT_UP, "throughput_over_demand": share, "ttft_p50_s": m["ttft_s"]["p50"],
         "ttft_p90_s": m["ttft_s"]["p90"], "within_ttft_slo": m["within_ttft_slo"],
         "cache_hit_rate": m["cache_hit_rate"], "forwarded_share": m["forwarded_share"],
+        **({} if deadline_s is None else {"within_deadline": m["within_deadline"]}),
     }, m  # fmt: skip
 
 

@@ -104,7 +104,8 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     """What requests of each service see at most on the machines and over the links that the plan uses, and may see.
 
-    TTFT = round trip + queue + prefill (SK §2.1) of the slowest link; TPOT where machines' throughput is derived.
+    TTFT = round trip + queue + prefill (SK §2.1) of the slowest link; TPOT where machines' throughput is derived; E2E,
+    likewise of the slowest link, where there is a deadline.
     """
     case = t.case
     p, places, kinds = case.problem, case.regions, [m.machine for m in case.problem.machines]
@@ -113,18 +114,21 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     rows = []
     for k, s in enumerate(p.services):
         links = [
-            (case.rtt_ms[o, at] / 1e3 + s.slo.queue_s + case.prefill_s[i, k], f.rtt_ms, f.origin, f.server, kinds[i])
+            (case.rtt_ms[o, at] / 1e3 + s.slo.queue_s + case.prefill_s[i, k],
+             case.rtt_ms[o, at] / 1e3 + case.e2e_s[i, k], f.rtt_ms, f.origin, f.server, kinds[i])
             for f in plan.flows for o, at in [(places.index(f.origin), places.index(f.server))]
             for i in np.flatnonzero(case.allowed[k, o, at]) if (f.server, kinds[i]) in here
         ]  # fmt: skip
         if not links:
             continue
-        ttft, rtt, origin, server, _ = max(links)
+        ttft, _, rtt, origin, server, _ = max(links)
         tpot = [x.tpot_s for x in plan.serving if x.service == s.service and x.machine in {link[-1] for link in links}]
-        most = {"ttft": seconds_and_quantile(s.slo.ttft_s), "tpot": seconds_and_quantile(s.slo.tbt_s)}
+        most = {name: seconds_and_quantile(limit) for name, limit in
+                (("ttft", s.slo.ttft_s), ("tpot", s.slo.tbt_s), ("e2e", s.slo.deadline_s))}  # fmt: skip
+        whole = max(link[1] for link in links)
         rows.append({
             "service": s.service, "ttft_s": float(ttft), "origin": origin, "server": server, "rtt_ms": rtt,
-            "tpot_s": max(tpot, default=None),
+            "tpot_s": max(tpot, default=None), **({} if s.slo.deadline_s is None else {"e2e_s": float(whole)}),
             "limits": {name: {"at_most_s": at, "percentile": q} for name, (at, q) in most.items() if math.isfinite(at)},
         })  # fmt: skip
     return rows
@@ -235,18 +239,19 @@ def _reservation_table(p: ReservedPlan) -> Table:
 
 
 def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
-    columns = ["service", "TTFT", "of it round trip", *(["TPOT"] if any(r["tpot_s"] for r in rows) else [])]
+    more = [(name, title) for name, title in (("tpot", "TPOT"), ("e2e", "E2E")) if any(r.get(f"{name}_s") for r in rows)]
+    columns = ["service", "TTFT", "of it round trip", *(title for _, title in more)]
     table = titled("What requests see at most, of what they may", *columns)
     for r in rows[:PROMISES_SHOWN]:
         cells = []
-        for name in ("ttft", "tpot"):
-            value, limit = r[f"{name}_s"], r["limits"].get(name)
+        for name in ("ttft", *(name for name, _ in more)):
+            value, limit = r.get(f"{name}_s"), r["limits"].get(name)
             cells.append(
                 "" if value is None else seconds(value) if limit is None
                 else beside_limit(value, limit["at_most_s"], limit["percentile"])
             )  # fmt: skip
         way = f"{r['rtt_ms']:.0f} ms, {plain(r['origin'])} → {plain(r['server'])}"
-        table.add_row(*[plain(r["service"]), cells[0], way, cells[1]][: len(columns)])
+        table.add_row(plain(r["service"]), cells[0], way, *cells[1:])
     if len(rows) > PROMISES_SHOWN:
         table.add_row("…", f"{len(rows) - PROMISES_SHOWN} more")
     return table

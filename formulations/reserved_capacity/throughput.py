@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +55,7 @@ class Choice:
     Attributes:
         rps: requests/s of the machine.
         prefill_s: of one mean prompt.
+        e2e_s: of a request at the machine, queue included, as the deadline bounds it.
         work: of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
         costs: of its steps, at the safety level; None at the peaks of the hardware.
@@ -62,6 +64,7 @@ class Choice:
 
     rps: float
     prefill_s: float
+    e2e_s: float
     tp: int
     replicas: int
     batch: int
@@ -103,7 +106,9 @@ def serving_of(
     from formulations.reserved_capacity.problem import Serving
 
     found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
-    return None if found is None else Serving(requests_per_second=found.rps, prefill_s=found.prefill_s)
+    if found is None:
+        return None
+    return Serving(requests_per_second=found.rps, prefill_s=found.prefill_s, e2e_s=found.e2e_s)
 
 
 def choice_of(
@@ -116,11 +121,12 @@ def choice_of(
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
     memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
-    outside of them is in its prefill time, and nobody else's.
+    outside of them is in its prefill time, and nobody else's. With a deadline those come first that are within it, with
+    queue_s + prefill + (S_out − 1)·TPOT(B), of users in as many regions as any.
 
     *Continuous*: the rate of a level of `optmodels.serving.levels` that keeps tbt_s and, of the time to first token,
-    queue_s for waiting. Slow steps carry more and reach less far: of the levels that are within ttft_s of users in as
-    many regions as any, the one that carries most.
+    queue_s for waiting. Slow steps carry more and reach less far: of the levels that are within ttft_s and deadline_s
+    of users in as many regions as any, the one that carries most; of equal ones that of the shorter request.
 
     Args:
         machine: a type.
@@ -153,7 +159,7 @@ def choice_of(
     splits = [d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0]
     if level is not None and level.engine is not None:
         return _continuous(service, level, level.engine, architecture, gpu_name, gpu_count, vram, splits, nearest_s)
-    return _static(service, level, architecture, gpu_name, gpu_count, vram, splits)
+    return _static(service, level, architecture, gpu_name, gpu_count, vram, splits, nearest_s)
 
 
 def hardware_of(machine: Any) -> tuple[str | None, int, float]:
@@ -190,17 +196,21 @@ def _continuous(
     found = [(tp, engine) for tp, engine in found if engine.kv_tokens > 0]
     kind = Classes.of([float(w.input_tokens)], [float(w.output_tokens)], cached=w.cached_input_share)
     slo = service.slo
-    at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s)
-    left = slo.ttft_limit_s - slo.queue_s - at.first_s
+    deadline_s, quantile = seconds_and_quantile(slo.deadline_s)
+    at = levels(
+        [e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s, deadline=(math.inf, quantile)
+    )
+    left = np.minimum(slo.ttft_limit_s - slo.queue_s - at.first_s, deadline_s - at.deadline_s)
     reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
     if not reached.any():
         return None
     tp = np.array([tp for tp, _ in found])[at.engine]
     rps = at.requests_per_s * (gpu_count // tp)
-    row = int(np.lexsort((tp, -rps, -reached))[0])
+    longer = at.deadline_s if math.isfinite(deadline_s) else np.zeros(len(at))
+    row = int(np.lexsort((longer, tp, -rps, -reached))[0])
     engine, mine = found[at.engine[row]][1], int(tp[row])
     return Choice(
-        float(rps[row]), float(at.first_s[row]), mine, gpu_count // mine, limits.max_num_seqs,
+        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // mine, limits.max_num_seqs,
         layer_work(architecture, w.weights, w.kv), mine * (peak_flops(gpu, w.weights) or 0.0),
         mine * gpu.mem_bytes_per_s, mine * vram_gib * GIB, engine.costs, engine.provenance, Continuous(at, row, engine),
     )  # fmt: skip
@@ -215,7 +225,7 @@ def _free(limit: LatencyLimit) -> LatencyLimit:
 
 def _static(
     service: Any, level: Level | None, architecture: Architecture, gpu_name: str, gpu_count: int, vram: float,
-    splits: list[int],
+    splits: list[int], nearest_s: Array,
 ) -> Choice | None:  # fmt: skip
     w: Workload = service.workload
     gpu = catalog.gpus()[gpu_name]
@@ -227,7 +237,7 @@ def _static(
         runtime_bytes=w.runtime_gib * GIB,
     )  # fmt: skip
     short = replace(model, input_tokens=prompt)
-    best: Choice | None = None
+    best: tuple[int, Choice] | None = None
     for tp in splits:
         n = len(BATCHES)
         hardware = Hardware(
@@ -254,11 +264,17 @@ def _static(
         if not fits.any():
             continue
         rate = BATCHES / (BATCHES * (prefill - outside) + (w.output_tokens - 1) * tbt)
-        at = int(np.where(fits, rate, 0.0).argmax())
-        rps = float(rate[at]) * gpu_count / tp
-        if best is None or rps > best.rps:
-            best = Choice(
-                rps, prefill, tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops, tp * gpu.mem_bytes_per_s,
-                tp * vram * GIB, costs, provenance,
+        e2e = service.slo.queue_s + prefill + (w.output_tokens - 1) * tbt
+        left = service.slo.deadline_limit_s - e2e
+        reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
+        fits &= (reached > 0) | (len(nearest_s) == 0)
+        if not fits.any():
+            continue
+        at = int(np.lexsort((-rate, -reached, ~fits))[0])
+        rps, users = float(rate[at]) * gpu_count / tp, int(reached[at])
+        if best is None or (users, rps) > (best[0], best[1].rps):
+            best = users, Choice(
+                rps, prefill, float(e2e[at]), tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops,
+                tp * gpu.mem_bytes_per_s, tp * vram * GIB, costs, provenance,
             )  # fmt: skip
-    return best
+    return None if best is None else best[1]

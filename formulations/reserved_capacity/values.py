@@ -58,7 +58,7 @@ def binding(t: ReservedTables, held: Array) -> dict[str, Any]:
 
 
 def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
-    """Pairs of regions that a little more TTFT would bring into reach, by how many ms."""
+    """Pairs of regions that a little more TTFT and deadline would bring into reach, by how many ms."""
     case = t.case
     rows: list[dict[str, Any]] = []
     for k, s in enumerate(case.problem.services):
@@ -69,7 +69,9 @@ def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
             for r in users:
                 allowed = s.residency.get(case.regions[r], case.regions)
                 for to in np.flatnonzero(case.offered[i]):
-                    lacking = case.rtt_ms[r, to] + 1000 * (s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_limit_s)
+                    more = s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_limit_s
+                    more = max(more, case.e2e_s[i, k] - s.slo.deadline_limit_s)
+                    lacking = case.rtt_ms[r, to] + 1000 * more
                     if lacking > 1e-9 and case.regions[to] in allowed:
                         rows.append({"service": s.service, "origin": case.regions[r], "server": case.regions[to],
                                      "machine": m.machine, "lacking_ms": float(lacking)})  # fmt: skip
@@ -134,7 +136,9 @@ def one_more(t: ReservedTables, j: int) -> ReservedTables:
     )  # fmt: skip
 
 
-def _later(limit: LatencyLimit) -> LatencyLimit:
+def _later(limit: LatencyLimit | None) -> LatencyLimit | None:
+    if limit is None:
+        return None
     if isinstance(limit, Percentile):
         return limit.model_copy(update={"at_most": limit.at_most + REACH_MS / 1000})
     return limit + REACH_MS / 1000
@@ -143,7 +147,9 @@ def _later(limit: LatencyLimit) -> LatencyLimit:
 def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
     problem = t.case.problem
     services = tuple(
-        s.model_copy(update={"slo": s.slo.model_copy(update={"ttft_s": _later(s.slo.ttft_s)})})
+        s.model_copy(update={"slo": s.slo.model_copy(update={
+            "ttft_s": _later(s.slo.ttft_s), "deadline_s": _later(s.slo.deadline_s),
+        })})
         for s in problem.services
     )
     try:

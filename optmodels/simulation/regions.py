@@ -194,8 +194,10 @@ class Replay:
         finished: NDArray[np.bool_] = np.isfinite(self.e2e_s)
         return finished
 
-    def metrics(self, *, warmup_s: float = 0.0, ttft_slo_s: float | None = None) -> dict[str, Any]:
-        """Figures of the requests sent after the warm-up, JSON-ready."""
+    def metrics(
+        self, *, warmup_s: float = 0.0, ttft_slo_s: float | None = None, deadline_s: float | None = None
+    ) -> dict[str, Any]:
+        """Figures of the requests sent after the warm-up, JSON-ready; deadlines of those that end while simulated."""
         sent = self.started & (self.sent_s >= warmup_s)
         done = sent & self.done
         ended = self.sent_s + np.nan_to_num(self.e2e_s, nan=np.inf)
@@ -223,6 +225,10 @@ class Replay:
         if ttft_slo_s is not None:
             out["ttft_slo_s"] = ttft_slo_s
             out["within_ttft_slo"] = float((self.ttft_s[sent] <= ttft_slo_s).mean()) if sent.any() else 1.0
+        if deadline_s is not None:
+            due = sent & (self.sent_s + deadline_s <= self.seconds)
+            out["deadline_s"] = deadline_s
+            out["within_deadline"] = float((self.e2e_s[due] <= deadline_s).mean()) if due.any() else 1.0
         return out
 
 

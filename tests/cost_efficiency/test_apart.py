@@ -23,6 +23,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -47,14 +48,20 @@ def instance(**changes: Any) -> CostEfficiency:
     return CostEfficiency.model_validate(data | changes)
 
 
+def before(deadline: Any) -> dict[str, Any]:
+    """The SLO of `instance` with a deadline."""
+    limits = {k: {"at_most": v, "percentile": 0.9} for k, v in (("ttft_s", 4.0), ("tbt_s", 0.07))}
+    return {"kind": "real_time", "tps": 4000, **limits, "deadline_s": deadline}
+
+
 @pytest.fixture(autouse=True)
 def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brute force takes its time."""
     monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
 
 
-def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
-    """Every machine, TP and level of a stage in plain numbers."""
+def sides(problem: CostEfficiency, stage: Any, left_s: float = math.inf) -> list[dict[str, Any]]:
+    """Every machine, TP and level of a stage in plain numbers; `left_s`: of the deadline, for prefill with its wait."""
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
     assert slo.kind == "real_time"
     head = sum(s.head or 0.0 for s in problem.engine.speculation)  # whose cache goes with the model's
@@ -81,24 +88,29 @@ def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
                 for most, share in ((None, 1.0),) if decode else product((4.0, None), WAITS):
                     none, one = (latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s,
                                            (0.9, 0.9, None)) for wait in (0.0, 1.0))  # fmt: skip
+                    q = seconds_and_quantile(slo.deadline_s)[1]
+                    late, later = (latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower,
+                                             e.costs.request_s, (q, 0.9, q)) for wait in (0.0, 1.0))  # fmt: skip
                     wait, ttft, e2e = 0.0, 0.0, 0.0
                     if decode:
                         mean = latencies(level, r, t, 0.0, most, limits.max_num_seqs, e.slower, e.costs.request_s,
                                          (None, None, None))[0]  # fmt: skip
                         joins = t + moved + e.costs.request_s
-                        e2e = none[2] - mean + joins
+                        e2e, whole = none[2] - mean + joins, late[2] - late[0] + joins
                         if none[1] + joins / (w.output_tokens - 1) > 0.07:
                             continue
                     else:
-                        wait = share * min((4.0 - none[0] - moved) / (one[0] - none[0]), 30.0)
+                        longest = min((4.0 - none[0] - moved) / (one[0] - none[0]), 30.0)
+                        wait = share * min(longest, (left_s - late[2] - moved) / (later[2] - late[2]))
                         if wait <= 0:
                             continue
                         e2e = none[2] + wait * (one[2] - none[2]) + moved
+                        whole = late[2] + wait * (later[2] - late[2]) + moved
                     takes = capacities(level, t, wait, most, limits.max_num_seqs, {"": moved})[""]
                     rate = min(per / max(takes.values()), link.most_used * net / sent)
                     if rate > 0:
                         found.append({"machine": i, "tp": tp, "rate": rate, "alone": r.steps * level.fixed, "net": net,
-                                      "work": r.work / per, "e2e": e2e, "sent": sent, "ttft": ttft})  # fmt: skip
+                                      "work": r.work / per, "e2e": e2e, "whole": whole, "sent": sent, "ttft": ttft})  # fmt: skip
     return found
 
 
@@ -107,7 +119,11 @@ def cheapest(problem: CostEfficiency, up_to: int) -> tuple[float, float]:
     case, w, link = problem.resolve(), problem.workload, problem.deployment.link
     price = [min(p for k in problem.markets.main if (p := m.prices.get(k)) is not None) for m in case.machines]
     best = (math.inf, math.inf)
-    for p, d in product(sides(problem, "prefill"), sides(problem, "decode")):
+    assert problem.slo.kind == "real_time"
+    within, decoding = seconds_and_quantile(problem.slo.deadline_s)[0], sides(problem, "decode")
+    for p, d in product(sides(problem, "prefill", within - min(d["whole"] for d in decoding)), decoding):
+        if p["whole"] + d["whole"] > within * (1 + 1e-9):
+            continue
         if link.tensor_parallel == "equal" and p["tp"] != d["tp"]:
             continue
         e2e, least = p["e2e"] + d["e2e"], link.latency_s + p["sent"] / p["net"] + d["sent"] / d["net"]
@@ -128,8 +144,10 @@ def cheapest(problem: CostEfficiency, up_to: int) -> tuple[float, float]:
         {"deployment": APART | {"link": {"net_gbps": 4, "latency_s": 0.0, "tensor_parallel": "equal"}}},
         {"workload": {"batch": 20, "input_tokens": 300, "output_tokens": 300}},
         {"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}},
+        {"slo": before(5.0)},
+        {"slo": before({"at_most": 6.0, "percentile": 0.95})},
     ],
-    ids=["long prompts", "a slow network", "long answers", "drafts"],
+    ids=["long prompts", "a slow network", "long answers", "drafts", "mean deadline", "deadline"],
 )
 def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     problem = instance(**changes)
@@ -139,6 +157,15 @@ def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     usd, e2e = cheapest(problem, 60)
     assert found.plan["usd_per_hour"] == pytest.approx(usd)
     assert found.plan["prediction"]["e2e_s"] <= e2e * (1 + 1e-5)
+
+
+def test_both_stages_keep_a_deadline_together() -> None:
+    deadline = {"at_most": 6.0, "percentile": 0.95}
+    loose, tight = (optmodels.solve(instance(slo=before(x))) for x in (None, deadline))
+    assert loose.plan is not None and tight.plan is not None
+    assert loose.plan["usd_per_hour"] < tight.plan["usd_per_hour"]
+    report = check(instance(slo=before(deadline)), loose.plan)
+    assert any("E2E ≤ SLO" in v.requirement for v in report.violations)
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from best_steps import with_best
-from loop_cases import instance
+from loop_cases import TPOT, TTFT, instance
 
 import optmodels
 from formulations.cost_efficiency.check import check
@@ -16,6 +16,7 @@ from formulations.cost_efficiency.points import WAITS, build_tables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.errors import InputError
 from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -25,6 +26,7 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
     case, w, slo = problem.resolve(), problem.workload, problem.slo
     best = (math.inf, math.inf)
     assert slo.kind == "real_time"
+    within, quantile = seconds_and_quantile(slo.deadline_s)
     for m in case.machines:
         for tp in (t for t in problem.strategies.tensor_parallel if m.gpu_count % t == 0):
             of, limits = problem.engines(case), problem.engine
@@ -39,7 +41,10 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
                 for most in (4.0, None):
                     seen = [latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s,
                                       (0.9, 0.9, None)) for wait in (0.0, 1.0)]  # fmt: skip
+                    late = [latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s,
+                                      (0.9, 0.9, quantile))[2] for wait in (0.0, 1.0)]  # fmt: skip
                     longest = min((3.0 - seen[0][0]) / (seen[1][0] - seen[0][0]), 30.0)
+                    longest = min(longest, (within - late[0]) / (late[1] - late[0]))
                     if seen[0][1] > 0.12 or longest <= 0:
                         continue
                     for share in WAITS:
@@ -61,9 +66,21 @@ DRAFTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", [{}, DRAFTS], ids=["plain", "drafts"])
-def test_exact_is_the_cheapest_by_brute_force(engine: dict[str, Any]) -> None:
-    problem = instance(engine=engine)
+def before(deadline: Any) -> dict[str, Any]:
+    """The SLO of `instance` with a deadline."""
+    return {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tbt_s": TPOT, "deadline_s": deadline}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": {}}, {"engine": DRAFTS}, {"slo": before(4.0)}, {"slo": before({"at_most": 4.0, "percentile": 0.95})},
+        {"slo": before({"at_most": 3.0, "percentile": 0.99}), "engine": DRAFTS},
+    ],
+    ids=["plain", "drafts", "mean deadline", "deadline", "drafts, deadline"],
+)  # fmt: skip
+def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
+    problem = instance(**changes)
     found = optmodels.solve(problem)
     assert found.plan is not None
     assert found.check is not None and found.check.ok
@@ -85,6 +102,32 @@ def test_drafts_that_nobody_makes_are_refused(changes: dict[str, Any], path: str
     with pytest.raises(InputError) as caught:
         instance(**({"engine": DRAFTS, "slo": slo} | changes)).resolve()
     assert any(path in m.path and expected in m.expected for m in caught.value.mistakes), caught.value
+
+
+def test_a_deadline_costs_what_it_shortens() -> None:
+    """None and one that nothing comes near are the same plan; a percentile costs no less than the mean of as many s."""
+
+    def best(deadline: Any) -> dict[str, Any]:
+        found = optmodels.solve(instance(slo=before(deadline)))
+        assert found.plan is not None and found.check is not None and found.check.ok, deadline
+        return found.plan
+
+    none, loose, mean, late = map(best, (None, 1000.0, 4.0, {"at_most": 4.0, "percentile": 0.95}))
+    assert none == loose | {"limits": [line for line in loose["limits"] if line["name"] != "E2E"]}
+    assert none["usd_per_hour"] < mean["usd_per_hour"] <= late["usd_per_hour"]
+    assert none["prediction"]["e2e_s"] > 4.0
+    said = {line["name"]: line for line in late["limits"]}["E2E"]
+    assert late["prediction"]["e2e_s"] < said["value"] <= said["limit"] == 4.0
+    report = check(instance(slo=before(4.0)), none)
+    assert any("E2E ≤ SLO" in v.requirement for v in report.violations)
+    wrong = copy.deepcopy(late)
+    next(line for line in wrong["limits"] if line["name"] == "E2E")["value"] *= 0.9
+    assert not check(instance(slo=before({"at_most": 4.0, "percentile": 0.95})), wrong).ok
+
+
+def test_a_deadline_that_nothing_keeps_is_said() -> None:
+    found = optmodels.solve(instance(slo=before(0.1)))
+    assert found.plan is None and found.status == "infeasible"
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])
@@ -124,6 +167,8 @@ def test_more_in_flight_than_the_level_takes_is_noticed() -> None:
     [
         ({"latency": {}}, "latency.model"),
         ({"serving": "static"}, "slo.ttft_s"),
+        ({"serving": "static", "slo": {"kind": "real_time", "tps": 9, "ttft_s": 3.0, "tbt_s": 0.1,
+                                       "deadline_s": {"at_most": 9.0, "percentile": 0.9}}}, "slo.deadline_s"),
         ({"strategies": {"families": ["kvo_ram"]}}, "strategies.families"),
     ],
 )

@@ -82,6 +82,22 @@ def test_the_milp_finds_the_enumerated_optimum(document):
     assert verdict.ok, verdict.violations
 
 
+def test_a_deadline_is_what_the_throughput_of_one_batch_says(tiny):
+    """Of a static batch E2E ≤ 2 s is TPS ≥ tokens/2 s; without either limit the best takes longer."""
+
+    def best(tps, **deadline):
+        slo = {"kind": "real_time", "tps": tps, "ttft_s": 100.0, "tbt_s": 100.0, **deadline}
+        problem, t = tables_of(tiny(slo=slo, objective="uncapped"))
+        return exact(problem, t, Options()).plan, t.case.tokens
+
+    free, tokens = best(1e-3)
+    at_most = 0.9 * free.prediction.e2e_s
+    by_tps, by_deadline = best(tokens / at_most)[0], best(1e-3, deadline_s=at_most)[0]
+    assert by_deadline is not None and by_deadline.prediction.e2e_s <= at_most
+    assert by_deadline.machines == by_tps.machines and by_deadline.prediction == by_tps.prediction
+    assert [x.name for x in by_deadline.limits if x.limit == at_most] == ["E2E"]
+
+
 @settings(max_examples=15)
 @given(instances(pools=SMALL, most_machines=2))
 def test_without_pruning_and_without_presolve_the_optimum_is_the_same(document):
@@ -318,7 +334,7 @@ def test_limits_of_exactly_the_optimum_are_enough(tiny):
     """An SLO set to what the plan achieves: the boundary belongs to the feasible set."""
     problem, t = tables_of(tiny(strategies={"families": ["kvo_ram"]}))
     p = exact(problem, t, Options()).plan.prediction
-    slo = {"kind": "real_time", "tps": p.tps, "ttft_s": p.ttft_s, "tbt_s": p.tbt_s}
+    slo = {"kind": "real_time", "tps": p.tps, "ttft_s": p.ttft_s, "tbt_s": p.tbt_s, "deadline_s": p.e2e_s}
     problem, t = tables_of(tiny(strategies={"families": ["kvo_ram"]}, slo=slo))
     assert np.isfinite(milp(problem, prune(t).tables))
 

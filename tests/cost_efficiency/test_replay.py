@@ -66,6 +66,18 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
         assert row["tokens_per_s"] >= plan["prediction"]["tps"]
 
 
+def test_a_deadline_is_a_promise(solved: tuple[CostEfficiency, dict[str, Any]]) -> None:
+    deadline = {"at_most": 9.0, "percentile": 0.95}
+    limits = {k: {"at_most": v, "percentile": 0.9} for k, v in (("ttft_s", 3.0), ("tbt_s", 0.12))}
+    problem = instance(slo={"kind": "real_time", "tps": 200, **limits, "deadline_s": deadline})
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    found = replay(problem, plan, options=ReplayOptions(policy="spread"))
+    [promise] = [p for p in found["promises"] if p["promise"].startswith("E2E p95")]
+    assert promise["limit"] == 9.0 and promise["kept"] is True
+    assert promise["replayed"] == found["policies"]["spread"]["e2e_s"]["p95"] <= promise["planned_bound"] <= 9.0
+
+
 def test_a_promise_that_is_broken_is_said(solved: tuple[CostEfficiency, dict[str, Any]]) -> None:
     problem, plan = solved
     wrong = plan | {"engine": plan["engine"] | {"max_num_seqs": 2}}  # the others of its users wait

@@ -14,8 +14,9 @@ from formulations.reserved_capacity.check import check
 from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
-from optmodels.errors import InputError
+from optmodels.errors import InputError, UnattainableError
 from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -42,12 +43,16 @@ def instance(slo: dict[str, Any] = SLO, rtt_ms: float = 90.0, **changes: Any) ->
     } | changes)  # fmt: skip
 
 
-def most(problem: ReservedCapacity) -> tuple[float, float]:
-    """Most requests/s of a machine that reaches both regions, level by level in plain numbers, and its TTFT."""
+def most(problem: ReservedCapacity) -> tuple[float, float, float]:
+    """Most requests/s of a machine that reaches both regions, level by level in plain numbers, and its TTFT.
+
+    Of levels that carry as much the shorter request.
+    """
     service, level = problem.services[0], problem.level()
     assert service.workload is not None and level is not None and level.engine is not None
     gpu, gpus, vram = hardware_of(problem.machines[0])
-    of, limits, best = on_engines(service, level), level.engine, (0.0, 0.0)
+    of, limits, best = on_engines(service, level), level.engine, (0.0, 0.0, 0.0)
+    within, quantile = seconds_and_quantile(service.slo.deadline_s)
     for tp in (1, 2):
         e = engine_costs(of, limits, catalog.gpus()[gpu or ""], gpu or "", tp, vram)
         fixed = e.costs.fixed_s + e.costs.prompt_step_s
@@ -62,11 +67,13 @@ def most(problem: ReservedCapacity) -> tuple[float, float]:
                               (0.9, 0.9, None)) for wait in (0.0, 1.0)
                 )  # fmt: skip
                 wait = 0.1 / (later - first)
-                if tpot > 0.1 or 0.005 + 0.1 + first > 0.8:
+                whole = latencies(at, at.requests[""], t, wait, of_wait, limits.max_num_seqs, e.slower,
+                                  e.costs.request_s, (0.9, 0.9, quantile))[2]  # fmt: skip
+                if tpot > 0.1 or 0.005 + 0.1 + first > 0.8 or 0.005 + whole > within:
                     continue
                 rate = gpus // tp / max(capacities(at, t, wait, of_wait, limits.max_num_seqs)[""].values())
-                best = max(best, (rate, first))
-    return best
+                best = max(best, (rate, -whole, first))
+    return best[0], best[2], -best[1]
 
 
 DRAFTS = {
@@ -75,11 +82,20 @@ DRAFTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("engine", [{}, DRAFTS], ids=["plain", "drafts"])
-def test_a_machine_serves_what_brute_force_finds(engine: dict[str, Any]) -> None:
-    problem = instance(engine=engine)
+LATE = SLO | {"deadline_s": {"at_most": 5.0, "percentile": 0.95}}
+
+
+@pytest.mark.parametrize(
+    ("slo", "engine"),
+    [(SLO, {}), (SLO, DRAFTS), (LATE, {}), (LATE, DRAFTS), (SLO | {"deadline_s": 4.0}, {})],
+    ids=["plain", "drafts", "deadline", "deadline, drafts", "mean deadline"],
+)
+def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], engine: dict[str, Any]) -> None:
+    problem = instance(slo, engine=engine)
     case = problem.resolve()
-    rate, first = most(problem)
+    rate, first, whole = most(problem)
+    if problem.services[0].slo.deadline_s is not None:
+        assert case.e2e_s[0, 0] == pytest.approx(whole, rel=5e-5)
     assert case.requests_per_second[0, 0] == pytest.approx(rate, rel=5e-5)  # the best level is found by halving
     assert case.prefill_s[0, 0] == pytest.approx(first, rel=5e-5)
 
@@ -92,6 +108,69 @@ def test_a_level_that_reaches_more_users_wins() -> None:
     assert far.prefill_s[0, 0] <= 0.6 * near.prefill_s[0, 0]
     assert far.requests_per_second[0, 0] < near.requests_per_second[0, 0]
     assert far.allowed.any(axis=(2, 3)).all()
+
+
+def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
+    none, loose, late = (instance(SLO | x).resolve() for x in ({}, {"deadline_s": 1000.0}, LATE))
+    assert np.array_equal(none.requests_per_second, loose.requests_per_second)
+    assert np.array_equal(none.allowed, loose.allowed)
+    assert late.requests_per_second[0, 0] < none.requests_per_second[0, 0]
+    # Machines stand in both regions; whether one serves the other is what the deadline leaves for the way.
+    left_ms = 1000 * (5.0 - float(late.e2e_s[0, 0]))
+    near, far = (instance(LATE, rtt_ms=left_ms + ms).resolve() for ms in (-1.0, 1.0))
+    assert near.allowed.all()
+    assert far.allowed[0, :, :, 0].tolist() == [[True, False], [False, True]]
+
+
+def test_a_plan_that_is_late_is_noticed() -> None:
+    """All machines in the west: with a deadline of 5 ms less than the way takes the east is out of reach."""
+    alone = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
+    found = optmodels.solve(instance(LATE, machines=alone, terms=["reserved_1y"]))
+    assert found.check is not None and found.check.ok
+    (promise,) = found.report["promises"]
+    assert promise["e2e_s"] <= 5.0 == promise["limits"]["e2e"]["at_most_s"]
+    inlined = instance(LATE, machines=alone, terms=["reserved_1y"]).inline().model_dump(mode="json", by_alias=True)
+    serves = inlined["machines"][0]["serves"]["chat"]
+    assert serves["e2e_s"] + 0.09 == pytest.approx(promise["e2e_s"])
+    serves["e2e_s"] += 5.0 - promise["e2e_s"] + 0.005
+    inlined["services"][0]["unserved_usd_per_request"] = 1.0
+    late = check(ReservedCapacity.model_validate(inlined), found.plan)
+    assert any("demand is served" in v.requirement for v in late.violations)
+
+
+def test_a_deadline_that_nothing_keeps_is_said() -> None:
+    with pytest.raises(UnattainableError, match=r"services\[0\]\.slo\.deadline_s.*a deadline that some machine can"):
+        instance(SLO | {"deadline_s": 0.3}).resolve()
+
+
+def test_stated_rates_state_the_time_of_a_request() -> None:
+    box = {"machine": "box", "prices": {"on_demand": 3.0, "reserved_1y": 2.0}, "serves": {"chat": {"requests_per_second": 3.0}}}
+    with pytest.raises(InputError, match=r"machines\[0\]\.serves\.chat\.e2e_s.*the service has a deadline_s"):
+        instance({"ttft_s": 0.8, "deadline_s": 4.0}, machines=[box], serving="static").resolve()
+    box["serves"]["chat"]["e2e_s"] = 3.95
+    case = instance({"ttft_s": 0.8, "deadline_s": 4.0}, machines=[box], serving="static").resolve()
+    assert case.allowed[0, :, :, 0].tolist() == [[True, False], [False, True]]  # 5 ms at home, 90 ms elsewhere
+    box["serves"]["chat"]["e2e_s"] = 3.996
+    with pytest.raises(UnattainableError, match=r"deadline_s \(west\).*is 4 s"):
+        instance({"ttft_s": 0.8, "deadline_s": 4.0}, machines=[box], serving="static").resolve()
+
+
+def test_static_batches_are_those_within_the_deadline() -> None:
+    """By hand from the machine's own batches: the largest of those whose requests end in time."""
+    slo = {"ttft_s": 0.8, "tbt_s": 0.1}
+    free = instance(slo, serving="static")
+    tight = instance(slo | {"deadline_s": 2.5}, serving="static")
+    whole, short = (p.resolve().derived(0, 0) for p in (free, tight))
+    assert whole is not None and short is not None
+    assert whole.e2e_s + 0.005 > 2.5 >= short.e2e_s + 0.005  # 5 ms to the machines at home
+    assert short.batch < whole.batch and short.rps < whole.rps
+    # B/(B·prefill + 127·TPOT) requests/s of each replica, and prefill + 127·TPOT of a request
+    decode = short.e2e_s - short.prefill_s
+    assert short.rps == pytest.approx(short.replicas * short.batch / (short.batch * short.prefill_s + decode))
+    less = instance(slo | {"deadline_s": short.e2e_s + 0.005 - 1e-6}, serving="static").resolve().derived(0, 0)
+    assert less is not None and less.rps < short.rps
+    loose = instance(slo | {"deadline_s": 1e6}, serving="static").resolve().derived(0, 0)
+    assert loose is not None and (loose.batch, loose.tp, loose.rps) == (whole.batch, whole.tp, whole.rps)
 
 
 def test_plans_are_checked_and_say_how_to_run_the_engines() -> None:
@@ -133,6 +212,7 @@ def test_inlined_it_says_the_same() -> None:
         (SLO | {"queue_s": 0.0}, "continuous", "queue_s"),
         (SLO, "static", "ttft_s"),
         ({"ttft_s": 0.8, "tbt_s": 0.1}, "continuous", "queue_s"),
+        ({"ttft_s": 0.8, "tbt_s": 0.1, "deadline_s": {"at_most": 9.0, "percentile": 0.9}}, "static", "deadline_s"),
     ],
 )
 def test_limits_that_say_nothing_are_refused(slo: dict[str, Any], serving: str, path: str) -> None:
