@@ -18,15 +18,16 @@ from tests.adversary import continuous as reference
 
 LOADS = np.array(sorted(reference.NINE))
 STAGES = ("both", "both", "prefill", "decode")
+RANKS = (1, 2, 8)
 
 
 def drawn(rng):
     """Costs, classes (some of one output token), limits, KV tokens, and TPOT limits of which some bind."""
     n = int(rng.integers(1, 6))
-    context = rng.uniform(1e-8, 2e-7)
+    context, token_s = rng.uniform(1e-8, 2e-7), rng.uniform(1e-6, 6e-5)
     costs = StepCosts(
         rng.uniform(0.003, 0.02), prompt_step_s=float(rng.choice([0.0, rng.uniform(0, 0.03)])),
-        prompt_token_s=rng.uniform(1e-6, 6e-5), prompt_pair_s=rng.uniform(0, 2e-9),
+        prompt_token_s=token_s, prompt_expert_s=token_s * rng.uniform(0, 1), prompt_pair_s=rng.uniform(0, 2e-9),
         prompt_context_s=float(rng.choice([0.0, 1e-7])), decode_request_s=rng.uniform(1e-5, 1e-4), context_s=context,
         mixed_context_s=context * float(rng.choice([1.0, rng.uniform(1, 2)])), request_s=rng.uniform(0, 0.02),
         experts=None if rng.random() < 0.6 else Experts(rng.uniform(0.001, 0.02), 64, 4),
@@ -45,11 +46,12 @@ def drawn(rng):
     return costs, inputs, outputs, rng.dirichlet(np.full(n, 2.0)), limits, kv, at_most
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_levels_are_those_of_the_reference(seed):
     rng = np.random.default_rng(seed)
     costs, inputs, outputs, weight, limits, kv, at_most = drawn(rng)
-    stage = STAGES[seed % 4]
+    stage, ranks = STAGES[seed % 4], RANKS[seed % 3]
+    kv *= ranks
     if stage == "decode":
         outputs = np.maximum(outputs, 2.0)
     moved = rng.uniform(0, 0.05, len(inputs)) if stage != "both" else np.zeros(len(inputs))
@@ -57,7 +59,7 @@ def test_levels_are_those_of_the_reference(seed):
     asked = np.array([s for s, _ in at_most])
 
     def at(step_s):
-        return operating_points([costs], np.array([kv]), limits, classes, step_s, stage, moved[None, None, :])
+        return operating_points([costs], np.array([kv]), limits, classes, step_s, stage, moved[None, None, :], ranks)
 
     def tpot(points):
         if stage == "prefill":
@@ -75,7 +77,7 @@ def test_levels_are_those_of_the_reference(seed):
     there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
     kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
     expected = reference.levels(
-        costs, kinds, limits, kv, reference.NINE, stage=stage, moved_s=moved.tolist(), tpot=at_most
+        costs, kinds, limits, kv, reference.NINE, stage=stage, moved_s=moved.tolist(), tpot=at_most, ranks=ranks
     )  # fmt: skip
     np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
     each, slots = tpot(points), limits.max_num_seqs
@@ -86,3 +88,11 @@ def test_levels_are_those_of_the_reference(seed):
         for i, (_, q) in enumerate(at_most if stage != "prefill" else ()):
             joins = reference.joins_s(costs, x.step_s, moved[i]) / (outputs[i] - 1.0) if stage == "decode" else 0.0
             assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q, slots) + joins, rel=1e-6)
+        if stage == "decode":
+            continue
+        np.testing.assert_allclose(points.turn_s[0, j], x.turn_s, rtol=1e-6)
+        np.testing.assert_allclose(points.mean_turn_s[0, j], x.mean_turn_s, rtol=1e-6)
+        for i, (_, q) in enumerate(at_most):
+            first, times = points.ttft_s(q, 4.0)
+            expected_s = reference.ttft_s(x, i, q, 4.0, costs.request_s)
+            assert (first[0, j, i], times) == pytest.approx(expected_s, rel=1e-6)
