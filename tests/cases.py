@@ -105,7 +105,8 @@ def brute_force(problem, tables, grid=801):
         ttft, tbt, e2e = part.metrics(low[rows] + share * (high[rows] - low[rows]))
         ok = tokens / e2e >= problem.slo.tps
         if real_time:
-            ok &= (ttft <= problem.slo.ttft_s) & (tbt <= problem.slo.tbt_s) & (e2e <= (problem.slo.deadline_s or np.inf))
+            ok &= (ttft <= problem.slo.ttft_s) & (tbt <= problem.slo.tbt_s)
+            ok &= e2e <= (problem.slo.deadline_s or np.inf)
         np.minimum(found, np.where(ok, e2e, np.inf), out=found)
     best[rows] = found
     s = tables.candidates

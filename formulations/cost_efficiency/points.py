@@ -22,8 +22,8 @@ from optmodels.serving.levels import Levels, levels
 from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
 from optmodels.serving.static import Case
 
-# Of the longest wait that TTFT and deadline allow, down to what is short beside any answer: waiting is part of E2E, and a loose
-# limit must not cost more than a tight one. Among equals the fastest wins.
+# Of the longest wait that TTFT and deadline allow, down to what is short beside any answer: waiting is part of E2E, and
+# a loose limit must not cost more than a tight one. Among equals the fastest wins.
 WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 
 

@@ -537,7 +537,7 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where noth
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
     "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
     "deadline_s": ("a deadline that some machine can meet for some users",
-                   "round trip, queue_s and the steps to the last token go into it; without this limit machines serve it"),
+                   "round trip, queue and the steps to the last token are in it; without this limit machines serve it"),
     None: ("a machine that serves it within its SLO and memory",
            "give machines[].serves, or services[].workload and a machine with a gpu"),
 }  # fmt: skip

@@ -239,7 +239,8 @@ def _reservation_table(p: ReservedPlan) -> Table:
 
 
 def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
-    more = [(name, title) for name, title in (("tpot", "TPOT"), ("e2e", "E2E")) if any(r.get(f"{name}_s") for r in rows)]
+    known = {"tpot": "TPOT", "e2e": "E2E"}
+    more = [(name, title) for name, title in known.items() if any(r.get(f"{name}_s") for r in rows)]
     columns = ["service", "TTFT", "of it round trip", *(title for _, title in more)]
     table = titled("What requests see at most, of what they may", *columns)
     for r in rows[:PROMISES_SHOWN]:

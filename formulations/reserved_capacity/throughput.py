@@ -210,8 +210,8 @@ def _continuous(
     row = int(np.lexsort((longer, tp, -rps, -reached))[0])
     engine, mine = found[at.engine[row]][1], int(tp[row])
     return Choice(
-        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // mine, limits.max_num_seqs,
-        layer_work(architecture, w.weights, w.kv), mine * (peak_flops(gpu, w.weights) or 0.0),
+        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // mine,
+        limits.max_num_seqs, layer_work(architecture, w.weights, w.kv), mine * (peak_flops(gpu, w.weights) or 0.0),
         mine * gpu.mem_bytes_per_s, mine * vram_gib * GIB, engine.costs, engine.provenance, Continuous(at, row, engine),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from formulations.reserved_capacity.dispatch import dispatch, kept_dispatch
 from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
+from formulations.reserved_capacity.problem import ServiceSlo
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.serving.continuous import LatencyLimit, Percentile
@@ -136,7 +137,12 @@ def one_more(t: ReservedTables, j: int) -> ReservedTables:
     )  # fmt: skip
 
 
-def _later(limit: LatencyLimit | None) -> LatencyLimit | None:
+def _later(slo: ServiceSlo) -> ServiceSlo:
+    later = {name: _later_limit(getattr(slo, name)) for name in ("ttft_s", "deadline_s")}
+    return slo.model_copy(update=later)
+
+
+def _later_limit(limit: LatencyLimit | None) -> LatencyLimit | None:
     if limit is None:
         return None
     if isinstance(limit, Percentile):
@@ -146,12 +152,7 @@ def _later(limit: LatencyLimit | None) -> LatencyLimit | None:
 
 def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
     problem = t.case.problem
-    services = tuple(
-        s.model_copy(update={"slo": s.slo.model_copy(update={
-            "ttft_s": _later(s.slo.ttft_s), "deadline_s": _later(s.slo.deadline_s),
-        })})
-        for s in problem.services
-    )
+    services = tuple(s.model_copy(update={"slo": _later(s.slo)}) for s in problem.services)
     try:
         wider = build_tables(problem.model_copy(update={"services": services}))
     except InputError:

@@ -110,7 +110,8 @@ def sides(problem: CostEfficiency, stage: Any, left_s: float = math.inf) -> list
                     rate = min(per / max(takes.values()), link.most_used * net / sent)
                     if rate > 0:
                         found.append({"machine": i, "tp": tp, "rate": rate, "alone": r.steps * level.fixed, "net": net,
-                                      "work": r.work / per, "e2e": e2e, "whole": whole, "sent": sent, "ttft": ttft})  # fmt: skip
+                                      "work": r.work / per, "e2e": e2e, "whole": whole, "sent": sent,
+                                      "ttft": ttft})  # fmt: skip
     return found
 
 

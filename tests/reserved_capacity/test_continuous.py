@@ -144,7 +144,10 @@ def test_a_deadline_that_nothing_keeps_is_said() -> None:
 
 
 def test_stated_rates_state_the_time_of_a_request() -> None:
-    box = {"machine": "box", "prices": {"on_demand": 3.0, "reserved_1y": 2.0}, "serves": {"chat": {"requests_per_second": 3.0}}}
+    box: dict[str, Any] = {
+        "machine": "box", "prices": {"on_demand": 3.0, "reserved_1y": 2.0},
+        "serves": {"chat": {"requests_per_second": 3.0}},
+    }  # fmt: skip
     with pytest.raises(InputError, match=r"machines\[0\]\.serves\.chat\.e2e_s.*the service has a deadline_s"):
         instance({"ttft_s": 0.8, "deadline_s": 4.0}, machines=[box], serving="static").resolve()
     box["serves"]["chat"]["e2e_s"] = 3.95
