@@ -23,12 +23,14 @@ def plain(text: object) -> str:
 
 
 def short(value: object) -> str:
-    """A number with its thousands separated, a fraction in six digits; nothing for None and NaN; else the text."""
+    """A number with its thousands separated, six digits or all before the point; nothing for None and NaN; else the text."""
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:,.6g}"
 
 
 def seconds(value: float) -> str:
