@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NO_VALUES = "the model has no values: nobody solved it, or it has no solution"
 
+
 def attach(model: Model, block: Any) -> None:
     """See `Model.attach`."""
     with paused_gc():
