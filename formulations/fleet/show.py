@@ -340,8 +340,9 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                f"{d.count} × {plain(d.name)}", f"{d.usd_per_hour_each:.4f}", *([f"{d.load_level:.0%}"] if levels else []),
-                f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
+                f"{d.count} × {plain(d.name)}", f"{d.usd_per_hour_each:.4f}",
+                *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
+                plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
         for sent in q.transfers:
