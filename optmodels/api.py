@@ -264,7 +264,7 @@ def compare(
         Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
         the seconds ``to_first`` solution and ``to_proof``. A method that refuses an instance has a row with its reason.
     """
-    from optmodels.study.rows import replayed, solved_row
+    from optmodels.study.rows import best_bound, replayed, solved_row
 
     wanted = None if methods is None else list(methods)
     if wanted is not None and not 0 < len(wanted) == len(set(wanted)):
@@ -290,7 +290,7 @@ def compare(
             seconds |= {"tables": table_seconds}
             extra = replayed(form, problem, plan, options.seed) if replay else {}
             mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
-        best = _best_bound(mine, form.goal_of(problem)[0])
+        best = best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
             row["gap_to_bound"] = relative_gap(row["objective"], best)
             rows.append(row)
@@ -324,13 +324,6 @@ def _inlined(problem: Problem) -> dict[str, Any]:
         problem = problem.inline()
     found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     return found
-
-
-def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
-    bounds = [r["bound"] for r in rows if r["bound"] is not None]
-    if not bounds:
-        return None
-    return min(bounds) if sense == "max" else max(bounds)
 
 
 def explain(
