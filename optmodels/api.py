@@ -92,7 +92,7 @@ def solve(
             verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
             change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
         certify: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
-        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too (orchestration).
+        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files are made of it.
