@@ -91,6 +91,13 @@ class LayerWork:
             return context
         return (1.0 - self.window_share) * context + self.window_share * np.minimum(context, self.window_tokens)
 
+    def attended(self, S_in: Any) -> Any:
+        """Mean of `seen` over the contexts 0 … S_in of a prompt's tokens: S/2, under a window W·(1 − W/2S), W ≤ S."""
+        if not self.window_share:
+            return S_in / 2.0
+        W = np.minimum(S_in, self.window_tokens)
+        return (1.0 - self.window_share) * S_in / 2.0 + self.window_share * W * (1.0 - W / (2.0 * S_in))
+
     def seen_line(self, first: int, steps: int) -> tuple[float, float]:
         """(a, b): a + b·l stands for `seen(l)` of the contexts l = first … first + steps − 1; the mean is exact.
 
@@ -105,12 +112,7 @@ class LayerWork:
 
     def prefill_flops(self, B: Any, S_in: Any) -> Any:
         """F_pre(B, S_in), FLOPs per layer (Table V)."""
-        pairs = S_in
-        if self.window_share:  # the band of the square below W: W·(2S − W)
-            W = np.minimum(S_in, self.window_tokens)
-            pairs = (1.0 - self.window_share) * S_in + self.window_share * W * (2.0 - W / S_in)
-        if self.causal:
-            pairs = pairs / 2.0
+        pairs = self.attended(S_in) * (1.0 if self.causal else 2.0)
         return B * S_in * (self.linear_flops_per_token + self.prefill_flops_per_pair * pairs)
 
     def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol

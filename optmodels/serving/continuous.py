@@ -311,7 +311,7 @@ class Coefficients:
             charged: share of `prompt_step` charged to each chunk.
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
-        # Pairs: ∫ seen(x) dx over the prompt; exact without a window, and at most a chunk's bend off with one.
+        # Pairs: ∫ seen(x) dx over the prompt (`StepCosts.pairs`).
         end = earlier + prompt
 
         def area(x: Array) -> Array:

@@ -97,6 +97,14 @@ def test_windows_bound_what_is_seen():
     assert full / step_terms(d, loads())["kv"][0] == pytest.approx((0.5 * 128 + 0.5 * 1152) / 1152)
 
 
+def test_prompts_under_windows_attend_to_a_band():
+    """gpt-oss-120b: 18 of 36 layers see the last 128 tokens, 128·(1 − 128/2S) in the mean of a prompt of S."""
+    for S, band in ((1024.0, 120.0), (192.0, 128 * 2 / 3), (64.0, 32.0)):
+        attention = step_terms(at("gpt-oss-120b"), loads(8, S, 256))["attention"][0]
+        pairs = 8 * S / 256 * (18 * S / 2 + 18 * band)
+        assert attention == pytest.approx(pairs * 4 * 64 * 64 / 989.4e12)
+
+
 def test_linear_layers_read_and_write_their_states_in_every_step():
     """Qwen3-Next: 36 of 48 layers keep 32 × 128 × 128 numbers of 4 bytes; 12 keep 2 × 2 heads × 256 of 2 a token."""
     d = at("qwen3-next-80b-a3b")

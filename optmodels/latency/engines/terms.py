@@ -175,7 +175,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     dense = layers * work.fixed_weight_bytes / t
     kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
     states = layers * C / ranks * 2.0 * work.state_bytes / t
-    pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
+    pair_flops = work.attended(S) * work.prefill_flops_per_pair
     flops = work.linear_flops_per_token * layers
     routed = 0.0
     if a.moe is not None:
