@@ -51,15 +51,22 @@ class Experts:
 
 @dataclass(frozen=True)
 class Window:
-    """Layers that attend to the last tokens only.
+    """What attends to so many tokens only: layers with a window, or attention that an indexer picks the tokens of.
 
     Attributes:
-        share: of the layers.
+        share: of the layers, or of the bytes of context read.
         tokens: that these attend to at most.
+        pairs: share of the seconds of a prompt's pairs; None: the same.
     """
 
     share: float
     tokens: int
+    pairs: float | None = None
+
+    @property
+    def pair_share(self) -> float:
+        """Of a prompt's pairs."""
+        return self.share if self.pairs is None else self.pairs
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class StepCosts:
         if self.window is None:
             return everything
         hidden, before = (np.maximum(x - self.window.tokens, 0.0) for x in (k + p, k))
-        return everything - self.window.share * (hidden - before) * (hidden + before) / 2.0
+        return everything - self.window.pair_share * (hidden - before) * (hidden + before) / 2.0
 
     def step(self, tokens: Array, earlier: Array, contexts: Array) -> float:
         """Seconds of one step.

@@ -39,6 +39,7 @@ DEPLOYMENTS = {
     "experts": deployment("qwen3-235b-a22b", engine="trtllm", precision="fp8", gpus=8),
     "latent cache, attention ranks": deployment("deepseek-v3", "h200", precision="fp8", gpus=16, attention_ranks=8),
     "windows": deployment("gpt-oss-120b", "b200", gpus=2),
+    "sparse attention": deployment("deepseek-v3.2", "h200", precision="fp8", kv_precision="fp8", gpus=8),
     "states of linear layers": deployment("qwen3-next-80b-a3b", gpus=2),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,8 @@ def test_pairs_under_a_window_are_those_of_its_tokens() -> None:
     assert sum(chunks) == pytest.approx(whole)
     middles = np.arange(500, 1500) + 0.5
     assert float(costs.pairs(1000, 500)) == pytest.approx(costs.seen(middles).sum(), rel=1e-6)
+    picked = replace(costs, window=Window(share=0.5, tokens=1024, pairs=5 / 6))  # the share of contexts is another
+    assert picked.pairs(4096, 0) == costs.pairs(4096, 0) and picked.seen(2048) == 1536
     assert float(StepCosts(0.0).pairs(3, 4)) == 3 * (4 + 1.5)
     rank = (np.array([2096.0]), np.array([2e3]), NONE)
     assert costs.step_of_ranks([rank]) == pytest.approx(chunks[2])
