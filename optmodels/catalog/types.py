@@ -77,7 +77,7 @@ class Mla(Entry):
     v_head_dim: PositiveInt = Field(description="of values, per head")
     index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
     index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
-    index_topk: int = Field(default=0, ge=0, description="earlier tokens that the indexer picks; 0: attention reads all")
+    index_topk: int = Field(default=0, ge=0, description="earlier tokens that it picks; 0: attention reads all")
 
     @model_validator(mode="after")
     def _an_indexer_that_picks(self) -> Mla:

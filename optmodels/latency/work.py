@@ -16,8 +16,8 @@ over the cached latent, 2·H·(2r + d_rope) FLOPs a pair. Prefill does not: keys
 the projections) and a pair costs 2·H·(d_nope + d_rope + d_v), over the earlier tokens only, S_in/2 in the mean. Table V
 counts the whole square S_in² of prefill attention, which stays so for all others.
 
-The functions of Table V take sparse attention (`top_tokens`) to read and score every earlier token, an upper bound; what
-engines' steps take of it is in `engines.terms`.
+The functions of Table V take sparse attention (`top_tokens`) to read and score every earlier token, an upper bound;
+what engines' steps take of it is in `engines.terms`.
 """
 
 from __future__ import annotations

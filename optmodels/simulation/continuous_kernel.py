@@ -41,7 +41,8 @@ INSTANCE = record(
     " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock"
     " ranks rank",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share from_s step_s busy_s per_block tokens",
+    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share from_s step_s busy_s"
+    " per_block tokens",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds

@@ -109,8 +109,8 @@ def test_prompts_under_windows_attend_to_a_band():
 def test_sparse_attention_reads_and_scores_what_its_indexer_picks():
     """DeepSeek-V3.2 (config.json, arXiv 2512.02556): 64 index heads of 128, 2,048 of the earlier tokens, 61 layers.
 
-    A cached token is a latent of 512 + 64 and an index key of 128 bytes and a scale; prompts longer than 2,048 attend in
-    the absorbed form, 2·128·(576 + 512) FLOPs a pair, those of others are dense: 2·128·(192 + 128).
+    A cached token is a latent of 512 + 64 and an index key of 128 bytes and a scale; prompts longer than 2,048 attend
+    in the absorbed form, 2·128·(576 + 512) FLOPs a pair, others densely in 2·128·(192 + 128).
     """
     d = at("deepseek-v3.2", "h200", precision="fp8", kv_precision="fp8", gpus=8)
     long, short = loads(8, 65536, 512), loads(8, 2048, 512)

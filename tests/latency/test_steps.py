@@ -27,7 +27,7 @@ def test_a_mixed_step_is_the_sum_of_its_parts() -> None:
 def test_pairs_under_a_window_are_those_of_its_tokens() -> None:
     """Gemma 3 (arXiv 2503.19786 §2.1): five of six layers attend to the last 1,024 tokens."""
     costs = StepCosts(fixed_s=0.0, prompt_pair_s=1.0, window=Window(share=5 / 6, tokens=1024))
-    # A prompt of 4,096: 4096²/2 in one layer; in five 1024²/2 and 3,072 tokens of 1,024 each, 1024·(1 − 1/8) in the mean.
+    # A prompt of 4,096: 2,048 in the mean in one layer; in five 1024²/2 and 3,072 times 1,024, 1024·(1 − 1/8) a token.
     assert float(costs.pairs(4096, 0)) == pytest.approx(4096 * (2048 / 6 + 5 / 6 * 896))
     whole = costs.step(np.array([4096.0]), np.zeros(1), NONE)
     chunks = [costs.step(np.array([p]), np.array([k]), NONE) for p, k in ((700.0, 0.0), (1300.0, 700.0), (2096.0, 2e3))]

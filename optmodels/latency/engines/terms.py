@@ -155,9 +155,9 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
 def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[Array, Array, float]:
     """Seconds at peak of one GPU for a prompt token and an earlier one in the mean layer, and of how many of the last.
 
-    Sparse attention (DeepSeek-V3.2, arXiv 2512.02556 §2.1) works in the absorbed form on the `index_topk` tokens that an
-    indexer in 8 bits picks of all earlier ones; prompts that are no longer are computed densely, unabsorbed and without
-    scores, as SGLang does by default (docs/basic_usage/deepseek_v32.md).
+    Sparse attention (DeepSeek-V3.2, arXiv 2512.02556 §2.1) works in the absorbed form on the `index_topk` tokens that
+    an indexer in 8 bits picks of all earlier ones; prompts that are no longer are computed densely, unabsorbed and
+    without scores, as SGLang does by default (docs/basic_usage/deepseek_v32.md).
 
     Returns:
         of pairs with every earlier token, (n,); of pairs with so many at most, (n,); how many.
@@ -168,7 +168,7 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
         share = work.window_share
         return np.full_like(S, (1.0 - share) * dense), np.full_like(S, share * dense), work.window_tokens
     index = work.index_flops_per_pair
-    short = S <= work.top_tokens
+    short = prompt_tokens <= work.top_tokens
     every = np.where(short, dense - index / sixteen, index / (d.gpu.fp8_flops or sixteen))
     picked = np.where(short, 0.0, (work.attention_flops_per_pair - index) / sixteen)
     return every, picked, work.top_tokens
