@@ -92,7 +92,7 @@ def solve(
             verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
             change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
         certify: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
-        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too (orchestration).
+        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files are made of it.
@@ -264,7 +264,7 @@ def compare(
         Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
         the seconds ``to_first`` solution and ``to_proof``. A method that refuses an instance has a row with its reason.
     """
-    from optmodels.study.rows import replayed, solved_row
+    from optmodels.study.rows import best_bound, replayed, solved_row
 
     wanted = None if methods is None else list(methods)
     if wanted is not None and not 0 < len(wanted) == len(set(wanted)):
@@ -290,7 +290,7 @@ def compare(
             seconds |= {"tables": table_seconds}
             extra = replayed(form, problem, plan, options.seed) if replay else {}
             mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
-        best = _best_bound(mine, form.goal_of(problem)[0])
+        best = best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
             row["gap_to_bound"] = relative_gap(row["objective"], best)
             rows.append(row)
@@ -324,13 +324,6 @@ def _inlined(problem: Problem) -> dict[str, Any]:
         problem = problem.inline()
     found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     return found
-
-
-def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
-    bounds = [r["bound"] for r in rows if r["bound"] is not None]
-    if not bounds:
-        return None
-    return min(bounds) if sense == "max" else max(bounds)
 
 
 def explain(

@@ -203,6 +203,13 @@ def bought(key: tuple[str, str, str]) -> str:
 CALLED = {"gpus": "GPUs", "vcpus": "vCPUs"}
 
 
+def figure(value: float) -> str:
+    """A number with its thousands separated: whole, or in six digits, or in all before its point."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:,.6g}"
+
+
 def quantity(value: Any, unit: str) -> str:
     """A number with its unit; shares in percent."""
     if unit == "%":
@@ -210,7 +217,7 @@ def quantity(value: Any, unit: str) -> str:
     unit = CALLED.get(unit, unit)
     if value == 1 and unit in ("GPUs", "vCPUs", "machines", "deployments"):
         unit = unit[:-1]
-    return f"{value:,.6g} {unit}".rstrip()
+    return f"{figure(value)} {unit}".rstrip()
 
 
 @dataclass(frozen=True)

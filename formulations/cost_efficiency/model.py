@@ -239,8 +239,10 @@ def build(problem: CostEfficiency, tables: CostTables) -> Any:
 
 def extract(block: Any, tables: CostTables) -> CostPlan:
     """The plan of a solved block; `tables` are those it was built on."""
-    chosen = max(block.z, key=lambda c: block.z[c].value)
-    return planned(tables, chosen, block.a[chosen].value)
+    from optmodels.model.pyomo_block import value_of
+
+    chosen = max(block.z, key=lambda c: value_of(block.z[c]))
+    return planned(tables, chosen, value_of(block.a[chosen]))
 
 
 def tokens_per_usd(usd_per_million: float | None) -> float | None:

@@ -17,7 +17,7 @@ from formulations.fleet.making import Choice
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 
 Array = npt.NDArray[np.float64]
@@ -497,5 +497,10 @@ def _describe(block: Any, stated: FleetModel) -> FleetModel:
 
 def extract(block: Any, tables: FleetTables) -> Choice:
     """Counts and shares of a solved block of `attach` or `build`; `tables` are those it was built on."""
+    from optmodels.model.pyomo_block import NO_VALUES
+
     stated: FleetModel = block.statement
-    return stated.choice(stated.solution(block))
+    x = stated.solution(block)
+    if np.isnan(x).all():
+        raise SolverError(NO_VALUES)
+    return stated.choice(x)

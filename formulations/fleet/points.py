@@ -445,13 +445,14 @@ def _region_rows(
 def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | None:
     """Rows that serve something and that no other one of an equal machine set beats; None where there is none."""
     rows = rows.take(np.flatnonzero(np.isfinite(rows.load).any(axis=0)))
-    sets = np.array([_machine_set(blocks[b], c) for b, c in zip(rows.block, rows.configuration, strict=True)])
-    if not len(sets):
+    if not len(rows.block):
         return None
+    each, of = np.unique(np.stack([rows.block, rows.configuration]), axis=1, return_inverse=True)
+    sets = np.array([_machine_set(blocks[b], c) for b, c in each.T])[of]
     if rows.stage is not None:  # what does one stage stands in for what does the same, and exchanges caches with it
-        tp = [blocks[b].configurations.tp[c] for b, c in zip(rows.block, rows.configuration, strict=True)]
+        tp = np.array([blocks[b].configurations.tp[c] for b, c in each.T])[of]
         equal = case.problem.deployment.link.tensor_parallel == "equal"
-        sets = np.column_stack([sets, rows.stage, np.array(tp) * equal])
+        sets = np.column_stack([sets, rows.stage, tp * equal])
     keep: list[int] = []
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
@@ -927,26 +928,46 @@ def nondominated(keys: Array, chunk: int = 256, block: int = 64) -> Index:
         return np.arange(n)
     finite = np.where(np.isfinite(keys), keys, 0.0)
     order = np.lexsort((np.arange(n), finite.sum(axis=1), (~np.isfinite(keys)).sum(axis=1)))
-    apart = max(keys.shape[1] // 16, 1)  # columns far apart tell more rows from each other than neighbours
-    keys = np.concatenate([keys[:, k::apart] for k in range(apart)], axis=1)
-    kept = order[:0]
+    keys = keys[order]
+    keys = keys[:, _telling(keys, keys)]
+    kept = order[:0]  # places in the order
     for start in range(0, n, chunk):
-        part = order[start : start + chunk]
+        part = np.arange(start, min(start + chunk, n))
         for lo in range(0, len(kept), block):
             part = part[~_at_most(keys[kept[lo : lo + block]], keys[part]).any(axis=0)]
-        fresh = ~np.triu(_at_most(keys[part], keys[part]), 1).any(axis=0)
+        fresh = ~_at_most(keys[part], keys[part], earlier=True).any(axis=0)
         kept = np.concatenate([kept, part[fresh]])
-    return np.sort(kept)
+    return np.sort(order[kept])
 
 
-def _at_most(one: Array, other: Array) -> Mask:
-    """Whether a row is at most another in every column, (n, m): all pairs, and once few are left these alone."""
-    found, k = np.ones((len(one), len(other)), dtype=bool), 0
-    while k < one.shape[1] and np.count_nonzero(found) > found.size / 32:
+def _telling(one: Array, other: Array, pairs: int = 256) -> Index:
+    """Columns in which a row of one may exceed a later one of the other, first those that show it of most pairs."""
+    columns = np.flatnonzero((one > other.min(axis=0)).any(axis=0))
+    i, j = np.sort(np.random.default_rng(0).integers(len(one), size=(2, pairs)), axis=0)
+    above = one[i][:, columns] > other[j][:, columns]
+    first: list[int] = []
+    while above.any():
+        first.append(int(above.sum(axis=0).argmax()))
+        above = above[~above[:, first[-1]]]
+    return np.concatenate([columns[first], np.delete(columns, first)])
+
+
+def _at_most(one: Array, other: Array, earlier: bool = False) -> Mask:
+    """Whether a row is at most another in every column, (n, m); of `earlier` rows alone: before it."""
+    found = np.ones((len(one), len(other)), dtype=bool)
+    if earlier:
+        found = np.triu(found, 1)
+    k = 0
+    while k < one.shape[1] and np.count_nonzero(found) > found.size / 16:  # all pairs, and once few are left these
         found &= one[:, None, k] <= other[:, k]
         k += 1
     i, j = np.nonzero(found)
-    found[i, j] = (one[i, k:] <= other[j, k:]).all(axis=1)
+    found[:] = False
+    while k < one.shape[1] and len(i):
+        to = 2 * k + 2
+        keep = (one[i, k:to] <= other[j, k:to]).all(axis=1)
+        i, j, k = i[keep], j[keep], to
+    found[i, j] = True
     return found
 
 
@@ -962,11 +983,13 @@ def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]
     """
     most = capacities.max(axis=0)
     order = np.lexsort((np.where(np.isfinite(most), most, 0.0).sum(axis=0), -np.isfinite(most).sum(axis=0)))
+    most, besides = most[:, order], besides[order]
+    takes = np.concatenate([most.T, besides], axis=1)
     found = np.zeros(len(order), dtype=bool)
-    for at, p in enumerate(order[1:], 1):
-        q, serves = order[:at], np.isfinite(most[:, p])
-        fits = (most[np.ix_(serves, q)] <= capacities[:, serves, p][:, :, None]).all(axis=1).any(axis=0)
-        found[p] = (fits & (besides[q] <= besides[p]).all(axis=1)).any()
+    for each in capacities[:, :, order]:
+        room = np.concatenate([np.where(np.isfinite(most), each, np.inf).T, besides], axis=1)
+        columns = _telling(takes, room)
+        found[order] |= _at_most(takes[:, columns], room[:, columns], earlier=True).any(axis=0)
     return found
 
 

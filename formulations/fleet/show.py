@@ -332,7 +332,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
         )
         levels = any(d.load_level < 1 for d in q.deployments)  # of static batches
-        columns = ["count", "deployment", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
+        columns = ["deployments", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
         table = titled(plain(title), *columns)
         for d in q.deployments:
             serves = ", ".join(
@@ -340,8 +340,9 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                str(d.count), plain(d.name), f"{d.usd_per_hour_each:.4f}", *([f"{d.load_level:.0%}"] if levels else []),
-                f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
+                f"{d.count} × {plain(d.name)}", f"{d.usd_per_hour_each:.4f}",
+                *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
+                plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
         for sent in q.transfers:

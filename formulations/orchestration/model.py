@@ -524,6 +524,8 @@ def dispatch(
 
 def extract(model: Any, tables: OrchestrationTables) -> OrchestrationPlan | None:
     """The plan of a solved model: its instances with their best schedule in the exact waiting form."""
-    counts = np.array([round(model.n[c].value) for c in range(len(tables.configurations))], dtype=np.int64)
+    from optmodels.model.pyomo_block import value_of
+
+    counts = np.array([round(value_of(model.n[c])) for c in range(len(tables.configurations))], dtype=np.int64)
     assignment, _ = dispatch(tables, counts)
     return None if assignment is None else make_plan(tables, assignment)

@@ -220,7 +220,7 @@ def _prompt_s(
     chunk = engine.chunk(costs.drafts)
     earlier = np.broadcast_to(cached, prompt.shape)
     chunks = np.ceil((prompt - earlier) / chunk)
-    share, width = (0.0, math.inf) if costs.window is None else (costs.window.share, costs.window.tokens)
+    share, width = (0.0, math.inf) if costs.window is None else (costs.window.pair_share, costs.window.tokens)
 
     def looked_at(tokens: Array) -> Array:
         found: Array = (tokens**2 - share * np.maximum(tokens - width, 0.0) ** 2) / 2

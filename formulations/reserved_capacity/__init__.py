@@ -16,5 +16,6 @@ FORMULATION = part.formulation(
     objective=lambda plan: plan.cost.total_usd_per_month,
     certifies="every plan for the demand given, requests divisible",
     trusted=part("check:TRUSTED"),
+    timed=part("check:TIMED"),
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

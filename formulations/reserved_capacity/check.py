@@ -32,7 +32,9 @@ TRUSTED = {
     " what demand and machines allow is checked",
     "plan.pooled": "which way the plan was made; one of regions by themselves forwards nothing",
     "report.values": "solved again for some seconds: how far that comes depends on the machine",
+    "report.not_out_of_sample": "why other demand was not tried: what file the hours came of is not in the document",
 }
+TIMED = {"report.out_of_sample": "left out where no time was left for it"}
 MOST_SHOWN = 10
 ROUNDING = 1e-12
 BLOCK = 100  # hours in one max-flow

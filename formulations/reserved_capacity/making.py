@@ -126,5 +126,7 @@ def counts_of(t: ReservedTables, plan: ReservedPlan) -> Array:
 
 def extract(model: Any, tables: ReservedTables) -> ReservedPlan:
     """The plan of a solved Pyomo model; purchases and flows are dispatched anew (local first among equals)."""
-    k = np.array([round(model.k[c].value) for c in range(len(tables.column_sink))])
+    from optmodels.model.pyomo_block import value_of
+
+    k = np.array([round(value_of(model.k[c])) for c in range(len(tables.column_sink))])
     return make_plan(tables, k * tables.column_step.astype(float))

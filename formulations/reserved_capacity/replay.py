@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
 from formulations.reserved_capacity.throughput import Choice
 from optmodels.errors import InputError, Mistake
@@ -66,8 +67,9 @@ def routing_of(name: str | None) -> Routing:
 
 
 def replay(
-    problem: ReservedCapacity, plan: Mapping[str, Any], trace: Trace | None, options: ReplayOptions
-) -> dict[str, Any]:
+    problem: ReservedCapacity, plan: Mapping[str, Any], trace: Trace | None, options: ReplayOptions,
+    tables: ReservedTables | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Simulate a plan.
 
     Args:
@@ -77,6 +79,7 @@ def replay(
             share machines, ``model`` with the services' names; None: generated for the hour's demand, as conversations
             with the workload's mean lengths.
         options: policy, seed, and what `RegionReplayOptions` adds.
+        tables: of the problem, or with another demand in its place; None: made anew.
 
     Returns:
         Policy, hour, seconds, ``services`` with their metrics (`regions.Replay.metrics`), ``losses`` by region, notes.
@@ -91,7 +94,7 @@ def replay(
         )
     routing = routing_of(o.policy)
     p, case = ReservedPlan.model_validate(plan), problem.resolve()
-    demand = _demand(problem, case, o)
+    demand = _demand(problem, case, o, tables)
     hour = int(demand.sum(axis=(1, 2)).argmax()) if o.hour is None else o.hour
     if not 0 <= hour < len(demand):
         raise InputError(Mistake(None, "hour", hour, f"an hour of the demand, 0 to {len(demand) - 1}"))
@@ -101,7 +104,7 @@ def replay(
     seconds = _window(o, demand[hour], trace)
     works = [_work(problem, case, k, trace, demand[hour, :, k], seconds, o.seed) for k in range(len(problem.services))]
     machines = _machines(problem, p, o, hour, seconds)
-    shares = _shares(problem, case, machines, hour)
+    shares = _shares(problem, case, machines, hour, o, tables)
     lost = _lost(problem, case, machines, o)
     services, losses = [], []
     metrics: dict[str, Any] = {}
@@ -143,19 +146,29 @@ def replay(
     }  # fmt: skip
 
 
-def _demand(problem: ReservedCapacity, case: ReservedCase, o: RegionReplayOptions) -> Floats:
+def _demand(problem: ReservedCapacity, case: ReservedCase, o: RegionReplayOptions, t: ReservedTables | None) -> Floats:
     """Requests/s of the quarter and scenario asked for, (T, R, K)."""
     growth, scenarios = problem.growth, problem.uncertainty.scenarios
     for name, value, most in (("quarter", o.quarter, growth.quarters if growth else 1),
                               ("scenario", o.scenario, max(1, len(scenarios)))):  # fmt: skip
         if not 0 <= value < most:
             raise InputError(Mistake(None, name, value, f"0 to {most - 1}"))
+    if t is not None:
+        found = np.zeros_like(case.demand_rps)
+        for i, source in enumerate(t.demand[_rows(t, o)].T):
+            found[:, t.source_region[i], t.source_service[i]] += t.unit * source
+        return found
     factor = np.ones(len(case.regions)) * (growth.factor_per_quarter**o.quarter if growth else 1.0)
     if scenarios:
         s = scenarios[o.scenario]
         factor *= [s.factor * s.by_region.get(n, 1.0) for n in case.regions]
     demand: Floats = case.demand_rps * factor[:, None]
     return demand
+
+
+def _rows(t: ReservedTables, o: RegionReplayOptions) -> Ints:
+    """The rows of the quarter and scenario asked for, hour by hour."""
+    return np.flatnonzero((t.scenario == o.scenario) & (t.quarter == o.quarter))
 
 
 def _window(o: RegionReplayOptions, demand: Floats, trace: Trace | None) -> float:
@@ -265,22 +278,24 @@ def _machines(
     return out
 
 
-def _shares(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], hour: int) -> list[list[int]]:
+def _shares(
+    problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], hour: int, o: RegionReplayOptions,
+    t: ReservedTables | None,
+) -> list[list[int]]:  # fmt: skip
     """Which machines serve which service: by the work of the hour's cheapest dispatch, largest remainders first."""
     K = len(problem.services)
     if K == 1:
         return [list(range(len(machines)))]
     from formulations.reserved_capacity.dispatch import RowLp
-    from formulations.reserved_capacity.points import build_tables
 
-    t = build_tables(problem)
+    t = t or build_tables(problem)
     groups: dict[tuple[int, int], list[int]] = {}
     for x, m in enumerate(machines):
         groups.setdefault((m.region, m.kind), []).append(x)
     held = np.array([len(groups.get((int(r), int(i)), [])) for r, i in zip(t.sink_region, t.sink_machine, strict=True)],
                     dtype=float)  # fmt: skip
     lp = RowLp(t)
-    lp.solve(t.demand[hour], held)
+    lp.solve(t.demand[_rows(t, o)[hour]], held)
     flow = lp.primal()[0] * t.work[lp.source, lp.sink]
     use = np.zeros((len(held), K))
     np.add.at(use, (lp.sink, t.source_service[lp.source]), flow)

@@ -21,6 +21,7 @@ from optmodels.latency.steps import Provenance
 from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30
 COMPARED = {
@@ -98,7 +99,19 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
         out["binding"], out["values"] = reserved_values.binding(t, held), reserved_values.values(t, held)
         out["regions"], out["promises"] = _regions(t, plan), _promises(t, plan)
         out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
+        out |= _other_demand(t, plan)
     return out
+
+
+def _other_demand(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
+    """The plan on days drawn anew where its demand was recorded, if there is time; or why not."""
+    from formulations.reserved_capacity.other_demand import out_of_sample, why_not
+
+    why = why_not(t, plan)
+    if why is not None:
+        recorded = any(s.demand.kind in ("file", "trace") for s in t.case.problem.services)
+        return {"not_out_of_sample": why} if recorded else {}
+    return {"out_of_sample": out_of_sample(t, plan)} if seconds_for(OUT_OF_SAMPLE, math.inf) else {}
 
 
 def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
@@ -208,6 +221,10 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", _region_table(extra.get("regions", []))]
         out += _serving_lines(p) + _purchase_lines(p) + _flow_lines(p)
         out += ["", _cost_table(p, extra.get("comparisons", {})), *_commitment_lines(p)]
+        if "out_of_sample" in extra:
+            out += ["", _other_demand_table(extra["out_of_sample"])]
+        if why := extra.get("not_out_of_sample"):
+            out.append(f"Not replayed out of sample: {plain(why)}.")
         out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
     known = extra.get("latencies") or {}
     if known.get("sources"):
@@ -324,6 +341,27 @@ def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
     for name, value in compared.items():
         ratio = "" if value is None or total <= 0 else f"{value / total:.2f}×"
         table.add_row(COMPARED[name], "no price" if value is None else f"{value:,.0f}", ratio)
+    return table
+
+
+def _other_demand_table(found: Mapping[str, Any]) -> Table:
+    """Predicted, replayed and out of sample."""
+    times = "once" if found["draws"] == 1 else f"{found['draws']} times"
+    title = f"Out of sample (days of each region drawn anew {times}, seed {found['seed']}; the busiest hour replayed)"
+    table = titled(title, "", "predicted", "replayed", "out of sample")
+    for key, name, form in (("served_share", "served", "{:.2%}"),
+                            ("least_served_share", "served, worst hour", "{:.2%}"),
+                            ("usd_per_month", "USD/month", "{:,.0f}")):  # fmt: skip
+        table.add_row(name, form.format(found[key]["predicted"]), "", form.format(found[key]["out_of_sample"]))
+    for s in found["services"][:PROMISES_SHOWN]:
+        promised = "in the mean" if s["promised"] is None else f"{s['promised']:.1%}"
+        kept = f"{plain(s['service'])}: TTFT within {seconds(s['ttft_limit_s'])}"
+        for name, predicted, key in ((kept, promised, "within_ttft_slo"),
+                                     ("  throughput / demand", "100.0%", "throughput_over_demand")):  # fmt: skip
+            seen = ("" if x is None else f"{x:.2%}" for x in (s[key]["replayed"], s[key]["out_of_sample"]))
+            table.add_row(name, predicted, *seen)
+    if len(found["services"]) > PROMISES_SHOWN:
+        table.add_row(f"… {len(found['services']) - PROMISES_SHOWN} more")
     return table
 
 

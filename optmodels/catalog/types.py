@@ -77,6 +77,13 @@ class Mla(Entry):
     v_head_dim: PositiveInt = Field(description="of values, per head")
     index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
     index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
+    index_topk: int = Field(default=0, ge=0, description="earlier tokens that it picks; 0: attention reads all")
+
+    @model_validator(mode="after")
+    def _an_indexer_that_picks(self) -> Mla:
+        if self.index_topk and not (self.index_heads and self.index_head_dim):
+            raise ValueError(f"index_heads and index_head_dim beside index_topk ({self.index_topk})")
+        return self
 
 
 class Window(Entry):
@@ -136,6 +143,8 @@ class Architecture(Entry):
             raise ValueError(f"kv_heads ({self.kv_heads}) dividing heads ({self.heads})")
         if self.moe is not None and self.moe.dense_layers > self.layers:
             raise ValueError(f"moe.dense_layers ({self.moe.dense_layers}) at most layers ({self.layers})")
+        if self.window is not None and self.mla is not None and self.mla.index_topk:
+            raise ValueError("a window or mla.index_topk, not both")
         linear = 0 if self.linear is None else self.linear.layers
         if linear >= self.layers:
             raise ValueError(f"linear.layers ({linear}) below layers ({self.layers})")

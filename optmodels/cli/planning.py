@@ -156,14 +156,14 @@ def _violations(found: Any) -> list[str]:
 
 
 def _certificate(result: Any) -> list[Any]:
-    from optmodels.reporting.text import plain
+    from optmodels.reporting.text import plain, short
 
     lines: list[Any] = [""]
     of = f" for {plain(result.certifies)}"
     if result.objective is not None:
-        bound = "no bound" if result.bound is None else f"bound {result.bound:,.6g}"
+        bound = "no bound" if result.bound is None else f"bound {short(result.bound)}"
         gap = "" if result.gap is None else f", gap {result.gap:.2g},{of}"
-        lines.append(f"[bold]Certificate:[/bold] objective {result.objective:,.6g} {result.unit}, {bound}{gap}")
+        lines.append(f"[bold]Certificate:[/bold] objective {short(result.objective)} {result.unit}, {bound}{gap}")
     elif result.status == "infeasible":
         lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
     if asked := result.log.get("asked"):
@@ -181,10 +181,8 @@ def _certificate(result: Any) -> list[Any]:
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if left_out := result.log.get("left_out"):
-        late = (
-            " at the time limit" if result.options.get("time_limit") is not None and result.limit != "interrupt" else ""
-        )
-        lines.append(plain(f"Left out{late}: {', '.join(left_out)}"))
+        limited = result.options.get("time_limit") is not None and result.limit != "interrupt"
+        lines.append(plain(f"Left out{' at the time limit' if limited else ''}: {', '.join(left_out)}"))
     return lines
 
 

@@ -213,7 +213,7 @@ def closed_loop_step(costs: StepCosts, concurrency: Array, input_tokens: Array, 
     context = (1.0 - carrying) * costs.context_s + carrying * costs.mixed_context_s
     seconds = (
         costs.fixed_s + carrying * costs.prompt_step_s
-        + C / out * S * (costs.prompt_token_s + costs.prompt_pair_s * costs.seen(S / 2.0))
+        + C / out * (costs.prompt_token_s * S + costs.prompt_pair_s * costs.pairs(S, 0.0))
         + C * (costs.decode_request_s + context * costs.seen(S + out / 2.0))
     )  # fmt: skip
     if costs.experts is not None:

@@ -27,7 +27,16 @@ from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.read import read_document, read_model
 from optmodels.latency.convert import convert
 from optmodels.latency.engines.document import Deployed, EngineModel, LeftOut, labels, read_engine_model
-from optmodels.latency.engines.terms import CHUNK_TOKENS, MEASURED_AS, STEP, Deployment, Loads, states, step_terms
+from optmodels.latency.engines.terms import (
+    CHUNK_TOKENS,
+    MEASURED_AS,
+    STEP,
+    Deployment,
+    Loads,
+    pair_seconds,
+    states,
+    step_terms,
+)
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
 from optmodels.latency.work import KvPrecision, Precision, layer_work
@@ -354,7 +363,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
 
     One request of one prompt and one output token takes one step with a prompt: 1 prompt token that sees ½ an earlier
     one, 1 decode token over 1½ and its states, every expert touched. `prompt` grows with the prompt's length and is
-    taken at `prompt_tokens`.
+    taken at `prompt_tokens`, and so is the form of sparse attention.
     """
     one = np.ones(1)
     found = step_terms(d, Loads(one, one, one))
@@ -364,18 +373,23 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     prompt = weights.get("prompt", 0.0) * float(step_terms(d, Loads(one, prompt_tokens * one, one))["prompt"][0])
     collective = term["collective"] / 2.0  # of a prompt token and of a decode token
     kept = weights.get("kv", 0.0) * states(d)
-    moe, window = d.llm.moe, d.llm.window
+    work, moe = layer_work(d.llm, d.precision, d.kv_precision), d.llm.moe
+    every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
+    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens))
+    if work.top_tokens < np.inf:
+        scored = work.index_bytes_per_token / work.kv_bytes_per_token
+        window = Window(1.0 - scored, round(tokens), picked / (every + picked))
     expert = float(found["routed"][0] / found["decode"][0])  # share of a decode token's products
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
         prompt_step_s=prompt,
         prompt_token_s=term["prefill"] + term["routed"] + collective,
-        prompt_pair_s=term["attention"] / 0.5,
+        prompt_pair_s=weights.get("attention", 0.0) * d.llm.layers * (every + picked) / d.gpus,
         decode_request_s=term["decode"] + term["running"] + collective + kept,
         context_s=(term["kv"] - kept) / 1.5,
         mixed_context_s=(term["kv"] - kept) / 1.5,
         experts=None if moe is None else Experts(term["experts"], moe.experts, moe.active),
-        window=None if window is None else Window(layer_work(d.llm).window_share, window.tokens),
+        window=window,
         prompt_expert_s=term["routed"],
         decode_expert_s=term["decode"] * expert,
     )

@@ -3,7 +3,7 @@
 A step processes prompt chunks (p tokens over k earlier ones) and decoding requests (one token over c earlier ones):
 
     t = fixed + experts·touched + [carries a prompt]·prompt_step
-        + Σ over chunks   (prompt_token·p + prompt_pair·p·(k + p/2) + prompt_context·k)
+        + Σ over chunks   (prompt_token·p + prompt_pair·p·(k + p/2) + prompt_context·k)   windows: `StepCosts.pairs`
         + Σ over decodes  (decode_request + context·c),   context: mixed_context in a step that carries a prompt
 
 Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
@@ -51,15 +51,22 @@ class Experts:
 
 @dataclass(frozen=True)
 class Window:
-    """Layers that attend to the last tokens only.
+    """What attends to so many tokens only: layers with a window, or attention that an indexer picks the tokens of.
 
     Attributes:
-        share: of the layers.
+        share: of the layers, or of the bytes of context read.
         tokens: that these attend to at most.
+        pairs: share of the seconds of a prompt's pairs; None: the same.
     """
 
     share: float
     tokens: int
+    pairs: float | None = None
+
+    @property
+    def pair_share(self) -> float:
+        """Of a prompt's pairs."""
+        return self.share if self.pairs is None else self.pairs
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,15 @@ class StepCosts:
             return c
         return self.window.share * np.minimum(c, self.window.tokens) + (1.0 - self.window.share) * c
 
+    def pairs(self, tokens: Array | float, earlier: Array | float) -> Array:
+        """Mean over the layers of the pairs of a chunk's tokens with those they attend to, ∫ `seen` from k to k + p."""
+        p, k = np.asarray(tokens, dtype=float), np.asarray(earlier, dtype=float)
+        everything: Array = p * (k + p / 2.0)
+        if self.window is None:
+            return everything
+        hidden, before = (np.maximum(x - self.window.tokens, 0.0) for x in (k + p, k))
+        return everything - self.window.pair_share * (hidden - before) * (hidden + before) / 2.0
+
     def step(self, tokens: Array, earlier: Array, contexts: Array) -> float:
         """Seconds of one step.
 
@@ -122,7 +138,7 @@ class StepCosts:
         """
         carries = float(len(tokens) > 0)
         context = self.mixed_context_s if carries else self.context_s
-        pairs = tokens * self.seen(earlier + tokens / 2.0)
+        pairs = self.pairs(tokens, earlier)
         experts = (
             0.0
             if self.experts is None
@@ -145,7 +161,7 @@ class StepCosts:
         context = self.mixed_context_s if len(tokens) else self.context_s
         own = [
             (self.prompt_token_s - self.prompt_expert_s) * p.sum()
-            + self.prompt_pair_s * (p * self.seen(k + p / 2.0)).sum() + self.prompt_context_s * self.seen(k).sum()
+            + self.prompt_pair_s * self.pairs(p, k).sum() + self.prompt_context_s * self.seen(k).sum()
             + (self.decode_request_s - self.decode_expert_s) * len(c) + context * self.seen(c).sum()
             for p, k, c in ranks
         ]  # fmt: skip
@@ -171,7 +187,7 @@ def static_batch(
     start = np.concatenate([np.zeros(1), ends[:-1]])
     tokens, prompt, earlier = ends - start, (start // S).astype(np.intp), start % S
     each = (
-        costs.prompt_token_s * tokens + costs.prompt_pair_s * tokens * costs.seen(earlier + tokens / 2.0)
+        costs.prompt_token_s * tokens + costs.prompt_pair_s * costs.pairs(tokens, earlier)
         + costs.prompt_context_s * costs.seen(earlier)
     )  # fmt: skip
     of_prompts = np.cumsum(np.bincount(prompt, each))[batch.astype(np.intp) - 1]

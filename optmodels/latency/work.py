@@ -15,6 +15,9 @@ Latent attention (DeepSeek-V2, arXiv 2405.04434) has two forms. Decode absorbs t
 over the cached latent, 2·H·(2r + d_rope) FLOPs a pair. Prefill does not: keys and values are made from the latent (in
 the projections) and a pair costs 2·H·(d_nope + d_rope + d_v), over the earlier tokens only, S_in/2 in the mean. Table V
 counts the whole square S_in² of prefill attention, which stays so for all others.
+
+The functions of Table V take sparse attention (`top_tokens`) to read and score every earlier token, an upper bound;
+what engines' steps take of it is in `engines.terms`.
 """
 
 from __future__ import annotations
@@ -51,6 +54,12 @@ def peak_flops(gpu: Gpu, weights: Precision) -> float | None:
     return gpu.fp16_flops if own is None else own
 
 
+def band(S: Any, tokens: Any) -> Any:
+    """Mean over a prompt of S tokens of the earlier ones each attends to, at most so many: W·(1 − W/2S), W ≤ S."""
+    W = np.minimum(S, tokens)
+    return W * (1.0 - W / (2.0 * S))
+
+
 @dataclass(frozen=True)
 class LayerWork:
     """Coefficients of the per-layer work of one model at one precision.
@@ -83,6 +92,9 @@ class LayerWork:
     whole_weight_bytes: float  # routers and a latent's down-projections: whole on every GPU of a tensor-parallel group
     window_share: float = 0.0  # of the layers with attention, those that attend to the last tokens only
     window_tokens: float = np.inf
+    top_tokens: float = np.inf  # of the context, that the indexer of sparse attention picks
+    index_bytes_per_token: float = 0.0  # of `kv_bytes_per_token`, the indexer's keys
+    index_flops_per_pair: float = 0.0  # of both `*_flops_per_pair`, the indexer's
     state_bytes: float = 0.0  # of a sequence's recurrent state in linear layers, read and written in each decode step
 
     def seen(self, context: Any) -> Any:
@@ -90,6 +102,10 @@ class LayerWork:
         if not self.window_share:
             return context
         return (1.0 - self.window_share) * context + self.window_share * np.minimum(context, self.window_tokens)
+
+    def attended(self, S_in: Any) -> Any:
+        """Mean over the layers with attention of the earlier tokens that a prompt's tokens attend to (`band`)."""
+        return (1.0 - self.window_share) * S_in / 2.0 + self.window_share * band(S_in, self.window_tokens)
 
     def seen_line(self, first: int, steps: int) -> tuple[float, float]:
         """(a, b): a + b·l stands for `seen(l)` of the contexts l = first … first + steps − 1; the mean is exact.
@@ -105,12 +121,7 @@ class LayerWork:
 
     def prefill_flops(self, B: Any, S_in: Any) -> Any:
         """F_pre(B, S_in), FLOPs per layer (Table V)."""
-        pairs = S_in
-        if self.window_share:  # the band of the square below W: W·(2S − W)
-            W = np.minimum(S_in, self.window_tokens)
-            pairs = (1.0 - self.window_share) * S_in + self.window_share * W * (2.0 - W / S_in)
-        if self.causal:
-            pairs = pairs / 2.0
+        pairs = self.attended(S_in) * (1.0 if self.causal else 2.0)
         return B * S_in * (self.linear_flops_per_token + self.prefill_flops_per_pair * pairs)
 
     def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
@@ -156,7 +167,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     experts of a model that was published so (`MoE.expert_precision`).
     """
     h, q_dim, kv_dim = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    kv_params = whole_params = index_bytes = 0.0
+    kv_params = whole_params = index_bytes = index_flops = 0.0
     if arch.mla is None:
         kv_params = 2.0 * h * kv_dim
         attention_params = (2 if arch.attention_gate else 1) * h * q_dim + kv_params + q_dim * h
@@ -168,6 +179,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
         q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
         index_dim = m.index_heads * m.index_head_dim
+        index_flops = 2.0 * index_dim
         index_params = (m.q_lora_rank or h) * index_dim + h * (m.index_head_dim + m.index_heads)
         index_bytes = (m.index_head_dim + 4.0) if index_dim else 0.0  # a key of 8-bit elements and its scale
         whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim) + index_params)
@@ -180,8 +192,8 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         )
         # Absorbed form: every head attends over the shared latent, so keys and values are the cached vectors.
         kv_elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
-        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank) + 2.0 * index_dim
-        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim) + 2.0 * index_dim
+        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank) + index_flops
+        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim) + index_flops
         ao_elements = arch.heads * (kv_elements + m.kv_lora_rank) + kv_elements
     linear = arch.linear
     state_elements = state_flops = 0.0
@@ -247,5 +259,8 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         whole_weight_bytes=whole_params * w + router * plain,
         window_share=arch.window.layers / (arch.layers * with_attention) if arch.window is not None else 0.0,
         window_tokens=float(arch.window.tokens) if arch.window is not None else np.inf,
+        top_tokens=float(arch.mla.index_topk or np.inf) if arch.mla is not None else np.inf,
+        index_bytes_per_token=with_attention * index_bytes,
+        index_flops_per_pair=with_attention * index_flops,
         state_bytes=state_elements * STATE_BYTES,
     )

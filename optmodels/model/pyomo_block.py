@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optmodels.errors import SolverError
 from optmodels.model.labels import Array, Labels
 from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Variable
@@ -13,6 +14,8 @@ from optmodels.solver.compile import paused_gc
 
 if TYPE_CHECKING:
     from optmodels.model.model import Model
+
+NO_VALUES = "the model has no values: nobody solved it, or it has no solution"
 
 
 def attach(model: Model, block: Any) -> None:
@@ -43,6 +46,17 @@ def solution(model: Model, block: Any) -> Array:
         for data in (map(component.__getitem__, _labels(v.index.labels)) if v.sets else [component])
     ]
     return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def value_of(variable: Any) -> float:
+    """A variable's value.
+
+    Raises:
+        SolverError: it has none.
+    """
+    if variable.value is None:
+        raise SolverError(NO_VALUES)
+    return float(variable.value)
 
 
 def _attach(model: Model, block: Any) -> list[Any]:

@@ -147,7 +147,7 @@ def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
     earlier, chunks = r.prompt - r.new, math.ceil(r.new / chunk)
     pairs = r.new * (earlier + r.new / 2)
     if costs.window is not None:
-        w, share = costs.window.tokens, costs.window.share
+        w, share = costs.window.tokens, costs.window.pair_share
         inside = max(0.0, min(r.prompt, w) - min(earlier, w))
         capped = inside * (min(earlier, w) + inside / 2) + (r.new - inside) * w
         pairs = share * capped + (1 - share) * pairs

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from optmodels.errors import printable
+from optmodels.limits import figure
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 
 P = TypeVar("P")
@@ -196,7 +197,7 @@ class Result(Document):
     def _facts(self) -> dict[str, str]:
         """What one wants to know first, by name."""
         numbers = {"objective": self.objective, "bound": self.bound, "gap": self.gap}
-        found = {k: f"{v:,.6g}" + (f" {self.unit}" if k != "gap" else "") for k, v in numbers.items() if v is not None}
+        found = {k: figure(v) + (f" {self.unit}" if k != "gap" else "") for k, v in numbers.items() if v is not None}
         check = {} if self.check is None else {"check": "passed" if self.check.ok else "FAILED"}
         return {"instance": printable(self.instance, 200), "method": self.method, "status": self.status} | found | check
 

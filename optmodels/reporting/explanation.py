@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from optmodels.limits import quantity
+from optmodels.limits import figure, quantity
 from optmodels.reporting.text import plain
 
 
@@ -90,7 +90,7 @@ def limit_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
             else ", ".join(value) if isinstance(value, list) else "",
             "binds": {True: "yes", False: "no", None: "?"}[line["binds"]],
             "range": span,
-            "gain": f"{line['gain_without']:,.6g}" if line["gain_without"] else "",
+            "gain": figure(line["gain_without"]) if line["gain_without"] else "",
         })  # fmt: skip
     return rows
 

@@ -44,14 +44,24 @@ def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[str] = []
     for (model, source), mine in _by_source(entries).items():
         said = f"{plain(model)} ({plain(source)})"
-        if len(mine) > 1:  # a source may take lines, and is the same for many
+        several = sum(len(e["of"]) for e in mine) > 1
+        if several:  # a source may take lines, and is the same for many
             lines.append(f"[bold]Latencies[/bold]: {said}")
         for e in mine:
-            of = plain(", ".join(e["of"][:8]) + (" …" if len(e["of"]) > 8 else ""))
-            begin = f"  {of}" if len(mine) > 1 else f"[bold]Latencies[/bold] of {of}: {said}"
+            of = plain(_together(e["of"][:8]) + (" …" if len(e["of"]) > 8 else ""))
+            begin = f"  {of}" if several else f"[bold]Latencies[/bold] of {of}: {said}"
             lines.append(f"{begin}{_apart(e)}; {_end(e)}")
             lines += [f"  {plain(note)}" for note in e["notes"]]
     return lines
+
+
+def _together(of: Sequence[str]) -> str:
+    """``LLM on GPU`` of several with each LLM once."""
+    where: dict[str, list[str]] = {}
+    for what in of:
+        llm, on, gpu = what.rpartition(" on ")
+        where.setdefault(llm + on, []).append(gpu)
+    return ", ".join(first + " and ".join(filter(None, (", ".join(g[:-1]), g[-1]))) for first, g in where.items())
 
 
 def _by_source(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from optmodels.errors import printable
+from optmodels.limits import figure
 
 CALLED = {  # names in documents, without their units, that say less than they should
     "mean_latency": "mean_TTFT", "step": "step_of_the_engine", "wait": "wait_before_prefill",
@@ -23,12 +24,12 @@ def plain(text: object) -> str:
 
 
 def short(value: object) -> str:
-    """A number with its thousands separated, a fraction in six digits; nothing for None and NaN; else the text."""
+    """A number for people; nothing for None and NaN; else the text."""
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    return figure(value)
 
 
 def seconds(value: float) -> str:

@@ -250,6 +250,7 @@ class Coefficients:
     untouched: Array  # 1 − k/E
     window_share: Array
     window_tokens: Array
+    pair_share: Array
     drafts: Array
     tokens: Array
     prompt_expert_s: Array  # of `prompt_token_s`
@@ -268,6 +269,7 @@ class Coefficients:
             untouched=column([0.0 if c.experts is None else 1 - c.experts.active / c.experts.experts for c in costs]),
             window_share=column([0.0 if c.window is None else c.window.share for c in costs]),
             window_tokens=column([np.inf if c.window is None else c.window.tokens for c in costs]),
+            pair_share=column([0.0 if c.window is None else c.window.pair_share for c in costs]),
         )
 
     @classmethod
@@ -319,13 +321,13 @@ class Coefficients:
             charged: share of `prompt_step` charged to each chunk.
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
-        # Pairs: ∫ seen(x) dx over the prompt; exact without a window, and at most a chunk's bend off with one.
+        # Pairs: ∫ seen(x) dx over the prompt (`StepCosts.pairs`).
         end = earlier + prompt
 
         def area(x: Array) -> Array:
             w = np.where(np.isinf(self.window_tokens), 0.0, self.window_tokens)
             inside = np.where(np.isinf(self.window_tokens) | (x <= w), x * x / 2.0, w * x - w * w / 2.0)
-            return self.window_share * inside + (1.0 - self.window_share) * x * x / 2.0
+            return self.pair_share * inside + (1.0 - self.pair_share) * x * x / 2.0
 
         pairs = area(np.asarray(end)) - area(np.asarray(earlier) + np.zeros_like(end))
         work: Array = (

@@ -41,7 +41,8 @@ INSTANCE = record(
     " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock"
     " ranks rank",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share from_s step_s busy_s per_block tokens",
+    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share from_s step_s busy_s"
+    " per_block tokens",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -348,6 +349,13 @@ def _seen(x, c):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _pairs(x, p, k):  # type: ignore[no-untyped-def]
+    """Pairs of p prompt tokens over k earlier ones (`StepCosts.pairs`)."""
+    hidden, before = max(k + p - x.window, 0.0), max(k - x.window, 0.0)
+    return p * (k + 0.5 * p) - x.pair_share * 0.5 * (hidden - before) * (hidden + before)
+
+
+@compiled
 def _experts(x, tokens):  # type: ignore[no-untyped-def]
     return x.experts_s * (1.0 - np.exp(tokens * x.untouched)) if x.experts_s > 0 else 0.0
 
@@ -460,7 +468,7 @@ def _chunks(s, x):  # type: ignore[no-untyped-def]
         r = s.request[i]
         if r.chunk > 0:
             tokens += r.chunk
-            pairs += r.chunk * _seen(x, r.context + 0.5 * r.chunk)
+            pairs += _pairs(x, float(r.chunk), float(r.context))
             earlier += _seen(x, float(r.context))
         i = r.fill
     return tokens, pairs, earlier
@@ -665,7 +673,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
     prompts = x.ahead + own
     if prompts > 0:
         first += np.ceil(prompts / max(x.budget - n * (1 + x.drafts) + 1, 1)) * (step + x.prompt_step_s)
-        first += x.ranks * (x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own))
+        first += x.ranks * (x.prompt_token_s * prompts + x.prompt_pair_s * _pairs(x, float(own), float(r.input - own)))
     first += x.request_s
     return first, first + (r.expected - 1) / x.tokens * max(step, x.step_s)
 

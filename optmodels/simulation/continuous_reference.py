@@ -319,7 +319,7 @@ class _Simulation:
         if ahead + own > 0:
             room = max(engine.max_num_batched_tokens - n * (1 + c.drafts) + 1, 1)
             first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + D * c.prompt_token_s * (ahead + own)
-            first += D * c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
+            first += D * c.prompt_pair_s * float(c.pairs(own, r.prompt - own))
         first += c.request_s
         return first, first + (r.expected - 1) / c.tokens * max(step, engine.step_s)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.io.write import new_folder, write_frame, write_text
-from optmodels.study.rows import finite
+from optmodels.study.rows import best_bound, finite
 
 MEASURES = ("objective", "gap_to_bound", "seconds_total", "seconds_to_first", "seconds_to_proof")
 Rows = Sequence[dict[str, Any]]
+_STATUS = {"no_solution_found": "no plan"}  # shorter on a screen
 
 
 def by_instance(rows: Rows) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -21,7 +22,10 @@ def by_instance(rows: Rows) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def comparison_table(rows: Rows) -> list[Any]:
-    """Rich tables, one for each instance; where there are several seeds, of their mean and spread."""
+    """For each instance a table that fits 80 columns, the best bound, and each plan with the methods that found it.
+
+    Where there are several seeds, tables of their mean and spread. The rest is in compare.csv.
+    """
     from optmodels.reporting.text import plain, short, titled
 
     if len({r["seed"] for r in rows}) > 1:
@@ -29,26 +33,37 @@ def comparison_table(rows: Rows) -> list[Any]:
     out: list[Any] = []
     for instance, mine in by_instance(rows):
         unit = mine[0]["unit"]
-        replayed = any(k.startswith("replay.") for r in mine for k in r)
         table = titled(
-            plain(instance), "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "to first",
-            "to proof", "plan", *(["replay"] if replayed else []),
+            plain(instance), "method", "status", f"objective ({unit})", "gap to bound", "seconds", "to first",
+            "to proof", caption=_best_bound(mine, unit), caption_justify="left",
         )  # fmt: skip
+        plans: dict[str, list[str]] = {}
         for r in mine:
             gap, s = r["gap_to_bound"], r["seconds"]
             failed = r["check"] is not None and not r["check"]["ok"]
             table.add_row(
-                plain(r["method"]), ("[red]check failed[/red]" if failed else r["status"]),
-                short(r["objective"]), short(r["bound"]), "" if gap is None else f"{gap:.2%}",
-                *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")), plain(r["headline"]),
-                *([plain(_replay(r))] if replayed else []),
+                plain(r["method"]), "[red]check failed[/red]" if failed else _STATUS.get(r["status"], r["status"]),
+                short(r["objective"]), "" if gap is None else f"{gap:.2%}",
+                *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")),
             )  # fmt: skip
-        out.append(table)
+            plans.setdefault("; ".join(t for t in (r["headline"], _replay(r)) if t), []).append(r["method"])
+        out += [table, *(f"  {plain(', '.join(m))}: {plain(t)}" for t, m in plans.items() if t), ""]
     return out
 
 
+def _best_bound(rows: Rows, unit: str) -> str | None:
+    """The best bound as a sentence with the methods that proved it."""
+    from optmodels.reporting.text import plain, short
+
+    best = best_bound(rows, rows[0]["sense"])
+    if best is None:
+        return None
+    by = ", ".join(r["method"] for r in rows if short(r["bound"]) == short(best))
+    return plain(f"bound {short(best)} {unit}, proved by {by}")
+
+
 def _replay(row: dict[str, Any]) -> str:
-    """What the first policy made of what was predicted; all figures are in compare.csv."""
+    """What the first policy made of what was predicted, if replayed; all figures are in compare.csv."""
     from optmodels.reporting.text import short
 
     policy = next((k.split(".")[2] for k in row if k.startswith("replay.policies.")), None)
@@ -57,7 +72,7 @@ def _replay(row: dict[str, Any]) -> str:
     names = [k.removeprefix("replay.predicted.") for k in row if k.startswith("replay.predicted.")]
     seen = {n: row.get(f"replay.policies.{policy}.{n}") for n in names}
     found = [f"{n} {short(v)} (predicted {short(row[f'replay.predicted.{n}'])})" for n, v in seen.items()]
-    return f"{policy}: {', '.join(found)}"
+    return f"replay, {policy}: {', '.join(found)}"
 
 
 def _statistics_table(rows: Rows) -> list[Any]:
@@ -69,7 +84,7 @@ def _statistics_table(rows: Rows) -> list[Any]:
         unit = mine["unit"].iloc[0]
         table = titled(
             plain(instance), "method", "seeds", "with plan", f"objective ({unit})", "gap to bound", "seconds",
-            "to first", caption="mean ± sd (min … max) over seeds",
+            "to first", caption="mean ± sd (min … max) over seeds", caption_justify="left",
         )  # fmt: skip
         for r in mine.to_dict("records"):
             table.add_row(
@@ -77,7 +92,7 @@ def _statistics_table(rows: Rows) -> list[Any]:
                 _spread(r, "gap_to_bound", "{:.2%}"), _spread(r, "seconds_total", "{:.2f}"),
                 _spread(r, "seconds_to_first", "{:.2f}"),
             )  # fmt: skip
-        out.append(table)
+        out += [table, ""]
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from optmodels.errors import InputError
@@ -15,6 +15,12 @@ from optmodels.solver.highs import relative_gap
 Row = dict[str, Any]
 PREPARATION = ("prune", "build", "compile")  # phases before a solver's clock, from which events count, starts
 SOLVED = ("optimal", "infeasible")
+
+
+def best_bound(rows: Iterable[Row], sense: str) -> float | None:
+    """The best bound that any of the rows of an instance proved; None where none did."""
+    bounds = [r["bound"] for r in rows if r["bound"] is not None]
+    return (min if sense == "max" else max)(bounds, default=None)
 
 
 def solved_row(form: Formulation, problem: Any, tables: Any, method: str, options: Options) -> tuple[Row, Any]:

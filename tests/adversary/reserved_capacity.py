@@ -39,6 +39,7 @@ LEFT_OUT = {
     "Architecture.source": "words",
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
+    "Mla.index_topk": "the references read every earlier token; tests/latency work sparse attention by hand",
     "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 import time
 
@@ -28,15 +29,18 @@ INSTANCES = shipped.root()
         ("solve", "reserved_capacity/textbook-two-regions.yaml"),
         ("solve", "cost_efficiency/textbook/hand-checkable.yaml"),
         ("explain", "fleet/infeasible/deadline.yaml"),
+        ("compare", "fleet/day-and-night.yaml"),
     ],
 )
 def test_nothing_is_wider_than_the_columns_asked_for(cli, monkeypatch, verb, file):
     monkeypatch.setenv("COLUMNS", "80")
-    done = cli(verb, INSTANCES / file, *(("--time-limit", "5") if verb == "solve" else ("--max-solves", "12")))
+    done = cli(verb, INSTANCES / file, *(("--max-solves", "12") if verb == "explain" else ("--time-limit", "5")))
     assert done.err == "" or verb == "explain"
     wide = [line for line in done.out.splitlines() if len(line) > 80 and len(line.split()) > 1]
     assert not wide
     assert "…" not in done.out.replace("… and", "")
+    if verb == "compare":
+        assert re.search(r"^greedy +feasible +7\.854\d+ +18\.31% ", done.out, re.M)  # a table, not a text for each row
 
 
 def test_a_pipe_without_columns_keeps_every_text_in_a_line(cli, monkeypatch):

@@ -17,7 +17,7 @@ from scipy.stats import binom
 import optmodels
 from formulations.fleet.files import Trace, bucket_trace
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.points import _at_most, build_tables, nondominated, prune
+from formulations.fleet.points import _at_most, _fits_on_another, build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools, spares
 from optmodels.errors import InputError
@@ -49,6 +49,26 @@ def test_a_few_columns_first_find_the_pairs_that_all_columns_do(seed, n, k):
     b = a[rng.integers(0, n, 2 * n)] + (rng.random((2 * n, k)) < 0.1) - (rng.random((2 * n, k)) < 1 / (2 * k))
     b[rng.random(b.shape) < 0.05] = np.inf
     assert (_at_most(a, b) == (a[:, None] <= b).all(axis=2)).all()
+    assert (_at_most(a, a, earlier=True) == np.triu((a[:, None] <= a).all(axis=2), 1)).all()
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
+def test_what_fits_on_another_point_is_the_definition(seed, n, demands, q):
+    """In the order of largest and sum of the scarcest loads, ties as they come, an earlier point stands in."""
+    rng = np.random.default_rng(seed)
+    loads = rng.integers(1, 5, (q, demands, n)).astype(float)
+    loads[:, rng.random((demands, n)) < 0.3] = np.inf
+    besides = rng.integers(0, 2, (n, 2)).astype(float)
+    found = _fits_on_another(loads, besides)
+    most = loads.max(axis=0)
+    place = {p: (-np.isfinite(most[:, p]).sum(), most[np.isfinite(most[:, p]), p].sum(), p) for p in range(n)}
+    for p in range(n):
+        serves = np.isfinite(most[:, p])
+        assert found[p] == any(
+            place[o] < place[p] and (besides[o] <= besides[p]).all() and (most[serves, o] <= each).all()
+            for o in range(n)
+            for each in loads[:, serves, p]
+        )
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 4))

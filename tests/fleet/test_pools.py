@@ -218,6 +218,24 @@ def test_a_limit_of_time_leaves_a_bound_below_every_fleet():
             assert found.bound is None or found.bound <= expected * (1 + 1e-9)
 
 
+def test_without_time_for_the_relaxation_a_fleet_in_hand_is_not_proved():
+    """Though it is the best: of what nobody searched nothing is known."""
+    asked = 0
+    for seed in range(10):
+        problem, tables = random_stages(seed)
+        model = FleetModel(problem, tables)
+        compiled = model.compiled()
+        best = solve_compiled(compiled)
+        if best.x is None:
+            continue
+        found = benders.solve(model, compiled, Settings(time_limit=0.0), model.choice(best.x))
+        if found is None or found.x is None:  # there are costs that no cut knows
+            continue
+        assert (found.status, found.limit, found.bound) == ("feasible", "time", None)
+        asked += 1
+    assert asked >= 5
+
+
 def test_exact_says_the_same_by_pools_and_by_highs(monkeypatch):
     """Cost, and what one more machine of a binding quota would save."""
     wanted = BUSY | {"quota": [{"machine": "p5.4xlarge", "at_most": 0, "unit": "gpus"}]}

@@ -12,6 +12,7 @@ import pytest
 from commands import python
 
 from optmodels import catalog
+from optmodels.catalog.types import Mla
 from optmodels.errors import InputError
 from optmodels.latency.engines.document import EngineModel, OwnRows, deployed, deployment, labels, read_engine_model
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
@@ -95,6 +96,40 @@ def test_windows_bound_what_is_seen():
     a = catalog.llms()["gpt-oss-120b"].model_copy(update={"window": None})
     d = Deployment(a, "gpt-oss-120b", catalog.gpus()["h100"], "h100", "vllm")
     assert full / step_terms(d, loads())["kv"][0] == pytest.approx((0.5 * 128 + 0.5 * 1152) / 1152)
+
+
+def test_prompts_under_windows_attend_to_a_band():
+    """gpt-oss-120b: 18 of 36 layers see the last 128 tokens, 128·(1 − 128/2S) in the mean of a prompt of S."""
+    for S, band in ((1024.0, 120.0), (192.0, 128 * 2 / 3), (64.0, 32.0)):
+        attention = step_terms(at("gpt-oss-120b"), loads(8, S, 256))["attention"][0]
+        pairs = 8 * S / 256 * (18 * S / 2 + 18 * band)
+        assert attention == pytest.approx(pairs * 4 * 64 * 64 / 989.4e12)
+
+
+def test_sparse_attention_reads_and_scores_what_its_indexer_picks():
+    """DeepSeek-V3.2 (config.json, arXiv 2512.02556): 64 index heads of 128, 2,048 of the earlier tokens, 61 layers.
+
+    A cached token is a latent of 512 + 64 and an index key of 128 bytes and a scale; prompts longer than 2,048 attend
+    in the absorbed form, 2·128·(576 + 512) FLOPs a pair, others densely in 2·128·(192 + 128).
+    """
+    d = at("deepseek-v3.2", "h200", precision="fp8", kv_precision="fp8", gpus=8)
+    long, short = loads(8, 65536, 512), loads(8, 2048, 512)
+    read = 2048 * 576 + (65536 + 256) * 132  # per request and layer, by every GPU: a latent is replicated
+    assert step_terms(d, long)["kv"][0] == pytest.approx(61 * 8 * read / 4.8e12)
+    assert step_terms(d, loads(8, 1000, 512))["kv"][0] == pytest.approx(61 * 8 * (1000 + 256) * 708 / 4.8e12)
+    sparse = 278528 * 2048 * (1 - 1 / 64) / 989.5e12 + 16384 * 32768 / 1979e12
+    assert step_terms(d, long)["attention"][0] == pytest.approx(8 * 128 * 61 * sparse / 8)
+    assert step_terms(d, short)["attention"][0] == pytest.approx(8 * 4 * 61 * 81920 * 1024 / 989.5e12 / 8)
+    window = roofline_costs(d).window
+    assert (window.tokens, window.pair_share) == (2048, 0.0) and window.share == pytest.approx(576 / 708)
+    dense = replace(d, llm=catalog.llms()["deepseek-v3"])
+    assert step_terms(d, long)["kv"][0] < 0.3 * step_terms(dense, long)["kv"][0]
+
+
+def test_an_indexer_that_picks_needs_heads():
+    mla = catalog.llms()["deepseek-v3"].mla.model_dump()
+    with pytest.raises(ValueError, match="index_heads and index_head_dim beside index_topk"):
+        Mla.model_validate(mla | {"index_topk": 2048})
 
 
 def test_linear_layers_read_and_write_their_states_in_every_step():

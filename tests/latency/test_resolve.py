@@ -39,6 +39,7 @@ DEPLOYMENTS = {
     "experts": deployment("qwen3-235b-a22b", engine="trtllm", precision="fp8", gpus=8),
     "latent cache, attention ranks": deployment("deepseek-v3", "h200", precision="fp8", gpus=16, attention_ranks=8),
     "windows": deployment("gpt-oss-120b", "b200", gpus=2),
+    "sparse attention": deployment("deepseek-v3.2", "h200", precision="fp8", kv_precision="fp8", gpus=8),
     "states of linear layers": deployment("qwen3-next-80b-a3b", gpus=2),
 }
 
@@ -60,7 +61,7 @@ def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(na
             touched = (1 - carrying) * float(costs.experts.seconds(C)) + carrying * float(costs.experts.seconds(C + S))
         mean = (
             costs.fixed_s + touched + carrying * costs.prompt_step_s + C * decode
-            + prompts * (costs.prompt_token_s * S + costs.prompt_pair_s * S * float(costs.seen(S / 2)))
+            + prompts * (costs.prompt_token_s * S + costs.prompt_pair_s * float(costs.pairs(S, 0.0)))
         )  # fmt: skip
         values = {k: np.array([v]) for k, v in (("concurrency", C), ("input_tokens", S), ("output_tokens", out))}
         assert mean == pytest.approx(model.predict(values, "tpot_s")[0], rel=0.01 if costs.experts else 1e-9)

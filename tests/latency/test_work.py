@@ -154,6 +154,14 @@ def test_windows_in_flops_and_bytes():
     assert w.prefill_flops(1, 9) == plain.prefill_flops(1, 9)
 
 
+@given(st.integers(1, 200), st.integers(1, 100))
+def test_a_prompt_attends_to_its_band_in_the_mean(S, tokens):
+    w = layer_work(architecture(layers=4, window=Window(tokens=tokens, layers=3)))
+    middles = np.arange(S) + 0.5
+    band = np.minimum(middles, tokens).sum()
+    assert S * w.attended(S) == pytest.approx(0.25 * S * S / 2 + 0.75 * band)
+
+
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 80))
 def test_a_line_stands_for_what_is_seen(first, steps, tokens):
     w = layer_work(architecture(layers=4, window=Window(tokens=tokens, layers=3)))

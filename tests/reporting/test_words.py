@@ -34,3 +34,5 @@ def test_a_source_of_many_latencies_is_said_once():
         "  by hand",
         f"[bold]Latencies[/bold] of b: default (mine); {ends}",
     ]
+    of = ["a on 1 × h100", "a on l4", "a on l40s", "b on l4"]
+    assert source_lines([h100 | {"of": of}])[1] == f"  a on 1 × h100, l4 and l40s, b on l4; {ends}"

@@ -33,7 +33,7 @@ from optmodels.simulation.continuous import Arrivals, Engine, simulate
 EVERYTHING = StepCosts(
     fixed_s=0.01, prompt_step_s=0.002, prompt_token_s=3e-5, prompt_pair_s=1e-8, prompt_context_s=2e-7,
     decode_request_s=2e-5, context_s=1e-7, mixed_context_s=1.5e-7, request_s=0.003,
-    experts=Experts(0.004, 8, 2), window=Window(0.5, 40),
+    experts=Experts(0.004, 8, 2), window=Window(0.5, 40, 0.8),
 )  # fmt: skip
 PLAIN = StepCosts(0.01, prompt_token_s=3e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)
 NONE = np.zeros(0)
@@ -53,8 +53,7 @@ def test_work_of_a_request_is_what_it_adds_to_every_step_of_its_life():
     decodes -= decode * float(costs.experts.seconds(1))
     c = Coefficients.of(costs)
     one = np.array([64.0])
-    # Pairs are integrated over the prompt; `step` takes what the middle of a chunk sees, which the window bends.
-    assert c.prefill_work_s(one, 36.0, np.array([25.0]), 1.0)[0] == pytest.approx(prefill, rel=1e-3)
+    assert c.prefill_work_s(one, 36.0, np.array([25.0]), 1.0)[0] == pytest.approx(prefill, rel=1e-12)
     flat = Coefficients.of(StepCosts(**vars(costs) | {"window": None}))
     assert flat.prefill_work_s(one, 36.0, np.array([25.0]), 0.0)[0] == pytest.approx(
         64 * 3e-5 + 1e-8 * 64 * (36 + 32) + 2e-7 * (36 + 61 + 86), rel=1e-12

@@ -134,7 +134,9 @@ def drawn(seed):
     block = int(rng.choice([1, 2, 4, 8]))
     unit = block * int(rng.integers(1, 4))
     pools = 1 + (count > 1 and rng.random() < 0.5)
-    window = Window(float(rng.uniform(0.2, 1)), int(rng.integers(1, 60))) if rng.random() < 0.4 else None
+    window = None
+    if rng.random() < 0.4:
+        window = Window(float(rng.uniform(0.2, 1)), int(rng.integers(1, 60)), float(rng.uniform(0, 1)))
     experts = Experts(float(rng.uniform(0, 0.02)), 8, int(rng.integers(1, 9))) if rng.random() < 0.4 else None
     scale = np.array([0.02, 0.005, 1e-3, 1e-5, 1e-5, 1e-3, 1e-4, 2e-4, 0.01])
 

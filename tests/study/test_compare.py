@@ -86,7 +86,7 @@ def test_a_replayed_report_becomes_columns(methods):
     assert rows[0]["replay.requests"] == 100
     assert rows[0]["replay.policies.fifo.served_share"] == 0.95
     assert "replay.waits_s" not in rows[0]
-    assert "random: served_share 0.97 (predicted 1)" in str(comparison_table(rows)[0].columns[-1]._cells)
+    assert any("replay, random: served_share 0.97 (predicted 1)" in str(x) for x in comparison_table(rows))
     assert rows[1]["replay.none"] == "no plan"
     methods({}, replay=None)
     (row,) = optmodels.compare([FLEET], ["exact"], replay=True)
@@ -100,6 +100,17 @@ def row(method, objective, proof=None, instance="i", seed=0, **more):
         "proved": proof is not None, "check": None if objective is None else {"ok": True}, "size": {}, "events": [],
         "seconds": {"total": 1.0 + seed, "to_first": None, "to_proof": proof}, "headline": "",
     } | more  # fmt: skip
+
+
+def test_the_screen_says_each_plan_once_and_who_proved_the_best_bound():
+    rows = [row("a", 5.0, bound=4.0, headline="x"), row("b", 5.0, headline="x"), row("c", 6.0, bound=4.5, headline="y"),
+            row("d", None, status="no_solution_found", headline="[too] large")]  # fmt: skip
+    table, *lines = comparison_table(rows)
+    assert table.caption == "bound 4.5 USD/h, proved by c"
+    assert lines == ["  a, b: x", "  c: y", "  d: \\[too] large", ""]
+    assert list(table.columns[1].cells) == ["optimal", "optimal", "optimal", "no plan"]
+    assert comparison_table([r | {"sense": "max"} for r in rows])[0].caption == "bound 4 USD/h, proved by a"
+    assert comparison_table([row("a", None)])[0].caption is None
 
 
 def test_statistics_over_seeds_by_hand():

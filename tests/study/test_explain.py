@@ -21,6 +21,7 @@ from optmodels.limits import ELEMENT, Limit, Restriction, changed, offers, restr
 from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
+from optmodels.reporting.explanation import limit_rows
 from optmodels.solver import solve_model
 from optmodels.study.explanation import margins
 from optmodels.study.explanation.conflicts import CLOSE, Together
@@ -297,6 +298,9 @@ def test_margins_by_hand() -> None:
     assert ttft.better_at == pytest.approx(1.0, rel=6e-3)
     assert ttft.tightest == pytest.approx(0.3, rel=6e-3) and ttft.tightest >= 0.3 * (1 - 1e-3)
     assert budget.tightest == pytest.approx(3.0, rel=6e-3)
+    row = next(r for r in limit_rows(found.model_dump()) if r["limit"] == "TTFT")
+    down, up = (f"{end:.4g} s" for end in (ttft.tightest, ttft.loosest))  # sentence and table say the same two ends
+    assert row["range"] == f"{down} … {up}" and f"stays best down to {down} and up to {up}; at " in ttft.words
     [following] = found.next_plans
     assert "fast" in following.headline and following.without == ["middle (on-demand)"]
     prices = {p.name: p for p in found.prices}

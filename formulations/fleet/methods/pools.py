@@ -326,7 +326,7 @@ class Tree:
         self.heap: list[Node] = []
         self.suggested: list[Bounds] = []  # where a dive may find a fleet
         self.tie = count(0, -1)  # of equal bounds the last, which is deeper: many fleets cost the same
-        self.closed = math.inf  # least bound of what is not searched any further
+        self.closed = -math.inf  # least bound of what is not searched any further: before the search of all
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
         self.events: list[Event] = []
@@ -384,6 +384,7 @@ class Tree:
         """The same node by node."""
         assert relaxed.x is not None
         assert relaxed.y is not None
+        self.closed = math.inf
         whole = self.whole
         ever = relaxed.x[whole.model.n.columns] > WHOLE
         whole.learn(relaxed.y)

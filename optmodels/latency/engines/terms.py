@@ -9,10 +9,11 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
     experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
     kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated), and of the states of linear
-               layers read and written back (over t) / bandwidth
+               layers read and written back (over t) / bandwidth; of sparse attention the keys of all tokens that the
+               indexer scores, and the latents of those that it picks
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
-    attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
+    attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak; sparse: `pair_seconds`
     collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth; PCIe takes longer (`collectives`)
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
     running    requests of one attention rank (1e-6 each)
@@ -34,7 +35,7 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
-from optmodels.latency.work import Precision, layer_work, peak_flops
+from optmodels.latency.work import LayerWork, Precision, band, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
 MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
@@ -151,6 +152,28 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     }  # fmt: skip
 
 
+def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[Array, Array, float]:
+    """Seconds at peak of one GPU for a prompt token and an earlier one in the mean layer, and of how many of the last.
+
+    Sparse attention (DeepSeek-V3.2, arXiv 2512.02556 §2.1) works in the absorbed form on the `index_topk` tokens that
+    an indexer in 8 bits picks of all earlier ones; prompts that are no longer are computed densely, unabsorbed and
+    without scores, as SGLang does by default (docs/basic_usage/deepseek_v32.md).
+
+    Returns:
+        of pairs with every earlier token, (n,); of pairs with so many at most, (n,); how many.
+    """
+    sixteen = float(d.gpu.fp16_flops or 0.0)
+    S, dense = np.asarray(prompt_tokens, dtype=float), work.prefill_flops_per_pair / sixteen
+    if np.isinf(work.top_tokens):
+        share = work.window_share
+        return np.full_like(S, (1.0 - share) * dense), np.full_like(S, share * dense), work.window_tokens
+    index = work.index_flops_per_pair
+    short = prompt_tokens <= work.top_tokens
+    every = np.where(short, dense - index / sixteen, index / (d.gpu.fp8_flops or sixteen))
+    picked = np.where(short, 0.0, (work.attention_flops_per_pair - index) / sixteen)
+    return every, picked, work.top_tokens
+
+
 def _trends(loads: Loads) -> dict[str, Array]:
     """Variables that trends go along, (n,) each: logarithms of loads, level beyond what was measured."""
     C = np.log(np.clip(loads.concurrency, 1.0, 4096.0) / 32.0) / 1.5
@@ -173,9 +196,12 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         touched = (1.0 - carrying) * (1.0 - (1.0 - a.moe.active / a.moe.experts) ** C) + carrying
     all_experts = layers * work.expert_weight_bytes / n
     dense = layers * work.fixed_weight_bytes / t
-    kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
+    context = S + out / 2.0
+    read = (work.kv_bytes_per_token - work.index_bytes_per_token) * np.minimum(work.seen(context), work.top_tokens)
+    read = read + work.index_bytes_per_token * context
+    kv = layers * C / ranks * read * float(kv_copies(work, t)) / t
     states = layers * C / ranks * 2.0 * work.state_bytes / t
-    pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
+    every, picked, tokens = pair_seconds(d, work, S)
     flops = work.linear_flops_per_token * layers
     routed = 0.0
     if a.moe is not None:
@@ -191,7 +217,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
         "prefill": prompts * (flops - routed) / n / d.peak_flops,
         "routed": prompts * routed / n / d.peak_flops,
-        "attention": prompts * layers * pair_flops / n / float(gpu.fp16_flops or 0.0),
+        "attention": prompts * layers * (every * S / 2.0 + picked * band(S, tokens)) / n,
         "collective": (C + prompts) * per_token,
         "layer": one * layers * MICRO,
         "moe": one * moe_layers * MICRO,

@@ -131,13 +131,14 @@ def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:
             text += f", at {step} {_gain(line.gain_of_step, unit)}"
     else:
         text += ": binds: without it another plan is best"
-    if line.tightest is not None and line.tightest != limit.value:
-        text += f"; the plan stays best down to {quantity(line.tightest, limit.unit)}" if direction(limit) > 0 else (
-            f"; the plan stays best up to {quantity(line.tightest, limit.unit)}")  # fmt: skip
-    elif line.too_tight is not None:
+    looser, tighter = ("up to", "down to") if direction(limit) > 0 else ("down to", "up to")
+    stays = [f"{way} {quantity(value, limit.unit)}" for way, value in ((tighter, line.tightest), (looser, line.loosest))
+             if value is not None and value != limit.value]  # fmt: skip
+    if line.too_tight is not None and line.tightest == limit.value:
         text += f"; at {quantity(line.too_tight, limit.unit)} the plan is no longer best"
+    text += f"; the plan stays best {' and '.join(stays)}" if stays else ""
     if line.better_at is not None:
-        text += f"; from {quantity(line.better_at, limit.unit)} on another plan is better"
+        text += f"; at {quantity(line.better_at, limit.unit)} another is better"
     return text
 
 
