@@ -29,7 +29,7 @@ from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, static
 from tests.adversary.continuous import Kind, Way
-from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw, bounded
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
@@ -39,7 +39,6 @@ LEFT_OUT = {
     "Architecture.source": "words",
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
-    "Mla.index_topk": "the references read every earlier token; tests/latency work sparse attention by hand",
     "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
@@ -760,7 +759,7 @@ class _Making:
                     data["engine"]["chunk_tokens"] = d.whole(8, 4096)
                 models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
                 if models and d.chance(0.4):
-                    windows = any(isinstance(m, dict) and "window" in m for m in models)
+                    windows = any(map(bounded, models))
                     static.speculates(d.rng, data["engine"], [] if windows else [d.one((OWN_MODEL, "qwen3-0.6b"))])
                     name = d.one(models)
                     if isinstance(name, str) and (len(set(map(str, models))) > 1 or d.chance(0.5)):
