@@ -8,8 +8,8 @@
     store.config.axis.labelOverlap = true;
     store.config.legend.layout = { bottom: { direction: "vertical" } }; // several below each other
   }
-  // Names that are too long for their axis on two lines, broken after a space or slash: cut off they would look alike.
-  const LINES = "split(replace(datum.label, regexp('^(?=.{19})(.{1,18}[ /])(.+)$'), '$1\\n$2'), '\\n')";
+  // Names that are too long for their axis on two lines, broken where words end: cut off they would look alike.
+  const LINES = "split(replace(datum.label, regexp('^(?=.{17})(.{1,17}[ /_])(.+)$'), '$1\\n$2'), '\\n')";
   const fit = (node) => {
     if (node === null || typeof node !== "object") return;
     const y = node.encoding && node.encoding.y;
