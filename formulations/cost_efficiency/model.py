@@ -190,7 +190,7 @@ def host_memory(m: CostModel) -> Rows:
 
 
 def throughput(m: CostModel) -> Rows:
-    """e_c ≤ E2E_SLO/T·z_c: TPS ≥ TPS_SLO (LP 6–8), because TPS = tokens/E2E."""
+    """e_c ≤ E2E_SLO/T·z_c: TPS ≥ TPS_SLO (LP 6–8), because TPS = tokens/E2E; or the deadline, if that is shorter."""
     return at_most(0.0, m.e - m.z * m.data.longest_e2e)
 
 
