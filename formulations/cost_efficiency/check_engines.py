@@ -130,8 +130,8 @@ def _side(
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, {"": moved})[""]
     takes = {k: v / (count * replicas) for k, v in each.items()} | {"transfer": sent / (link.most_used * net * count)}
     r = level.requests[""]
-    asked = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
-    at_ttft, at_tpot, at_e2e = [seconds_and_quantile(x)[1] for x in asked] or [None] * 3
+    bounds = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
+    at_ttft, at_tpot, at_e2e = [seconds_and_quantile(x)[1] for x in bounds] or [None] * 3
 
     def seen(both: float | None) -> tuple[float, float, float]:
         """TTFT and E2E at the one quantile, TPOT at its own."""

@@ -359,10 +359,11 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
                     for u in q.unserved[:10]]  # fmt: skip
             out += [f"  and {len(q.unserved) - 10} more buckets"] if len(q.unserved) > 10 else []
         if q.limits:
-            limits = Table("limit", "plan", "", "bound", "", box=None)
+            limits = Table("limit", "plan", "bound", "", box=None)
             for line in q.limits:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
-                limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
+                sign = {"<=": "≤", ">=": "≥"}[line.sense]
+                limits.add_row(plain(line.name), f"{line.value:.5g}", f"{sign} {line.limit:.5g} {line.unit}", text)
             out.append(limits)
     if p.certification is not None:
         out += ["", *_certification(p.certification)]

@@ -110,7 +110,7 @@ class _Hours:
         how = "Click regions in the legend, which runs from east to west, to see only them."
         arises = f"Requests per second by the region of their users ({which}). {how}"
         served = (
-            f"Machines at work by region ({which}) and, as a black line, the machines reserved there; what rises above"
+            f"Machines at work by region ({which}) and, as a line, the machines reserved there; what rises above"
             f" the line is bought by the hour. {how}"
         )
         layers = [area("machines"), named(line, "reserved there")] if self.held.any() else [area("machines")]

@@ -485,13 +485,13 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
             unserved.append(f"no machine serves {s.service} within its SLO and memory: nothing of it is served")
         elif not rate[:, k].any() and not wrong:
             alone = _impossible(p, s, level) if limited else None
-            mistakes, where, value = unattainable if limited else wrong, f"services[{k}].service", s.service
-            said = IMPOSSIBLE[alone]
+            value: Any = s.service
+            mistakes, where = unattainable if limited else wrong, f"services[{k}].service"
             if alone is not None:
-                limit = getattr(s.slo, alone)
-                value = limit.model_dump() if isinstance(limit, Percentile) else limit
-                where = f"services[{k}].slo.{alone}"
-            mistakes.add(where, value, *said)
+                where, value = f"services[{k}].slo.{alone}", getattr(s.slo, alone)
+            if isinstance(value, Percentile):
+                value = value.model_dump()
+            mistakes.add(where, value, *IMPOSSIBLE[alone])
         for origin, servers in s.residency.items():
             for name in (origin, *servers):
                 if name not in names:

@@ -17,6 +17,8 @@ CALLED = {  # names in documents, without their units, that say less than they s
     "penalty": "penalties", "change": "changes_between_periods",
 }  # fmt: skip
 
+SHORT_STATUS = {"no_solution_found": "no plan"}  # in tables of many runs
+
 
 def plain(text: object) -> str:
     """Text that prints as itself: rich markup escaped, control characters replaced."""

@@ -197,7 +197,10 @@ class Replay:
     def metrics(
         self, *, warmup_s: float = 0.0, ttft_slo_s: float | None = None, deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """Figures of the requests sent after the warm-up, JSON-ready; deadlines of those that end while simulated."""
+        """Figures of the requests sent after the warm-up, JSON-ready.
+
+        Where some have not ended, the deadline is judged of those whose is over by then.
+        """
         sent = self.started & (self.sent_s >= warmup_s)
         done = sent & self.done
         ended = self.sent_s + np.nan_to_num(self.e2e_s, nan=np.inf)
@@ -226,7 +229,7 @@ class Replay:
             out["ttft_slo_s"] = ttft_slo_s
             out["within_ttft_slo"] = float((self.ttft_s[sent] <= ttft_slo_s).mean()) if sent.any() else 1.0
         if deadline_s is not None:
-            due = sent & (self.sent_s + deadline_s <= self.seconds)
+            due = sent if self.done[sent].all() else sent & (self.sent_s + deadline_s <= self.seconds)
             out["deadline_s"] = deadline_s
             out["within_deadline"] = float((self.e2e_s[due] <= deadline_s).mean()) if due.any() else 1.0
         return out

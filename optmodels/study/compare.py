@@ -12,7 +12,6 @@ from optmodels.study.rows import best_bound, finite
 
 MEASURES = ("objective", "gap_to_bound", "seconds_total", "seconds_to_first", "seconds_to_proof")
 Rows = Sequence[dict[str, Any]]
-_STATUS = {"no_solution_found": "no plan"}  # shorter on a screen
 
 
 def by_instance(rows: Rows) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -26,7 +25,7 @@ def comparison_table(rows: Rows) -> list[Any]:
 
     Where there are several seeds, tables of their mean and spread. The rest is in compare.csv.
     """
-    from optmodels.reporting.text import plain, short, titled
+    from optmodels.reporting.text import SHORT_STATUS, plain, short, titled
 
     if len({r["seed"] for r in rows}) > 1:
         return _statistics_table(rows)
@@ -42,7 +41,7 @@ def comparison_table(rows: Rows) -> list[Any]:
             gap, s = r["gap_to_bound"], r["seconds"]
             failed = r["check"] is not None and not r["check"]["ok"]
             table.add_row(
-                plain(r["method"]), "[red]check failed[/red]" if failed else _STATUS.get(r["status"], r["status"]),
+                plain(r["method"]), "[red]check failed[/red]" if failed else SHORT_STATUS.get(r["status"], r["status"]),
                 short(r["objective"]), "" if gap is None else f"{gap:.2%}",
                 *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")),
             )  # fmt: skip

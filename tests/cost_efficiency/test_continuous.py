@@ -125,6 +125,14 @@ def test_a_deadline_costs_what_it_shortens() -> None:
     assert not check(instance(slo=before({"at_most": 4.0, "percentile": 0.95})), wrong).ok
 
 
+@pytest.mark.parametrize("percentile", [0.3, 0.5, 0.55, 0.62, 0.64, 0.8, 0.999])
+def test_the_check_knows_every_percentile(percentile: float) -> None:
+    limits = {k: {"at_most": v, "percentile": percentile}
+              for k, v in (("ttft_s", 3.0), ("tbt_s", 0.12), ("deadline_s", 8.0))}  # fmt: skip
+    found = optmodels.solve(instance(slo={"kind": "real_time", "tps": 200, **limits}))
+    assert found.check is not None and found.check.ok, found.check.violations
+
+
 def test_a_deadline_that_nothing_keeps_is_said() -> None:
     found = optmodels.solve(instance(slo=before(0.1)))
     assert found.plan is None and found.status == "infeasible"

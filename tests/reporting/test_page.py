@@ -122,6 +122,10 @@ def test_what_requests_see_of_what_they_may_is_seen_on_a_phone(visit, tmp_path):
     edges = opened.page.evaluate(right)
     assert len(edges) > 50
     assert max(edges) <= 390
+    names = """[...document.querySelectorAll('svg .role-axis-label')].map(axis =>
+        [...axis.querySelectorAll('text')].map(x => x.textContent).filter(x => x.endsWith('…')))"""
+    for cut in opened.page.evaluate(names):
+        assert len(set(cut)) == len(cut)  # names that are cut off do not look alike
     opened.page.click("table th:nth-child(3) button")
     assert all(
         opened.page.evaluate(

@@ -12,6 +12,7 @@ from best_steps import with_best
 import optmodels
 from formulations.reserved_capacity.check import check
 from formulations.reserved_capacity.problem import ReservedCapacity
+from formulations.reserved_capacity.replay import RegionReplayOptions, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
 from optmodels.errors import InputError, UnattainableError
@@ -136,6 +137,19 @@ def test_a_plan_that_is_late_is_noticed() -> None:
     inlined["services"][0]["unserved_usd_per_request"] = 1.0
     late = check(ReservedCapacity.model_validate(inlined), found.plan)
     assert any("demand is served" in v.requirement for v in late.violations)
+
+
+def test_the_replay_counts_who_is_in_time() -> None:
+    problem = instance(LATE)
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    options = RegionReplayOptions(seconds=60.0)
+    shares = []
+    for at_most in (3.0, 5.0, 100.0):
+        found = replay(instance(LATE | {"deadline_s": {"at_most": at_most, "percentile": 0.95}}), plan, None, options)
+        shares.append(found["policies"]["skylb"]["within_deadline"])
+    assert 0.0 <= shares[0] < shares[1] <= shares[2] == 1.0, shares
+    assert "within_deadline" not in replay(instance(), plan, None, options)["services"][0]
 
 
 def test_a_deadline_that_nothing_keeps_is_said() -> None:

@@ -109,6 +109,7 @@ def test_one_request_by_hand():
         # there and back 0.2 s, prefill 0.2 + 10 · 0.01 s, then two decode steps
         assert r.ttft_s[0] == pytest.approx(0.5)
         assert r.e2e_s[0] == pytest.approx(0.6)
+        assert [r.metrics(deadline_s=s)["within_deadline"] for s in (0.59, 0.61)] == [0.0, 1.0]
 
 
 def test_full_region_forwards_and_comes_back():

@@ -434,14 +434,13 @@ class _Search:
             less = np.minimum(reduced, 0.0) * cuts.compiled.upper[m.n.columns]
             broken = float(program.value[program.spare].sum())
             cost = program.session.objective
+            bound = least + float(less.sum()) + float(cuts.compiled.offsets[0]) + cuts.only_value(program.of_counts)
+            if bound > self.cost:
+                self.cost, self.reduced = bound, np.maximum(reduced, 0.0)
+                self.tree.proved = max(self.tree.proved, bound)
             if tight:
                 self.least.append(least)
                 self.worth.append(worth)
-                bound = least + float(less.sum()) + float(cuts.compiled.offsets[0])
-                bound += float(cuts.only_value(program.of_counts))
-                if bound > self.cost:
-                    self.cost, self.reduced = bound, np.maximum(reduced, 0.0)
-                    self.tree.proved = max(self.tree.proved, bound)
             enter = np.argsort(less, kind="stable")[:MORE]
             enter = enter[less[enter] < 0]
             done = float(less.sum()) >= -(CLOSE if tight else ROUGH) * abs(cost) and broken <= 1e-7

@@ -8,9 +8,10 @@ from typing import Any
 
 from optmodels.errors import printable
 from optmodels.reporting.charts.comparison import charts, instance_name
-from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section
+from optmodels.reporting.page.articles import Article, Section
 from optmodels.reporting.page.figures import Figure, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, made, spaced
+from optmodels.reporting.text import SHORT_STATUS
 
 INSTANCES_SHOWN = 100  # a table of every instance; beyond, only the summary by method
 
@@ -104,7 +105,7 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
 def _of_instance(rows: Sequence[Mapping[str, Any]], instance: str) -> Grid:
     unit, several = rows[0]["unit"], len({r.get("seed", 0) for r in rows}) > 1
     lines = [
-        [r["method"], *([str(r["seed"])] if several else []), STATUS_WORDS.get(r["status"], ("", r["status"]))[1]
+        [r["method"], *([str(r["seed"])] if several else []), SHORT_STATUS.get(r["status"], r["status"])
          + (", check FAILED" if r["check"] is not None and not r["check"]["ok"] else ""),
          None if r["objective"] is None else number(float(r["objective"])),
          None if r["bound"] is None else number(float(r["bound"])), _percent(r.get("gap_to_bound")),

@@ -6,7 +6,20 @@
     store.config.axis.labelLimit = 105;
     store.config.axis.labelFontSize = 10;
     store.config.axis.labelOverlap = true;
+    store.config.legend.layout = { bottom: { direction: "vertical" } }; // several below each other
   }
+  // Names that are too long for their axis on two lines, broken where words end: cut off they would look alike.
+  const LINES = "split(replace(datum.label, regexp('^(?=.{17})(.{1,17}[ /_])(.+)$'), '$1\\n$2'), '\\n')";
+  const fit = (node) => {
+    if (node === null || typeof node !== "object") return;
+    const y = node.encoding && node.encoding.y;
+    if (y && y.type === "nominal" && y.axis !== null && !(y.axis && y.axis.labelExpr)) {
+      y.axis = { ...y.axis, labelExpr: LINES, labelLineHeight: 11 };
+    }
+    if (node.projection && node.height) node.height = Math.round(window.innerWidth / 2); // a map is twice as wide as high
+    if (node.facet && node.columns) node.columns = 1;
+    for (const [key, child] of Object.entries(node)) if (key !== "data") fit(child);
+  };
   const refuse = () => Promise.reject(new Error("this page loads nothing"));
   const options = {
     ast: true, // expressions are interpreted: no eval, so the content security policy needs no exception
@@ -45,6 +58,7 @@
 
   async function draw(place) {
     const spec = store.specs[Number(place.dataset.chart)];
+    if (narrow) fit(spec);
     if (narrow && spec.hconcat) {
       spec.vconcat = spec.hconcat; // side by side they would be too small to read
       delete spec.hconcat;
@@ -103,6 +117,11 @@
     if (rows.length > 12) continue; // many rows are looked up: they stay beside each other, and scroll
     for (const row of rows) [...row.cells].forEach((cell, i) => (cell.dataset.column = names[i]));
     table.classList.add("cards");
+  }
+  for (const cell of narrow ? document.querySelectorAll("table.sortable td:first-child") : []) {
+    if (cell.children.length) continue;
+    const parts = cell.textContent.split(/(?<=[_/])/); // names break here before they break anywhere
+    cell.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
   }
 
   for (const table of document.querySelectorAll("table.sortable")) {
