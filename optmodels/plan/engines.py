@@ -198,7 +198,8 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel attention ranks.
+    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel
+    attention ranks.
     """
 
     fixed: float
