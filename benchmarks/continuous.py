@@ -4,6 +4,7 @@
     python benchmarks/continuous.py promises [--count 20] [--seed 0]      random levels filled to the edge of their rows
     python benchmarks/continuous.py capacity                               what levels carry of what the simulator does
     python benchmarks/continuous.py levels                                 what finer levels gain on aws-continuous.yaml
+    python benchmarks/continuous.py ranks                                  levels of engines with attention ranks, full
 
 `mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
 step, the mean of running requests, TTFT (of the class with the largest error, and of each) and time per output token,
@@ -210,6 +211,36 @@ def capacity():
               f" {best / low:.2f}", flush=True)  # fmt: skip
 
 
+RANKS = (  # LLM, weights, GPU, TP, attention ranks
+    ("deepseek-r1", "fp8_block", "h200", 4, 2), ("deepseek-r1", "fp8_block", "h200", 2, 4),
+    ("deepseek-r1", "fp8_block", "h200", 1, 8), ("qwen3-235b-a22b", "fp8", "h100", 4, 2),
+    ("qwen3-235b-a22b", "fp8", "h100", 2, 4),
+)  # fmt: skip
+
+
+def ranks():
+    """Print the ratios for each of `RANKS` and some lengths of prompts."""
+    source, count = source_of("default", "vllm", Path, "latency"), 8000
+    for llm, weights, gpu, tp, dp in RANKS:
+        model = deployment(source, catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, weights, "fp16", tp, dp)
+        for prompt, output in ((100, 300), (1000, 1000), (2000, 2000), (8000, 1000), (12000, 800)):
+            costs, limits, kv = resolve(source, model, float(prompt))[0], EngineLimits(max_num_seqs=1024), 10**8
+            classes, step = Classes.of([float(prompt)], [float(output)]), levels_of_loads([costs], np.array([0.45]))
+            points = operating_points([costs], np.array([kv]), limits, classes, step[:, -1:], attention_ranks=dp)
+            wait = np.array([[[3.0 * dp * float(points.turn_s[0, 0, 0])]]])
+            rate = 1.0 / max(*points.load[:, 0, 0, 0], float(points.waiting(wait, np.inf)[0, 0, 0, 0]))
+            rng = np.random.default_rng(1)
+            requests = Arrivals.of(
+                np.cumsum(rng.exponential(1.0 / rate, count)), np.full(count, prompt), np.full(count, output)
+            )
+            seen = simulate(requests, [Engine(costs, kv // dp, 1024, 8192, ranks=dp)])
+            tpot, at = seen.tpot_s[count // 5 : -count // 20], float(step[0, -1])
+            print(f"{llm}, {tp} x {dp}, {prompt} + {output} tokens, {rate:.2f} requests/s,"
+                  f" steps of {1e3 * at:.0f} ms: step {float(seen.busy_s[0] / seen.steps[0]) / at:.2f},"
+                  f" TPOT {tpot.mean() / points.tpot_s(None)[0, 0, 0]:.2f},"
+                  f" p95 {np.quantile(tpot, 0.95) / points.tpot_s(0.95)[0, 0, 0]:.2f}", flush=True)  # fmt: skip
+
+
 def levels():
     """Cost of aws-continuous.yaml with nine levels and with 26."""
     from formulations.fleet import engines
@@ -228,12 +259,12 @@ def levels():
 def main(arguments):
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("mixtures", "promises", "capacity", "levels"))
+    parser.add_argument("what", choices=("mixtures", "promises", "capacity", "levels", "ranks"))
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args(arguments)
-    if a.what in ("levels", "capacity"):
-        (levels if a.what == "levels" else capacity)()
+    if a.what in ("levels", "capacity", "ranks"):
+        {"levels": levels, "capacity": capacity, "ranks": ranks}[a.what]()
     else:
         (mixtures if a.what == "mixtures" else promises)(a.count or (200 if a.what == "mixtures" else 20), a.seed)
 

@@ -143,13 +143,6 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
-    if (plan := result.get("plan")) and not plan.get("certification"):
-        lines = [d for q in plan["periods"] for d in q["deployments"]]
-        if any(d.get("attention_ranks") and d["stage"] != "decode" for d in lines):
-            out.append(
-                "[yellow]Work counts as even over attention ranks, which prompts are not:[/yellow] optmodels replay"
-                " shows which limits break, certify: replay plans for it."
-            )
     conflict = result.get("log", {}).get("conflict")
     if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]

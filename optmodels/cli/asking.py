@@ -154,7 +154,7 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
     if not asked.apart:
         lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
     if list(asked.attention_ranks) == [1] and _has_experts(asked.model):
-        lines.append("--attention-ranks 1,2,4,8 --certify-replay: what data-parallel attention saves, in simulation")
+        lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")
     if len(asked.clouds) == 1:

@@ -201,7 +201,8 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel attention ranks.
+    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel
+    attention ranks.
     """
 
     fixed: float
@@ -331,11 +332,11 @@ def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]
 
 def _requests_of_a_step(prompt_step: float, free: float, requests: Mapping[str, Request], stage: Stage) -> float:
     """Mean requests that end in a step and fill it: their work, its prompts' cost, its longest chunk by chance."""
-    total, longest = sum(r.weight for r in requests.values()), _longest(requests)
-    work, filled, sharing = (
-        sum(r.weight * x for r, x in zip(requests.values(), of_each, strict=True)) / total
-        for of_each in zip(*((r.work, r.filled, r.chunks - r.filled) for r in requests.values()), strict=True)
-    )
+    every, longest = list(requests.values()), _longest(requests)
+    total = sum(r.weight for r in every)
+    work = sum(r.weight * r.work for r in every) / total
+    filled = sum(r.weight * r.filled for r in every) / total
+    sharing = sum(r.weight * (r.chunks - r.filled) for r in every) / total
     low, many = 0.0, max(free, 0.0) / work
     while many - low > 1e-15 * many:
         middle = (low + many) / 2
