@@ -66,8 +66,13 @@ def prompt_s(c: StepCosts, new: float, earlier: float, chunk: float, charged: bo
     """Seconds that a prompt adds to its steps; `charged`: each chunk pays `prompt_step_s`."""
     starts = [earlier + j * chunk for j in range(math.ceil(new / chunk))]
     end, bend = earlier + new, math.inf if c.window is None else float(c.window.tokens)
-    corners = [earlier, *([bend] if earlier < bend < end else []), end]  # between these `seen` is a straight line
-    pairs = sum((b - a) * (seen(c, a) + seen(c, b)) / 2 for a, b in itertools.pairwise(corners))
+    corners = [earlier, *([bend] if earlier < bend < end else []), end]  # between these `attended` is a straight line
+
+    def attended(context: float) -> float:
+        share = 0.0 if c.window is None else c.window.share if c.window.pairs is None else c.window.pairs
+        return share * min(context, bend) + (1.0 - share) * context if share else context
+
+    pairs = sum((b - a) * (attended(a) + attended(b)) / 2 for a, b in itertools.pairwise(corners))
     return (
         c.prompt_token_s * new + c.prompt_pair_s * pairs + c.prompt_context_s * sum(seen(c, x) for x in starts)
         + (c.prompt_step_s * len(starts) if charged else 0.0)

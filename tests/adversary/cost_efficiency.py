@@ -41,7 +41,6 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
-    "Mla.index_topk": "the references read every earlier token; tests/latency work sparse attention by hand",
     "OperatingPoint.source": "for people",
 }
 WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT and deadline allow
@@ -460,6 +459,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     w = p.workload
     tokens = w.batch * (w.input_tokens + w.output_tokens)
     seen: list[tuple[float, float, float, float]] = []
+    quickest = math.inf  # of E2E
     if p.latency.operating_points is not None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
@@ -474,6 +474,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
                 each = (way.e2e_s - way.first_s) / max(1, w.output_tokens - 1)
                 longer = pick(rng, [2.0, 5.0, 20.0]) if "prefill" in p.deployment.stages else 1.0  # caches are sent
+                quickest = min(x.e2e_s for x in able)
                 first_s, each, e2e_s = (longer * s for s in (way.first_s, each, way.e2e_s))
                 seen = [(first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), e2e_s, usd * longer)]
                 break
@@ -509,7 +510,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     if maybe(rng):
         data["budget_usd_per_hour"] = pick(rng, [usd, near(usd), near(usd), 0.0 if maybe(rng, 0.1) else usd])
     if data["slo"]["kind"] == "real_time" and maybe(rng, 0.4):
-        data["slo"]["deadline_s"] = near(e2e)
+        data["slo"]["deadline_s"] = near(min(e2e, quickest * pick(rng, [1.0, 1.2, 2.0, math.inf])))
         if maybe(rng, 0.1):
             data["slo"]["deadline_s"] = f"{data['slo']['deadline_s'] * 1000!r} ms"
         elif kind == "engines" and maybe(rng, 0.6):
@@ -518,5 +519,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 "at_most": late * data["slo"]["deadline_s"],
                 "percentile": pick(rng, [0.5, 0.9, 0.93, 0.99]),
             }
-        if maybe(rng, 0.3):  # the tighter one
-            data["slo"]["tps"] /= 100.0
+        if maybe(rng, 0.7):  # the tighter one
+            data["slo"]["tps"] /= 1000.0
+            for key in static.some(rng, ["ttft_s", "tbt_s"], 0):
+                data["slo"][key] = 100.0

@@ -22,6 +22,7 @@ EXPERTS = OWN_MODEL | {
         "v_head_dim": 128,
         "index_heads": 4,
         "index_head_dim": 64,
+        "index_topk": 128,
     },
     "ffn_matrices": 2,
     "tied_embeddings": False,
@@ -35,6 +36,11 @@ HYBRID = OWN_MODEL | {
 }
 WINDOWED = OWN_MODEL | {"window": {"tokens": 128, "layers": 24}}
 WEIGHTS = ("fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4")
+
+
+def bounded(model: Any) -> bool:
+    """Whether attention sees so many tokens only, which drafts of another model do not."""
+    return isinstance(model, dict) and ("window" in model or "index_topk" in model.get("mla", {}))
 
 
 class Draw:

@@ -35,7 +35,7 @@ from optmodels.traces import generated
 from optmodels.traces.spec import Generated
 from tests.adversary import continuous, prefixes, static
 from tests.adversary.continuous import Engine, Mixture, Network, under_way
-from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw, bounded
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
@@ -52,7 +52,6 @@ LEFT_OUT = {
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Latency.fitted": _FITTED,
-    "Mla.index_topk": "the references read every earlier token; tests/latency work sparse attention by hand",
 }  # fmt: skip
 # All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
 METHODS = (
@@ -1173,7 +1172,7 @@ class _Making:
         if d.chance(0.4):
             found["bursts"] = d.one(("trace", "none")) if d.chance(0.6) else d.magnitude(1, 50)
         if d.chance(0.35):
-            windowed = any("window" in m["architecture"] for m in models)  # which these drafts do not have
+            windowed = any(bounded(m["architecture"]) for m in models)
             static.speculates(d.rng, found, [] if windowed else [OWN_MODEL, "qwen3-0.6b"])
             named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]
             if named and d.chance(0.5):

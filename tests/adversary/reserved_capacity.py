@@ -29,7 +29,7 @@ from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, static
 from tests.adversary.continuous import Kind, Way
-from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw, bounded
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
@@ -39,7 +39,6 @@ LEFT_OUT = {
     "Architecture.source": "words",
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
-    "Mla.index_topk": "the references read every earlier token; tests/latency work sparse attention by hand",
     "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
@@ -659,25 +658,29 @@ def generate(rng: np.random.Generator) -> Instance:
 
 
 def _deadlines(rng: np.random.Generator, data: Instance) -> None:
-    """Limits of whole requests, in seconds that some machine may need, round trips included."""
-    for s in data["services"]:
-        stated = [m["serves"][s["service"]] for m in data["machines"] if s["service"] in m.get("serves", {})]
-        if not static.maybe(rng, 0.3):
-            continue
-        slo, w = s["slo"], s.get("workload")
-        first_s = _limit(slo["ttft_s"])[0] * static.between(rng, 0.3, 1.2)
-        each_s = _limit(slo.get("tbt_s", 0.0))[0] * static.between(rng, 0.1, 1.1)
-        slo["deadline_s"] = first_s + each_s * ((w["output_tokens"] if w else 1) - 1)
-        if w and data.get("serving") == "continuous" and static.maybe(rng, 0.6):
-            slo["deadline_s"] = {
-                "at_most": slo["deadline_s"], "percentile": static.pick(rng, [0.5, 0.9, 0.97, 0.99])
-            }  # fmt: skip
-        for x in stated:
-            x["e2e_s"] = first_s * static.between(rng, 0.1, 0.99)
+    """Limits of whole requests near what some machine needs, round trip included."""
+    trips_s = _round_trips(data, [r["region"] for r in data["regions"]]) / 1000
     for m in data["machines"]:
         for x in m.get("serves", {}).values():
             if static.maybe(rng, 0.1):
-                x.setdefault("e2e_s", static.between(rng, 0.1, 10))
+                x["e2e_s"] = static.between(rng, 0.1, 10)
+    for s in data["services"]:
+        if not static.maybe(rng, 0.4):
+            continue
+        for m in data["machines"]:
+            if s["service"] in m.get("serves", {}):
+                m["serves"][s["service"]]["e2e_s"] = static.between(rng, 0.05, 2)
+        s["slo"]["deadline_s"] = math.inf
+        if "workload" in s and data.get("serving") == "continuous" and static.maybe(rng, 0.6):
+            s["slo"]["deadline_s"] = {"at_most": math.inf, "percentile": static.pick(rng, [0.5, 0.9, 0.97, 0.99])}
+        found = _serving(data, static.pick(rng, data["machines"]), s, [0.0])
+        limit_s = (found[2] if found else 1.0) * static.pick(rng, [0.5, 0.9, 1.0, 1.0, 1.001, 1.1, 2.0])
+        limit_s += float(static.pick(rng, trips_s.ravel())) * static.pick(rng, [0.0, 0.9, 1.0, 1.001])
+        limit_s = max(limit_s, 1e-6)
+        if isinstance(s["slo"]["deadline_s"], dict):
+            s["slo"]["deadline_s"]["at_most"] = limit_s
+        else:
+            s["slo"]["deadline_s"] = limit_s
 
 
 def _by_a_hair(rng: np.random.Generator, data: Instance) -> None:
@@ -756,7 +759,7 @@ class _Making:
                     data["engine"]["chunk_tokens"] = d.whole(8, 4096)
                 models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
                 if models and d.chance(0.4):
-                    windows = any(isinstance(m, dict) and "window" in m for m in models)
+                    windows = any(map(bounded, models))
                     static.speculates(d.rng, data["engine"], [] if windows else [d.one((OWN_MODEL, "qwen3-0.6b"))])
                     name = d.one(models)
                     if isinstance(name, str) and (len(set(map(str, models))) > 1 or d.chance(0.5)):

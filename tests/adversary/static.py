@@ -449,6 +449,9 @@ def architecture(rng: Rng) -> Json:
         attention -= found["linear"]["layers"]
     if maybe(rng, 0.2):
         found["window"] = {"tokens": int(between(rng, 8, 4000)), "layers": int(rng.integers(1, attention + 1))}
+    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+    if "index_heads" in found.get("mla", {}) and "window" not in found and maybe(other, 0.6):
+        found["mla"]["index_topk"] = pick(other, [8, 100, 1024])
     if "moe" in found and maybe(rng, 0.3):
         found["moe"]["expert_precision"] = "mxfp4"
     return found

@@ -16,7 +16,7 @@ from scipy.stats import nbinom
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
-from optmodels.latency.steps import Experts, StepCosts
+from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, fleet, orchestration, prefixes, reserved_capacity
 from tests.adversary.harness import Answer
@@ -80,6 +80,16 @@ def test_work_of_a_request_is_what_its_steps_take() -> None:
     assert continuous.prompt_s(COSTS, 250.0, 0.0, 100.0, True) == pytest.approx(sum(chunks) - 3 * COSTS.fixed_s)
     decodes = [COSTS.step(none, none, np.array([250.0 + i])) for i in range(9)]
     assert continuous.decode_s(COSTS, 250.0, 10.0, 0.5) == pytest.approx(sum(decodes) - 9 * COSTS.fixed_s)
+
+
+@pytest.mark.parametrize(("pairs", "attended"), [(None, 0.25), (0.75, 0.75), (0.0, 0.0)])
+def test_prompts_under_windows_attend_to_a_band(pairs: float | None, attended: float) -> None:
+    # 100 tokens after 20: 120²/2 − 20²/2 = 7,000 pairs, of which a window of 40 hides (120 − 40)²/2.
+    c = replace(COSTS, window=Window(0.25, 40.0, pairs), prompt_token_s=0.0, prompt_context_s=0.0)
+    lacks = (120 - 40) ** 2 / 2
+    assert continuous.prompt_s(c, 100.0, 20.0, 100.0, False) == pytest.approx(1e-8 * (7000 - attended * lacks))
+    one_by_one = sum(float(c.step(np.array([1.0]), np.array([k]), np.zeros(0))) for k in range(20, 120))
+    assert continuous.prompt_s(c, 100.0, 20.0, 1.0, True) == pytest.approx(one_by_one - 100 * c.fixed_s)
 
 
 def test_crowds_are_negative_binomial() -> None:
