@@ -2,6 +2,12 @@
 
 A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
 of `optmodels.serving.running`, as for engines that run already.
+
+Prefill and decode apart are two such engines in a row, to both of which requests are taken to come by chance (Poisson):
+the first makes first tokens only, the second has what comes with its KV cache. TTFT is of the first, with sending the
+cache; receiving it, joining a step and the steps of S_out − 1 tokens are time per output token, of the second; E2E at a
+quantile is the sum of both at theirs. Sent in turn, requests come more evenly, and TTFT is shorter than predicted.
+``python benchmarks/apart_predicted.py`` has the errors.
 """
 
 from __future__ import annotations
@@ -11,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from formulations.fleet.engines import classes_of, engine_of
+from formulations.fleet.engines import classes_of, engine_of, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import FleetCase
+from formulations.fleet.replay import paired
 from optmodels.serving.continuous import EngineLimits, seconds_and_quantile
-from optmodels.serving.running import running
+from optmodels.serving.running import decoding, prefilling, running
 
 LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
 
@@ -23,15 +30,23 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share is prefilled and decoded apart or on several attention ranks, which is not predicted, or asks
-    more of an engine than that can serve in the long run.
+    None where a share is on several attention ranks, which is not predicted, or asks more of an engine than that can
+    serve in the long run.
     """
     found: dict[str, dict[str, float]] = {}
-    for d in (d for q in plan.periods for d in q.deployments):
-        for s, seen in zip(d.serves, predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves),
-                           strict=True):  # fmt: skip
-            row = found.setdefault(s.demand, dict.fromkeys(LATENCIES, 0.0))
-            row |= {name: max(row[name], value) for name, value in seen.items()}
+    for q in plan.periods:
+        parts: dict[tuple[str, int], float] = {}  # of E2E, by demand and line of one stage
+        for j, d in enumerate(q.deployments):
+            rows = predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves)
+            for s, seen in zip(d.serves, rows, strict=True):
+                if d.stage != "both":
+                    parts[s.demand, j] = seen["deadline_s"]
+                    seen = seen | {"deadline_s": 0.0}
+                row = found.setdefault(s.demand, dict.fromkeys(LATENCIES, 0.0))
+                row |= {name: max(row[name], value) for name, value in seen.items()}
+        for demand in {name for name, _ in parts}:
+            ways = [parts[demand, i] + parts[demand, j] for i, j in paired(case, q, demand, plan.stretch)]
+            found[demand]["deadline_s"] = max([found[demand]["deadline_s"], *ways])
     return [
         {"demand": demand} | {name: value if math.isfinite(value) else None for name, value in row.items()}
         for demand, row in found.items()
@@ -43,32 +58,47 @@ def predicted_of(
 ) -> list[dict[str, float]] | None:
     """The same of each share of a line, infinite where it asks too much; None of what is not predicted.
 
+    Of a line of one stage its part of E2E, and 0 for what is the other stage's.
+
     Args:
         case: the instance.
         d: the line.
         slower: what every step takes longer than planned, and the first token: times.
     """
     e = d.engine
-    if e is None or d.stage != "both" or d.attention_ranks is not None or not d.serves:
+    if e is None or d.attention_ranks is not None or not d.serves:
         return None
     costs, later = engine_of(case, d)
     case = case.loading(d.loads, d.model)
+    costs, later = costs.scaled(slower[0]), later * max(slower[1] / slower[0], 1.0)
     named = {x.name: k for k, x in enumerate(case.demands)}
-    engines = d.count * (d.replicas_per_machine or 1)
+    mine = [named[s.demand] for s in d.serves]
     workloads = [s.demand.partition("/")[0] for s in d.serves]
+    classes, kv = classes_of(case, mine, e.kv_tokens), case.running_kv_tokens(workloads, e.kv_tokens)
+    output = classes.output_tokens.mean(axis=1)
+    if d.stage == "prefill":
+        classes = prefilling(classes)
+    elif d.stage == "decode":
+        (costs, classes), later, kv = decoding(costs, classes), 1.0, e.kv_tokens
     limits = EngineLimits(
         max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens
     )
-    seen = running(
-        costs.scaled(slower[0]), later * max(slower[1] / slower[0], 1.0),
-        classes_of(case, [named[s.demand] for s in d.serves], e.kv_tokens),
-        np.array([s.requests_per_s for s in d.serves]) / engines, case.running_kv_tokens(workloads, e.kv_tokens),
-        limits,
-    )  # fmt: skip
-    return [
-        {
-            name: seen.at(what, k, seconds_and_quantile(getattr(case.workload(w).slo, name))[1])
-            for name, what in LATENCIES.items()
-        }
-        for k, w in enumerate(workloads)
-    ]
+    engines = d.count * (d.replicas_per_machine or 1)
+    seen = running(costs, later, classes, np.array([s.requests_per_s for s in d.serves]) / engines, kv, limits)
+    moved = transfer_s(case, d)[mine] if d.stage != "both" else np.zeros(len(mine))
+    found = []
+    for k, w in enumerate(workloads):
+        slo = case.workload(w).slo
+        at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
+        if d.stage == "both":
+            found.append({name: seen.at(what, k, at[name]) for name, what in LATENCIES.items()})
+        elif d.stage == "prefill":
+            sends = float(moved[k]) + case.problem.deployment.link.latency_s
+            ttft, whole = (sends + seen.at("ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))
+            found.append({"ttft_s": ttft, "tbt_s": 0.0, "deadline_s": whole})
+        else:
+            first, more = float(moved[k]) + seen.at("ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
+            rest = {name: first + (more and more * seen.at("tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")}
+            each = rest["tbt_s"] / max(float(output[k]) - 1.0, 1.0)
+            found.append({"ttft_s": 0.0, "tbt_s": each, "deadline_s": rest["deadline_s"]})
+    return found

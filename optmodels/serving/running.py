@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +131,26 @@ def running(
         found.load, found.step_s, found.running, found.waiting_s, found.running / limits.max_num_seqs,
         found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
     )  # fmt: skip
+
+
+def prefilling(classes: Classes) -> Classes:
+    """Requests of which an engine makes the first token only."""
+    return replace(classes, output_tokens=np.ones_like(classes.output_tokens))
+
+
+def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
+    """Requests whose prompt comes with its KV cache, for `running`.
+
+    They join at the end of the step in which it comes and make S_out − 1 tokens here, of which the first is the first
+    token of `Running`: a prompt of one token that costs nothing, beside which others decode.
+
+    Args:
+        costs: of the engine's steps.
+        classes: requests of two output tokens at least.
+    """
+    free = replace(costs, prompt_step_s=0.0, prompt_token_s=0.0, prompt_pair_s=0.0, prompt_context_s=0.0)
+    come = 1.0 - 1.0 / classes.input_tokens
+    return free, replace(classes, output_tokens=np.maximum(classes.output_tokens - 1.0, 1.0), cached=come)
 
 
 def _full(most: float, alone: float, load: float, busy: float) -> float:

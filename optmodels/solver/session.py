@@ -62,12 +62,14 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-# HiGHS 1.15 and 1.16 call a column free whose bound a row implies within tolerance, and then give that bound to an
-# integer beside it: of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1, and a false optimum. That rule of presolve is off where
-# an integer of the model as it is loaded is so near to a whole number (rows that are added later are not looked at);
-# elsewhere it does what other tolerances spoil (coefficients 10¹² apart).
-FREE_COLUMNS = 1 << 9
+# What some row asks of an integer may lie a hair beside a whole number, about as far as HiGHS' tolerances reach. Then
+# HiGHS 1.15 and 1.16 prove false optima: presolve calls a column free whose bound a row implies within tolerance, and
+# gives that bound to the integer beside it (of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1), and the tree, with presolve or
+# without, cuts off "n = 4, x = 0.9999992" of n ≥ 4.0000032·x. Such a model is run with a tolerance well below the hair
+# and without the two rules of presolve that rest on free columns. Others keep both: tight tolerances have their price.
 HAIR, COUNTED = 2e-6, 1_000.0  # relative; larger integers are not looked at: one of so many
+BESIDE = 0.005  # of HAIR: nearer is the same number to HiGHS
+FINELY = {"presolve_rule_off": (0, 1 << 9 | 1 << 12), "mip_feasibility_tolerance": (1e-6, 1e-9)}  # as usual, and then
 
 _S = highspy.HighsModelStatus
 _ENDED: dict[Any, Ended] = {
@@ -98,24 +100,35 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 
 
 def _by_a_hair(
-    A: Any, row_lower: Numbers, row_upper: Numbers, lower: Numbers, upper: Numbers, integer: npt.NDArray[np.bool_]
+    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_], fills: Array
 ) -> bool:  # fmt: skip
-    """Whether what some row can ask of an integer column at most lies a hair below a whole number."""
-    row, column, value = A.indices, np.repeat(np.arange(A.shape[1]), np.diff(A.indptr)), A.data
-    if not len(value) or not integer.any():
-        return False
-    row_lower, row_upper, lower, upper = (np.asarray(x, dtype=float) for x in (row_lower, row_upper, lower, upper))
-    for sign, bound in ((1.0, row_upper), (-1.0, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
-        a = sign * value
-        with np.errstate(invalid="ignore"):
-            most = np.where(a > 0, a * upper[column], a * lower[column])
-            rest = np.bincount(row, most, A.shape[0])[row] - most
-            helps = integer[column] & (a < 0)
-            asked = (rest[helps] - bound[row[helps]]) / -a[helps]
-        asked = asked[np.isfinite(asked) & (asked > 0) & (asked <= COUNTED)]
-        short = np.ceil(asked) - asked
-        if ((short > HAIR / 20) & (short <= HAIR * np.maximum(asked, 1.0))).any():
-            return True
+    """Whether what some row can ask of an integer column at most lies a hair beside a whole number.
+
+    Columns are at their upper bound, or where they alone fill a row without integers, which is noted in `fills`, (n,).
+    """
+    counted = np.bincount(A.row, integer[A.col], A.shape[0]) > 0
+    mixed = counted & (np.bincount(A.row, ~integer[A.col], A.shape[0]) > 0)
+    here = ~counted[A.row]
+    row, column, value = A.row[here], A.col[here], A.data[here]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = value * lower[column]
+        rest = np.bincount(row, least, A.shape[0])[row] - least
+        for bound in (row_lower, row_upper):
+            alone = (bound[row] - rest) / value
+            does = np.isfinite(alone) & (alone > 0)
+            np.minimum.at(fills, column[does], alone[does])
+        here = mixed[A.row]
+        row, column, value = A.row[here], A.col[here], A.data[here]
+        narrower = np.minimum(upper, fills)
+        for a, bound in ((value, row_upper), (-value, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
+            helps = integer[column] & (a < 0) & np.isfinite(bound)[row]
+            for ends in (upper, narrower) if helps.any() else ():
+                most = np.where(a > 0, a * ends[column], a * lower[column])
+                asked = (np.bincount(row, most, A.shape[0])[row] - most - bound[row])[helps] / -a[helps]
+                asked = asked[np.isfinite(asked) & (asked > 0) & (asked <= COUNTED)]
+                beside = np.abs(asked - np.round(asked))
+                if ((beside > BESIDE * HAIR) & (beside <= HAIR * np.maximum(asked, 1.0))).any():
+                    return True
     return False
 
 
@@ -145,6 +158,10 @@ class Session:
         self._h = _Silent()
         self._solution, self._info = self._h.getSolution(), self._h.getInfo()
         self._integer = np.zeros(0, dtype=bool)  # by column
+        self._counted = self._integer  # those of the model as loaded, relaxed by now or not
+        self._fills = np.zeros(0)  # by column, see `_by_a_hair`
+        self._hair = False  # whether one of them is a hair beside a whole number, in the rows but
+        self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of rows not looked at
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
@@ -174,8 +191,9 @@ class Session:
         """
         A = A.tocsc()
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
-        if _by_a_hair(A, row_lower, row_upper, lower, upper, self._integer):
-            self.set_option("presolve_rule_off", FREE_COLUMNS)
+        self._counted = self._integer.copy()
+        self._fills = np.full(A.shape[1], np.inf)
+        self._hair, self._unseen = False, [(A, row_lower, row_upper)]
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
@@ -192,15 +210,19 @@ class Session:
             A = A.tocsc()
             start, index, value = _int32(A.indptr[:-1]), _int32(A.indices), A.data
         _must(self._h.addCols(n, cost, lower, upper, len(value), start, index, value), "a column")
-        self._integer = np.append(self._integer, np.zeros(n, dtype=bool))
+        self._integer, self._counted = (np.append(x, np.zeros(n, dtype=bool)) for x in (self._integer, self._counted))
+        self._fills = np.append(self._fills, np.full(n, np.inf))
 
     def add_row(self, lower: float, upper: float, index: Indices, value: Numbers) -> None:
         """Add lower ≤ Σ value_i·x_{index_i} ≤ upper."""
-        _must(self._h.addRow(lower, upper, len(index), _int32(index), np.asarray(value, dtype=float)), "a row")
+        at = np.asarray(index), np.array([0, len(index)])
+        self.add_rows([lower], [upper], sp.csr_array((np.asarray(value, dtype=float), *at), shape=(1, self.columns)))
 
     def add_rows(self, lower: Numbers, upper: Numbers, A: Any) -> None:
         """Add lower ≤ A·x ≤ upper, (k,) each, A sparse of SciPy, (k, columns): far quicker than one by one."""
         A = A.tocsr()
+        if self._counted.any():
+            self._unseen.append((A, lower, upper))
         _must(self._h.addRows(A.shape[0], lower, upper, A.nnz, _int32(A.indptr[:-1]), _int32(A.indices),
                               np.asarray(A.data, dtype=float)), "rows")  # fmt: skip
 
@@ -338,13 +360,17 @@ class Session:
         # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
         before = 0.0 if self._integer.any() else h.getRunTime()
         h.setOptionValue("time_limit", np.inf if seconds is None else before + seconds)
+        given = self.settings.options | dict(way().options)
+        finely = self._integer.any() and self._by_a_hair()
+        for name, (usual, fine) in FINELY.items():
+            self.set_option(name, fine if finely else given.get(name, usual))
         h.run()
         status = h.getModelStatus()
         if status == _S.kUnboundedOrInfeasible:
             h.setOptionValue("presolve", "off")
             h.run()
             status = h.getModelStatus()
-            h.setOptionValue("presolve", (self.settings.options | dict(way().options)).get("presolve", "choose"))
+            h.setOptionValue("presolve", given.get("presolve", "choose"))
         self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
         self.message = h.modelStatusToString(status)
         self.limit = _LIMITS.get(status)
@@ -352,6 +378,22 @@ class Session:
         if status == _S.kModelEmpty and not self._empty_rows_hold():
             self.status = "infeasible"
         return self.status
+
+    def _by_a_hair(self) -> bool:
+        """Whether an integer is a hair beside a whole number in any row so far: those new since the last look count."""
+        unseen, self._unseen = self._unseen, []
+        if unseen and not self._hair:
+            n = self.columns
+            parts, starts = [A.tocoo() for A, _, _ in unseen], np.cumsum([0, *(A.shape[0] for A, _, _ in unseen)])
+            row = np.concatenate([p.row + start for p, start in zip(parts, starts, strict=False)])
+            column, value = (np.concatenate([getattr(p, of) for p in parts]) for of in ("col", "data"))
+            A = sp.coo_array((value, (row, column)), shape=(int(starts[-1]), n))
+            row_lower, row_upper = (
+                np.concatenate([np.asarray(b[side], dtype=float) for b in unseen]) for side in (1, 2)
+            )
+            _, _, _, lower, upper, _ = self._h.getCols(n, np.arange(n, dtype=np.int32))
+            self._hair = _by_a_hair(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
+        return self._hair
 
     def _empty_rows_hold(self) -> bool:
         """Whether 0 is within every row's bounds: HiGHS does not look where there is no column."""

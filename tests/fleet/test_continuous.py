@@ -140,15 +140,6 @@ def test_engines_asked_for_twice_the_rate_have_no_prediction_or_a_longer_one(bus
     for one, two in zip(predicted(busy.resolve(), plan), predicted(busy.resolve(), twice), strict=True):
         for key in ("ttft_s", "tbt_s", "deadline_s"):
             assert two[key] is None or two[key] > one[key]
-    assert all(x["ttft_s"] is None for x in predicted(busy.resolve(), _apart(plan)))
-
-
-def _apart(plan):
-    """The plan as if its engines only prefilled, which is not predicted."""
-    other = plan.model_copy(deep=True)
-    for d in other.periods[0].deployments:
-        d.stage = "prefill"
-    return other
 
 
 def test_what_to_run_has_the_settings_of_the_level(busy, solved):

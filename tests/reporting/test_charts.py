@@ -188,6 +188,17 @@ def test_the_gap_over_time_never_shows_bounds_of_parts():
     ]  # fmt: skip
 
 
+def test_the_gap_of_a_plan_worth_nothing_is_not_shown():
+    from optmodels.reporting.charts.generic import gap_over_time
+
+    events = [(0.1, -0.0, 2.0), (0.2, 0.5, 1.0), (0.3, 0.5, 0.5)]
+    document = {"sense": "max", "objective": 0.5, "bound": 0.5,
+                "events": [{"seconds": s, "objective": o, "bound": b, "nodes": 0} for s, o, b in events]}  # fmt: skip
+    spec = gap_over_time(document).spec
+    assert [r["gap"] for r in spec["data"]["values"]] == [1.0, 0.0]
+    json.dumps(spec, allow_nan=False)
+
+
 @pytest.mark.parametrize(("path", "said"), [
     ("slo.ttft_s", "SLO TTFT, s"), ("workload.batch", "Workload batch"), ("slo.tps", "SLO throughput, tokens/s"),
     ("usd_per_hour", "Cost, USD/h"), ("workloads[name=chat].requests_per_s", "chat, requests/s"),

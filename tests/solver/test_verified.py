@@ -71,6 +71,40 @@ def test_a_demand_a_hair_below_what_whole_machines_carry_is_served(whole, missin
     assert report.bound == pytest.approx(3.0 * whole, rel=1e-6) and report.objective < fewer
 
 
+@pytest.mark.parametrize("loaded", [0, 1, 2])
+@pytest.mark.parametrize("most", [1.0, INF])
+@pytest.mark.parametrize("whole", [2, 3, 4])
+@pytest.mark.parametrize("missing", [6e-7, 9e-7, 1.5e-6])
+def test_rows_added_later_and_bounds_of_other_rows_count_too(loaded, most, whole, missing):
+    """The same model, its last rows added to one in HiGHS, and x bounded by x + u = 1 alone."""
+    A, low, high = np.array([[0, 1.0, 1], [-1, whole * (1 - missing), 0]]), np.array([1, -INF]), np.array([1, 0.0])
+    first = compiled([3.0, 0.0, 15.0], A[:loaded].reshape(-1, 3), low[:loaded], high[:loaded], 0.0, [whole, most, 1.0],
+                     [True, False, False])  # fmt: skip
+    session = Session(first)
+    if loaded < 2:
+        session.add_rows(low[loaded:], high[loaded:], sp.csr_array(A[loaded:]))
+    assert session.run() == "optimal"
+    assert session.objective == pytest.approx(3.0 * whole, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "cost"),
+    [
+        # min 2.13n + 8.97u, x + u = 1, 4.0000032·x ≤ n: four machines and the rest unserved. HiGHS: none.
+        (compiled([0.0, 2.134883895, 8.966050495], [[1, 0, 1], [4.0000032, -1, 0]], [1.0, -INF], [1.0, 0.0], 0.0,
+                  [INF, 6.0, 1.0], [False, True, False]), 8.53954),
+        # Two demands on two machines, 2 + 1.2·10⁻⁶ where all is served, without an upper bound. HiGHS: one machine.
+        (compiled([0.0, 0.0, 4.292181186, 3.95197105, 8.838618421],
+                  [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0.4782037919134021, 1.521797408086598, -1, 0, 0]],
+                  [1.0, 1.0, -INF], [INF, INF, 0.0], 0.0, [INF, INF, 4.0, 1.0, 1.0], [False, False, True, False, False]),
+         8.58437),
+    ],
+)  # fmt: skip
+def test_a_demand_a_hair_above_what_whole_machines_carry_is_served_but_for_the_hair(model, cost):
+    report = solve_compiled(model)
+    assert (report.status, report.objective) == ("optimal", pytest.approx(cost, rel=1e-5))
+
+
 def test_a_row_has_to_hold_by_its_own_size():
     """Half of what a row of size 10⁻⁷ asks for is not within 10⁻⁶ of it."""
     model = compiled([1.0, 1.0], [[1e-7, 0.0], [1e7, 1.0]], [1e-7, -INF], [INF, 2e7], 0.0, INF, False)
