@@ -67,7 +67,7 @@ class Settings:
 # gives that bound to the integer beside it (of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1), and the tree, with presolve or
 # without, cuts off "n = 4, x = 0.9999992" of n ≥ 4.0000032·x. Such a model is run with a tolerance well below the hair
 # and without the two rules of presolve that rest on free columns. Others keep both: tight tolerances have their price.
-HAIR, COUNTED = 2e-6, 1_000.0  # relative; larger integers are not looked at: one of so many
+HAIR, COUNTED = 2e-6, 1_000.0  # of a column; larger integers are not looked at: one of so many
 BESIDE = 0.005  # of HAIR: nearer is the same number to HiGHS
 FINELY = {"presolve_rule_off": (0, 1 << 9 | 1 << 12), "mip_feasibility_tolerance": (1e-6, 1e-9)}  # as usual, and then
 
@@ -120,14 +120,17 @@ def _by_a_hair(
         here = mixed[A.row]
         row, column, value = A.row[here], A.col[here], A.data[here]
         narrower = np.minimum(upper, fills)
+        widest = np.zeros(A.shape[0])  # what a continuous column a unit off is in its row
+        np.maximum.at(widest, row, np.where(integer[column], 0.0, np.abs(value)))
         for a, bound in ((value, row_upper), (-value, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
             helps = integer[column] & (a < 0) & np.isfinite(bound)[row]
+            off = HAIR * np.maximum(widest[row[helps]] / -a[helps], 1.0)
             for ends in (upper, narrower) if helps.any() else ():
                 most = np.where(a > 0, a * ends[column], a * lower[column])
                 asked = (np.bincount(row, most, A.shape[0])[row] - most - bound[row])[helps] / -a[helps]
-                asked = asked[np.isfinite(asked) & (asked > 0) & (asked <= COUNTED)]
+                asked = np.where((asked > 0) & (asked <= COUNTED), asked, 0.0)
                 beside = np.abs(asked - np.round(asked))
-                if ((beside > BESIDE * HAIR) & (beside <= HAIR * np.maximum(asked, 1.0))).any():
+                if ((beside > BESIDE * HAIR) & (beside <= off)).any():
                     return True
     return False
 

@@ -96,8 +96,7 @@ def test_rows_added_later_and_bounds_of_other_rows_count_too(loaded, most, whole
         # Two demands on two machines, 2 + 1.2·10⁻⁶ where all is served, without an upper bound. HiGHS: one machine.
         (compiled([0.0, 0.0, 4.292181186, 3.95197105, 8.838618421],
                   [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0.4782037919134021, 1.521797408086598, -1, 0, 0]],
-                  [1.0, 1.0, -INF], [INF, INF, 0.0], 0.0, [INF, INF, 4.0, 1.0, 1.0], [False, False, True, False, False]),
-         8.58437),
+                  [1.0, 1.0, -INF], [INF, INF, 0.0], 0.0, [INF, INF, 4.0, 1.0, 1.0], np.arange(5) == 2), 8.58437),
     ],
 )  # fmt: skip
 def test_a_demand_a_hair_above_what_whole_machines_carry_is_served_but_for_the_hair(model, cost):
