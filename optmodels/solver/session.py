@@ -124,13 +124,13 @@ def _by_a_hair(
         np.maximum.at(widest, row, np.where(integer[column], 0.0, np.abs(value)))
         for a, bound in ((value, row_upper), (-value, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
             helps = integer[column] & (a < 0) & np.isfinite(bound)[row]
-            off = HAIR * np.maximum(widest[row[helps]] / -a[helps], 1.0)
+            off = widest[row[helps]] / -a[helps]
             for ends in (upper, narrower) if helps.any() else ():
                 most = np.where(a > 0, a * ends[column], a * lower[column])
                 asked = (np.bincount(row, most, A.shape[0])[row] - most - bound[row])[helps] / -a[helps]
                 asked = np.where((asked > 0) & (asked <= COUNTED), asked, 0.0)
                 beside = np.abs(asked - np.round(asked))
-                if ((beside > BESIDE * HAIR) & (beside <= off)).any():
+                if ((beside > BESIDE * HAIR) & (beside <= HAIR * np.maximum(np.minimum(off, asked), 1.0))).any():
                     return True
     return False
 
