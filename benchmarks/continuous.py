@@ -9,7 +9,8 @@
 `mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
 step, the mean of running requests, TTFT (of the class with the largest error, and of each) and time per output token,
 predicted over simulated less 1.
-`promises`: everything that a level bounds, simulated over planned; a promise is broken above 1.
+`promises`: everything that a level bounds, simulated over planned; a promise is broken above 1. The mean step has idle
+time counted as steps without requests, as in (S1).
 `capacity`: one kind of requests on vLLM by the shipped coefficients, limits on mean TPOT and p95 of TTFT; the most that
 a level carries over the most at which the simulator keeps both.
 """
@@ -138,7 +139,9 @@ def promises(count, seed):
         rates = mixture / (rows @ mixture).max()
         requests, kind = arrivals(rng, rates, inputs, outputs)
         seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)])
-        ratio = {"step": float(seen.busy_s[0] / seen.steps[0]) / float(points.step_s[0, 0])}
+        seconds, busy = float(seen.finish_s.max()), float(seen.busy_s[0])
+        step_s = seconds / (seen.steps[0] + (seconds - busy) / costs.fixed_s)
+        ratio = {"step": float(step_s / points.step_s[0, 0])}
         for q in (None, 0.9, 0.95, 0.99):
             base, waits = points.ttft_s(q, most)
             for w in range(len(inputs)):

@@ -236,10 +236,18 @@ class Level:
         return max(r.work / r.steps, self.typical)
 
     @property
+    def able(self) -> list[Request]:
+        """That can be on it; those of one token have nothing to decode."""
+        return [r for r in self.requests.values() if self.can_hold(r) and (self.stage != "decode" or r.output > 1)]
+
+    @property
     def heaviest(self) -> float:
-        """`each` of the heaviest requests that can be on it; those of one token have nothing to decode."""
-        every = [r for r in self.requests.values() if self.can_hold(r) and (self.stage != "decode" or r.output > 1)]
-        return max((self.each(r) for r in every), default=self.typical)
+        """`each` of the heaviest requests that can be on it."""
+        return max((self.each(r) for r in self.able), default=self.typical)
+
+    def most_prompts(self, power: int) -> float:
+        """Largest rate of prompts' seconds to that power, of any mixture: all work is of the requests with most."""
+        return self.load * max((r.prompt_work**power / r.work for r in self.able), default=0.0)
 
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
@@ -441,8 +449,8 @@ def latencies(
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
-        others = 1 - level.prefilling(r)
-        prompts = level.following(r) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
+        others = 1 - level.most_prompts(1)
+        prompts = level.most_prompts(2) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)
         filled = level.ranks * slots * max(level.heaviest, each)  # every slot, with the heaviest

@@ -46,7 +46,9 @@ class LimitLine(Document):
 class EngineLine(Document):
     """How the engines of a deployment batch, and what of each of their capacities is in use."""
 
-    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
+    step_s: Money = Field(
+        description="mean step planned for, at most: of a full deployment, idle time counted as steps without requests"
+    )
     wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
     most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
     max_num_seqs: Count

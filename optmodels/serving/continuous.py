@@ -1,9 +1,13 @@
 """Operating points of engines that batch continuously: what one instance can take, linear in the arrival rates.
 
-A step's seconds are additive over the requests in it (`latency.steps`): t = a₀ + Σ work. Over a busy time T with n
-steps T = n·a₀ + T·Σ λ_w W_w, whatever the schedule, so that with ρ = Σ_w λ_w W_w the mean step is
+A step's seconds are additive over the requests in it (`latency.steps`): t = a₀ + Σ work. Let idle time be steps of
+a₀ alone. Over a time T with n steps T = n·a₀ + T·Σ λ_w W_w, whatever the schedule, so that with ρ = Σ_w λ_w W_w the
+mean step is
 
     t̄ = a₀ / (1 − ρ)                                                                                         (S1)
+
+Where a share P₀ of the time is idle the steps that there are last a₀/(1 − ρ/(1 − P₀)). No request sees that mean: one
+that runs sees the crowd by the clock, and one that arrives waits for the end of a step only if there is one.
 
 An operating point is an instance at a *level*: a step time t it is planned for and a mean wait ω before prefill. What
 rates λ keep to the level is linear, one row a capacity (`ROWS`); `Points.load` has the rows divided by their right
@@ -47,7 +51,8 @@ load; or a₀ has all of it where the mixture could be more then, as where most 
 
 *a₀* holds what is no sum over requests at its largest. Where experts or a slope of contexts depend on prompts, φ bounds
 the steps that have them (S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the
-share φ of the steps; contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
+share φ of the steps; contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows, idle time being
+steps without prompts: (S6) counts all steps, and (S8), concave in U and y, allows of more steps no fewer prompts.
 
 *Speculation.* An engine with k drafts gives a decoding request g = 1 + a tokens a step (`latency.speculation`), so that
 S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1, over contexts S_in + g·j, j < R, with k more
@@ -430,8 +435,8 @@ class Points:
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger. `decode_s`: d: that of the class's own decodes, 0 without any.
         following_s: F: work of the prompts that come while a request's is prefilled, (P, L, W).
-        left_s, bursts: what these prolong its decode steps by in their mean, and the variance that all prompts of
-            others make in that, s², (P, L, W).
+        left_s, bursts: what these prolong its decode steps by in their mean, and the variance that prompts of others
+            make in that, at most, s², (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -505,9 +510,10 @@ class Points:
         the others may be of it. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
         work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
         prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
-        n·a₀ + what came in T, whose variance in the mean step is F·t/n/(1 − ρ_p)². ρ_p is prefill's share of the time,
-        and F's prompts, the class's own or the mixture's. Drafts make several tokens of one. Of one output token there
-        is none.
+        n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
+        largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
+        can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
+        mixture's. Drafts make several tokens of one. Of one output token there is none.
         """
         each = self._decode_step_s(quantile) * self._steps_per_token
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
@@ -734,7 +740,12 @@ def operating_points(
         prefilling = rho * np.fmax(prefill / work, prefill_share)
         following = prefilling * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
         left = np.where(decodes > 0, following / (1.0 - rho) / decodes, 0.0)
-        bursts = np.where(decodes > 0, following * t / decodes / (1.0 - prefilling) ** 2, 0.0)
+        fits = np.isfinite(load).all(axis=0) & (work > 0)
+        prompts, squares = (  # the largest Σλp and Σλp² of any mixture with ΣλW ≤ ρ
+            rho * np.where(fits, of_work, 0.0).max(axis=2, keepdims=True)
+            for of_work in (prefill / work, prefill**2 / work)
+        )
+        bursts = np.where(decodes > 0, squares * t / decodes / (1.0 - prompts) ** 2, 0.0)
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import betainc
@@ -310,6 +312,58 @@ def test_what_a_prompt_leaves_behind_by_hand():
     assert p.tpot_s(None)[0, 0, 0] == pytest.approx((0.01 + each) / rho - each + d + after / (1 - rho) / decodes)
     assert p.bursts[0, 0, 0] == pytest.approx(after * 0.02 / decodes / (1 - rho * prompt / work) ** 2)
     assert p.ttft_s(None, np.inf)[0][0, 0, 0] == pytest.approx(0.5 * 0.02 + 0.02 + prompt + after / 2)
+
+
+def test_the_mean_step_is_planned_by_the_clock():
+    """One class of long prompts with short answers, full: steps last 1.8 t, and t with idle time as steps of a₀."""
+    costs = StepCosts(0.004, prompt_token_s=5e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)
+    inputs, outputs = np.array([3000.0]), np.array([39.0])
+    p = operating_points(
+        [costs], np.array([1e7]), EngineLimits(), Classes.of(inputs, outputs), np.array([[0.006]])
+    )  # fmt: skip
+    rates = 1 / p.load[:, 0, 0].max(axis=0)
+    arrivals, _ = drawn(rates, inputs, outputs, 60_000, 3)
+    seen = simulate(arrivals, [Engine(costs, 10**7, 256, 8192)])
+    seconds, busy, steps = seen.finish_s.max(), seen.busy_s[0], seen.steps[0]
+    idle = 1 - busy / seconds
+    assert busy / steps == pytest.approx(0.004 / (1 - (1 - 4 / 6) / (1 - idle)), rel=0.02)
+    assert busy / steps > 1.8 * 0.006
+    assert seconds / (steps + (seconds - busy) / 0.004) == pytest.approx(0.006, rel=0.01)
+    assert seen.tpot_s.mean() <= p.tpot_s(None)[0, 0, 0]
+
+
+def test_bursts_of_prompts_are_those_of_any_mixture():
+    """Two classes by hand, the planned mixture of one alone; a third that cache cannot hold does not count."""
+    inputs, outputs = np.array([150.0, 2000.0, 90_000.0]), np.array([51.0, 61.0, 20.0])
+    classes = Classes.of(inputs, outputs, weight=np.array([0.95, 0.05, 1e-9]))
+    limits = EngineLimits(max_num_batched_tokens=4096)
+    p = operating_points([PLAIN], np.array([80_000.0]), limits, classes, np.array([[0.02]]))
+    assert np.isinf(p.load[MEMORY, 0, 0, 2])
+    prompt, decodes = inputs * 3e-5, outputs - 1
+    work = prompt + decodes * 3e-5 + 8e-8 * (decodes * inputs + (decodes - 1) * decodes / 2)
+    share, square = 0.5 * (prompt / work)[1], 0.5 * (prompt**2 / work)[1]
+    assert p.bursts[0, 0] == pytest.approx(square * 0.02 / decodes / (1 - share) ** 2)
+    for mixture in np.random.default_rng(1).dirichlet(np.full(2, 0.3), 200):
+        rates = mixture / (mixture @ p.load[TIME, 0, 0, :2])
+        assert rates @ prompt[:2] <= share * (1 + 1e-9)
+        assert rates @ prompt[:2] ** 2 <= square * (1 + 1e-9)
+
+
+def test_short_answers_beside_more_long_prompts_than_planned_keep_their_time_per_token():
+    """One in twenty planned, one in five there: with the planned mixture's bursts p99 would be 15 % too low."""
+    inputs, outputs = np.array([150.0, 2000.0]), np.array([50.0, 60.0])
+    planned, limits = np.array([0.95, 0.05]), EngineLimits(max_num_batched_tokens=4096)
+    p = operating_points(
+        [PLAIN], np.array([1e7]), limits, Classes.of(inputs, outputs, weight=planned), np.array([[0.02]])
+    )
+    rates = np.array([0.8, 0.2])
+    rates /= (p.load[:, 0, 0] @ rates).max()
+    arrivals, kind = drawn(rates, inputs, outputs, 60_000, 3)
+    got = np.quantile(simulate(arrivals, [Engine(PLAIN, 10**7, 256, 4096)]).tpot_s[kind == 0], 0.99)
+    share = 0.5 * (planned @ inputs * 3e-5) / (planned @ p.work_s[0, 0])  # of time that goes to prompts
+    of_planned = p.following_s[0, 0, 0] * 0.02 / 49 / (1 - share) ** 2
+    assert 1.1 * replace(p, bursts=np.full_like(p.bursts, of_planned)).tpot_s(0.99)[0, 0, 0] < got
+    assert got <= p.tpot_s(0.99)[0, 0, 0]
 
 
 def test_all_slots_may_be_filled_with_the_heaviest_class_that_can_be_there():
