@@ -257,7 +257,8 @@ class Level:
         beside_s: t″, of a step of a class's own prompt at a quantile, what other ranks prefill in it included.
         late_s: F, of the prompts that come while one of the class is prefilled.
         late_token_s: F/((1 − ρ)D), how much longer these make each of its decode steps.
-        prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
+        prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean; at
+            most, whatever mixture of the classes that can be on the level it takes.
         carries_s: o, by which a step with a prompt is longer than a₀ has it.
         busiest_s: x − R, by which a step with a chunk of a class's own prompt is longer than a₀ has it, as its rank has
             all of the work outside the experts.
@@ -484,6 +485,10 @@ def level(
     typical_s = mixture([p * p for p in asks]) / mixture(asks) if v > 0 else 0.0
     busy = [rho * max(p / w, v) for p, w in zip(asks, work, strict=True)]  # ρ_p
     late = [b * max(p, typical_s) for b, p in zip(busy, asks, strict=True)]  # F
+    # Of whatever is on the level Σ λW ≤ ρ, so that Σ λp² and Σ λp are at most those of the classes with most per W.
+    can = [(p, w) for p, w, able in zip(asks, work, on_it, strict=True) if able and w > 0]
+    longest_s = max((p * p / w for p, w in can), default=0.0)
+    most_of = max((p / w for p, w in can), default=0.0)
     return Level(
         t, a0, rows,
         [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
@@ -492,7 +497,7 @@ def level(
         chunks, prefill, [x + (1.0 - 1.0 / ranks) * b * t for x, b in zip(beside, busy, strict=True)], each, own,
         per_token, late,
         [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
-        [f * t / (n * (1.0 - b) ** 2) if n > 0 else 0.0 for f, b, n in zip(late, busy, decodes, strict=True)],
+        [rho * longest_s * t / (n * (1.0 - rho * most_of) ** 2) if n > 0 else 0.0 for n in decodes],
         carries_s, [max(x - longer, 0.0) for x in others], heaviest, ranks,
     )  # fmt: skip
 

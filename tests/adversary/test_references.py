@@ -209,6 +209,23 @@ def test_a_full_engine_may_be_full_of_the_heaviest_requests_that_fit(kv: float, 
     assert continuous.tpot_s(x, 1, 0.9999, 8) == pytest.approx(0.01 + 1.15 * 8 * 0.957301 / 400 + x.late_token_s[1])
 
 
+@pytest.mark.parametrize("kv", [1e7, 800.0])
+@pytest.mark.parametrize("seldom", [1e-6, 1.0, 1e6])
+def test_prompts_vary_as_those_of_the_worst_mixture_that_a_level_takes(seldom: float, kv: float) -> None:
+    # 300 tokens of prompt are 3.45 ms of 102.751, 900 are 13.05 of 52.791, and 100 are all of 1.05. A cache of 800 has
+    # no place for those of 900 (for others at a low load alone), and of the others 3.45² / 102.751 is less than 1.05.
+    kinds = [KINDS[0], replace(KINDS[1], weight=seldom), continuous.Kind(100.0, 1.0, 0.0, 1e-6)]
+    t = 0.02 if kv == 1e7 else 0.01002
+    x = at_ranks(1, t=t, kv=kv, kinds=kinds)
+    assert (max(x.rows[1]) < math.inf) == (kv == 1e7)
+    rho = 1 - 0.01 / t
+    variance = rho * (0.01305**2 / 0.052791 if kv == 1e7 else 0.00105) * t / (1 - rho) ** 2
+    assert x.prompts_var == pytest.approx([variance / 199, variance / 39, 0.0], rel=1e-6, abs=0.0)
+    crowd = continuous.crowd_at(0.95, rho * 0.01 / x.crowd_s[0], rho, variance / 199 / x.crowd_s[0] ** 2)
+    running = min(max(crowd, 1.0), 64 * x.most_crowd_s / x.crowd_s[0])
+    assert continuous.tpot_s(x, 0, 0.95, 64) == pytest.approx(0.01 + 1.15 * x.crowd_s[0] * running + x.late_token_s[0])
+
+
 @pytest.mark.parametrize("quantile", [None, 0.9])
 @pytest.mark.parametrize("stage", ["both", "prefill"])
 def test_waits_fill_what_is_left_of_a_deadline(stage: str, quantile: float | None) -> None:
@@ -299,6 +316,8 @@ def test_a_step_waits_for_the_rank_with_a_prompt() -> None:
         assert found.turn_s == pytest.approx([300 / ranks / 1984 * beside + 0.00345])
         assert found.beside_s == pytest.approx([beside + (1 - 1 / ranks) * prefill * 0.02])
         assert found.late_s == pytest.approx([prefill * (0.00345 + each)])
+        variance = found.late_s[0] * 0.02 / 199 / (1 - prefill) ** 2
+        assert found.prompts_var == pytest.approx([variance], rel=1e-6, abs=0.0)
         first = 1.5 * 0.02 + 0.00345 + x - base + found.late_s[0] / 2
         assert continuous.ttft_s(found, 0, None, 4.0, 0.0)[0] == pytest.approx(first)
         quick = at_ranks(ranks, c=c, stage="decode")
