@@ -68,7 +68,7 @@ class Workload(Entry):
 class RealTime(Entry):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
-    kind: Literal["real_time"] = Field(description="throughput and both latencies are limited")
+    kind: Literal["real_time"] = Field(description="throughput and latencies are limited")
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
