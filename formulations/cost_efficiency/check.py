@@ -105,15 +105,14 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         else:
             found.require(f"{name} was not measured", stated_value is None, stated_value, None)
     slo = problem.slo
-    deadline = slo.deadline_s if isinstance(slo, RealTime) else None
+    at_ttft, at_tbt, at_e2e = (seconds_and_quantile(x)[0] for x in slo.latencies)
     if problem.serving == "static":
         whole = e2e
-    if deadline is not None:
-        found.at_most("E2E ≤ SLO", whole, seconds_and_quantile(deadline)[0], "s")
+    if slo.latencies[2] is not None:
+        found.at_most("E2E ≤ SLO", whole, at_e2e, "s")
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
-        limits = [seconds_and_quantile(limit)[0] for limit in (slo.ttft_s, slo.tbt_s)]
-        found.at_most("TTFT ≤ SLO", ttft, limits[0], "s")
-        found.at_most("TPOT ≤ SLO", tbt, limits[1], "s")
+        found.at_most("TTFT ≤ SLO", ttft, at_ttft, "s")
+        found.at_most("TPOT ≤ SLO", tbt, at_tbt, "s")
     found.at_most("TPS ≥ SLO", slo.tps, tps, "tokens/s")
     cost = sum(line.count * line.usd_per_hour_each for line in p.machines)
     found.equal("CE capped", p.ce_capped.tokens_per_usd, min(tps, slo.tps) * 3600 / cost, "tokens/USD")
@@ -122,9 +121,9 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         found.equal(f"CE {name}, per USD/h", stated_ce.tps_per_usd_per_hour, stated_ce.tokens_per_usd / 3600)
     slo_limits: list[MemoryLimit] = []
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
-        slo_limits = [("TTFT", ttft, limits[0], "s", "<="), ("TPOT", tbt, limits[1], "s", "<=")]
-    if deadline is not None:
-        slo_limits.append(("E2E", whole, seconds_and_quantile(deadline)[0], "s", "<="))
+        slo_limits = [("TTFT", ttft, at_ttft, "s", "<="), ("TPOT", tbt, at_tbt, "s", "<=")]
+    if slo.latencies[2] is not None:
+        slo_limits.append(("E2E", whole, at_e2e, "s", "<="))
     budget = problem.budget_usd_per_hour
     _limits(found, p, [
         *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,
@@ -141,9 +140,8 @@ def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, m
     if line is None or gpu not in case.gpus:
         found.add("how the engines batch", "none", "an engine, with serving: continuous")
         return None
-    slo, w = problem.slo, problem.workload
-    asked = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
-    quantiles = [seconds_and_quantile(x)[1] for x in asked] or [None] * 3
+    w = problem.workload
+    quantiles = [seconds_and_quantile(x)[1] for x in problem.slo.latencies]
     kind = Kind(float(w.input_tokens), float(w.output_tokens), 0.0, *quantiles)
     try:
         engine = engine_costs(

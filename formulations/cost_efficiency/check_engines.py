@@ -116,7 +116,7 @@ def _side(
         found.add(f"{stage}: engines", str(error), "steps of known latency")
         return None
     check_stated(found, stage, e, engine, limits)
-    w, slo = problem.workload, problem.slo
+    w = problem.workload
     asked = Request(float(w.input_tokens), 0.0 if stage == "decode" else float(w.input_tokens),
                     1.0 if stage == "prefill" else float(w.output_tokens), 1.0)  # fmt: skip
     waits = e.wait_s == 0 and e.most_of_wait is None if stage == "decode" else e.wait_s > 0
@@ -130,8 +130,7 @@ def _side(
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, {"": moved})[""]
     takes = {k: v / (count * replicas) for k, v in each.items()} | {"transfer": sent / (link.most_used * net * count)}
     r = level.requests[""]
-    bounds = [] if slo.kind == "batch" else [slo.ttft_s, slo.tbt_s, slo.deadline_s]
-    at_ttft, at_tpot, at_e2e = [seconds_and_quantile(x)[1] for x in bounds] or [None] * 3
+    at_ttft, at_tpot, at_e2e = (seconds_and_quantile(x)[1] for x in problem.slo.latencies)
 
     def seen(both: float | None) -> tuple[float, float, float]:
         """TTFT and E2E at the one quantile, TPOT at its own."""

@@ -114,8 +114,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             where.setdefault(key, []).append(i)
     costs = {key: e for key, e in kinds.items() if e.kv_tokens > 0}
     able = list(costs)
-    slo = problem.slo
-    ttft, tpot, deadline = (None,) * 3 if slo.kind == "batch" else (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+    ttft, tpot, deadline = problem.slo.latencies
     within = seconds_and_quantile(deadline)
     one = Classes.of([float(w.input_tokens)], [float(w.output_tokens)])
     whole = "both" in problem.deployment.stages

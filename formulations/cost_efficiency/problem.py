@@ -78,9 +78,6 @@ class CostEfficiency(StaticBatch):
             InputError: every unknown name, every contradiction, each with its path.
         """
         wrong = Mistakes()
-        limits = [] if self.slo.kind == "batch" else [
-            (name, getattr(self.slo, name)) for name in ("ttft_s", "tbt_s", "deadline_s")
-        ]  # fmt: skip
         if self.serving == "continuous":
             if self.latency.model is None:
                 wrong.add(
@@ -95,7 +92,7 @@ class CostEfficiency(StaticBatch):
             if self.deployment.stages != ("both",):
                 expected = "[both] with serving: static, whose batches are prefilled and decoded"
                 wrong.add("deployment.stages", list(self.deployment.stages), expected)
-            for name, limit in limits:
+            for name, limit in zip(("ttft_s", "tbt_s", "deadline_s"), self.slo.latencies, strict=True):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)

@@ -196,9 +196,6 @@ def _figures(
 
 def _promised(problem: CostEfficiency) -> tuple[str, str, str]:
     """What the plan bounds of TTFT, time per output token and E2E: the mean, or a quantile by its name."""
-    slo = problem.slo
-    if slo.kind == "batch":
-        return "mean", "mean", "mean"
-    levels = (seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+    levels = (seconds_and_quantile(x)[1] for x in problem.slo.latencies)
     first, each, whole = ("mean" if q is None else f"p{100 * q:g}" for q in levels)
     return first, each, whole

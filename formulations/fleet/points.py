@@ -940,10 +940,10 @@ def nondominated(keys: Array, chunk: int = 256, block: int = 64) -> Index:
     return np.sort(order[kept])
 
 
-def _telling(one: Array, other: Array, pairs: int = 256) -> Index:
+def _telling(one: Array, other: Array) -> Index:
     """Columns in which a row of one may exceed a later one of the other, first those that show it of most pairs."""
     columns = np.flatnonzero((one > other.min(axis=0)).any(axis=0))
-    i, j = np.sort(np.random.default_rng(0).integers(len(one), size=(2, pairs)), axis=0)
+    i, j = np.sort(np.random.default_rng(0).integers(len(one), size=(2, 256)), axis=0)  # a sample tells which
     above = one[i][:, columns] > other[j][:, columns]
     first: list[int] = []
     while above.any():

@@ -108,12 +108,12 @@ def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> St
         draft: of the draft model's steps, where there is one.
 
     Raises:
-        InputError: layers of the model attend to a window, and those of the draft model do not.
+        InputError: the model attends to a window or to picked tokens, and the draft model does not.
     """
     k = s.drafts
     d = draft or costs.scaled(s.head or 0.0)
     if costs.window is not None and d.window != costs.window:
-        expected = "a draft model whose layers have the model's window of attention, or a head"
+        expected = "a draft model with the model's window of attention or picked tokens, or a head"
         raise InputError(Mistake(None, "engine.speculation.draft", s.draft, expected))
     reads = 0.0 if d.experts is None else d.experts.all_s
     return replace(

@@ -154,7 +154,7 @@ def levels(
         waiting = each_wait * wait
         columns = (
             points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
-            np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,
+            np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,  # a mean is one E2E
         )  # fmt: skip
         parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))

@@ -46,6 +46,7 @@ from optmodels.units import (
     TokensPerSecond,
 )
 
+Latencies = tuple[LatencyLimit | None, LatencyLimit | None, LatencyLimit | None]
 NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
 
 
@@ -67,7 +68,7 @@ class Workload(Entry):
 class RealTime(Entry):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
-    kind: Literal["real_time"] = Field(description="throughput and both latencies are limited")
+    kind: Literal["real_time"] = Field(description="throughput and latencies are limited")
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
@@ -82,6 +83,11 @@ class RealTime(Entry):
         Limit("time of a request", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS),
     ] = Field(default=None, description="of a whole request, waiting included; of a static batch, with all its passes")
 
+    @property
+    def latencies(self) -> Latencies:
+        """Limits on TTFT, time per output token and E2E."""
+        return self.ttft_s, self.tbt_s, self.deadline_s
+
 
 class Batch(Entry):
     """LP(8): throughput alone."""
@@ -90,6 +96,11 @@ class Batch(Entry):
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
+
+    @property
+    def latencies(self) -> Latencies:
+        """None, see `RealTime.latencies`."""
+        return None, None, None
 
 
 class PoolChoice(Entry):
@@ -374,17 +385,17 @@ class Case:
     @property
     def deadline_s(self) -> float:
         """Seconds that E2E may take in the mean, infinite without a limit: a percentile is the levels' own."""
-        slo = self.problem.slo
-        limit = slo.deadline_s if isinstance(slo, RealTime) else None
+        limit = self.problem.slo.latencies[2]
         return np.inf if isinstance(limit, Percentile) else seconds_and_quantile(limit)[0]
 
     @property
     def limits(self) -> Limits:
         """The SLO and budget of the problem."""
         slo = self.problem.slo
+        ttft, tbt, _ = slo.latencies
         return Limits(
-            ttft_s=seconds_and_quantile(slo.ttft_s)[0] if isinstance(slo, RealTime) else np.inf,
-            tbt_s=seconds_and_quantile(slo.tbt_s)[0] if isinstance(slo, RealTime) else np.inf,
+            ttft_s=seconds_and_quantile(ttft)[0],
+            tbt_s=seconds_and_quantile(tbt)[0],
             e2e_s=min(self.tokens / slo.tps, self.deadline_s),
             usd_per_hour=self.problem.usd_per_hour_at_most,
         )

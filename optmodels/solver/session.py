@@ -163,8 +163,8 @@ class Session:
         self._integer = np.zeros(0, dtype=bool)  # by column
         self._counted = self._integer  # those of the model as loaded, relaxed by now or not
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
-        self._hair = False  # whether one of them is a hair beside a whole number, in the rows but
-        self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of rows not looked at
+        self._hair = False  # whether one is a hair beside a whole number in some row that was looked at
+        self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of the other rows
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,

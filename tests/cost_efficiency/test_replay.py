@@ -66,7 +66,7 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
         assert row["tokens_per_s"] >= plan["prediction"]["tps"]
 
 
-def test_a_deadline_is_a_promise(solved: tuple[CostEfficiency, dict[str, Any]]) -> None:
+def test_a_deadline_is_a_promise() -> None:
     deadline = {"at_most": 9.0, "percentile": 0.95}
     limits = {k: {"at_most": v, "percentile": 0.9} for k, v in (("ttft_s", 3.0), ("tbt_s", 0.12))}
     problem = instance(slo={"kind": "real_time", "tps": 200, **limits, "deadline_s": deadline})

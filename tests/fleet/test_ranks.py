@@ -158,12 +158,9 @@ def test_steps_never_take_longer_for_their_longest_prompt_than_the_rows_say(stag
     step = np.array([[0.03, 0.1, 0.4]])
     p = operating_points([costs], np.array([1e9]), limits, classes, step, stage, attention_ranks=ranks)
     own = (3e-5 - 1e-5) * inputs + 2e-9 * inputs**2 / 2
-    even = (
-        own
-        + 1e-5 * inputs
-        + (0.0 if stage == "prefill" else 1.0)
-        * (3e-5 * (outputs - 1) + 8e-8 * ((outputs - 1) * inputs + (outputs - 1) * (outputs - 2) / 2))
-    )
+    even = own + 1e-5 * inputs
+    if stage == "both":
+        even += 3e-5 * (outputs - 1) + 8e-8 * ((outputs - 1) * inputs + (outputs - 1) * (outputs - 2) / 2)
     for level in range(3):
         for mixture in rng.dirichlet(np.full(3, 0.5), 5):
             n = mixture * step[0, level] / (p.load[TIME, 0, level] @ mixture)  # requests a step at the row's edge

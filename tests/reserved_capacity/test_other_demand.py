@@ -114,7 +114,7 @@ def test_check_makes_it_again_and_the_screen_shows_it(tmp_path):
     assert any("out_of_sample" in v.requirement for v in optmodels.check(written).violations)
 
 
-def test_left_out_when_asked_and_where_nothing_was_recorded(tmp_path):
+def test_left_out_when_asked_and_where_nothing_was_recorded():
     left = optmodels.solve(two_days(), out_of_sample=False)
     assert "out_of_sample" not in left.report and left.log["left_out"] == ["the replay out of sample"]
     assert optmodels.check(left).ok

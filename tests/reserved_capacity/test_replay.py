@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from reserved import machine, service, two_regions
 
-from formulations.reserved_capacity.replay import RegionReplayOptions, chat_of, routing_of, stated_engine
+from formulations.reserved_capacity.points import build_tables
+from formulations.reserved_capacity.replay import RegionReplayOptions, chat_of, replay, routing_of, stated_engine
 from optmodels import api, formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
@@ -77,6 +78,32 @@ def test_services_share_machines_by_their_work():
     replicas = {s["service"]: s["replicas"] for s in report["services"]}
     assert replicas == {"chat": 12, "code": 6}
     assert sum(r["count"] for r in result.plan["reservations"]) == 18
+
+
+def test_quarter_and_scenario_are_those_asked_for():
+    """Twelve machines in the west; two services, each of a region, share them by the work of the hour in question."""
+
+    def of(name, region):
+        by_region = {"west": [0.0], "east": [0.0]} | {region: [3.0]}
+        demand = {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+        return service(service=name, demand=demand)[0]
+
+    rate = {"requests_per_second": 1.0, "prefill_s": 0.1}
+    document = two_regions(
+        services=[of("chat", "west"), of("code", "east")],
+        machines=machine(serves={"chat": rate, "code": rate}, regions=["west"]),
+        growth={"quarters": 2, "factor_per_quarter": 2.0},
+        uncertainty={"scenarios": [{"scenario": "as now", "probability": 0.5},
+                                   {"scenario": "west", "probability": 0.5, "by_region": {"east": 0.2}}]},
+    )  # fmt: skip
+    problem, plan = load(document), api.solve(document).plan
+    for scenario, shares in ((0, (6, 6)), (1, (10, 2))):
+        options = RegionReplayOptions(quarter=1, scenario=scenario, seconds=200.0)
+        found = FORM.replay(problem, plan, None, options)
+        assert tuple(s["replicas"] for s in found["services"]) == shares
+        offered = [s["offered_requests_per_second"] for s in found["services"]]
+        assert offered == pytest.approx([6.0, 6.0 if scenario == 0 else 1.2], rel=0.2)
+        assert replay(problem, plan, None, options, build_tables(problem)) == found
 
 
 def test_derived_replicas_serve_what_the_tables_say():
