@@ -10,7 +10,7 @@ import numpy as np
 
 from optmodels.simulation.cluster import Bools, Cluster, Floats, Ints, Outcomes, Requests
 
-QUANTILES = (0.5, 0.9, 0.99)
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Summary:
         late: served after their deadline.
         cascaded: late although in time at their start: what was admitted later slowed them (MaaSO §III-B).
         waiting_s: arrival to start. ttft_s: arrival to first token, MaaSO's response latency. e2e_s: arrival to finish.
-        tbt_s: decode time for each output token. Each with mean and quantiles.
+        tpot_s: first token to finish for each output token after the first; answers of one token have none. Each with
+            mean and quantiles.
         throughput_tokens_per_s: output tokens of all that were served.
         goodput_tokens_per_s, goodput_requests_per_s: of those within their deadline.
         decode_tokens_per_s: mean over requests of their decode speed, MaaSO's T.
@@ -39,7 +40,7 @@ class Summary:
     cascaded: float
     waiting_s: Mapping[str, float]
     ttft_s: Mapping[str, float]
-    tbt_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
     e2e_s: Mapping[str, float]
     throughput_tokens_per_s: float
     goodput_tokens_per_s: float
@@ -81,11 +82,11 @@ def summary(
     def rate(amount: float) -> float:
         return amount / span if span > 0 else 0.0
 
-    positive = decode > 0
+    positive, longer = decode > 0, of.output_tokens > 1
     return Summary(
         n, share(met), share(~served), share(served & ~met), share(outcomes.promised & served & ~met),
         quantiles(start - of.arrival_s), quantiles(first - of.arrival_s),
-        quantiles(decode / np.maximum(of.output_tokens, 1)), quantiles(finish - of.arrival_s),
+        quantiles(decode[longer] / (of.output_tokens[longer] - 1)), quantiles(finish - of.arrival_s),
         rate(float(tokens[served].sum())), rate(float(tokens[met].sum())), rate(float(met.sum())),
         float((of.output_tokens[positive] / decode[positive]).mean()) if positive.any() else 0.0,
         rate(occupied / float(cluster.slots.sum())) if len(cluster) else 0.0,
