@@ -167,8 +167,9 @@ def _figures(
     fullest, engines = sizes[-1], [1 if p.decode else p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
     first, each, whole = _promised(problem)
+    levels = sorted({*QUANTILES, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")})
     row: dict[str, Any] = {
-        name: quantiles(values, sorted({*QUANTILES, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")}))
+        name: quantiles(values, levels)
         for name, values in (("ttft_s", fullest.ttft_s), ("tpot_s", fullest.tpot_s), ("e2e_s", fullest.e2e_s))
     }
     row |= {
