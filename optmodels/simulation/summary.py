@@ -19,15 +19,16 @@ class Summary:
 
     Attributes:
         requests: n.
-        attainment: served within their deadline.
+        attainment: served in time: within their deadline and their limit on the first token.
         refused: sent nowhere.
-        late: served after their deadline.
-        cascaded: late although in time at their start: what was admitted later slowed them (MaaSO §III-B).
+        late: served, but not in time.
+        cascaded: done after their deadline although in time at their start: what was admitted later slowed them
+            (MaaSO §III-B).
         waiting_s: arrival to start. ttft_s: arrival to first token, MaaSO's response latency. e2e_s: arrival to finish.
         tpot_s: first token to finish for each output token after the first; answers of one token have none. Each with
             mean and quantiles.
         throughput_tokens_per_s: output tokens of all that were served.
-        goodput_tokens_per_s, goodput_requests_per_s: of those within their deadline.
+        goodput_tokens_per_s, goodput_requests_per_s: of those in time.
         decode_tokens_per_s: mean over requests of their decode speed, MaaSO's T.
         slot_use, gpu_use: share of slots taken; share of GPUs whose instance served anybody.
         by_class, by_model: attainment by name.
@@ -74,7 +75,7 @@ def summary(
     begin = float(requests.arrival_s[0]) if n else 0.0
     span = max(float(finish.max(initial=begin)), float(requests.arrival_s[-1]) if n else begin) - begin
     occupied = float((finish - start).sum())
-    tokens = requests.output_tokens.astype(float)
+    tokens, overdue = requests.output_tokens.astype(float), served & (outcomes.finish_s > requests.due_s)
 
     def share(mask: Bools) -> float:
         return float(mask.sum()) / n if n else 0.0
@@ -84,7 +85,7 @@ def summary(
 
     positive, longer = decode > 0, of.output_tokens > 1
     return Summary(
-        n, share(met), share(~served), share(served & ~met), share(outcomes.promised & served & ~met),
+        n, share(met), share(~served), share(served & ~met), share(outcomes.promised & overdue),
         quantiles(start - of.arrival_s), quantiles(first - of.arrival_s),
         quantiles(decode[longer] / (of.output_tokens[longer] - 1)), quantiles(finish - of.arrival_s),
         rate(float(tokens[served].sum())), rate(float(tokens[met].sum())), rate(float(met.sum())),

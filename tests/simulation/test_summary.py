@@ -44,6 +44,15 @@ def test_answers_of_one_token_have_no_time_per_output_token():
     assert summary(simulate(alone, cluster), alone, cluster).tpot_s == {}
 
 
+def test_a_late_first_token_is_late():
+    """The second starts when the first is done, at 2 s: its first token takes 2.5 s, its last is in time."""
+    cluster = Cluster.of([1], [[4.0]], prefill_s=1.0)
+    requests = Requests.of([0.0, 0.5], 1, [4, 4], deadline_s=9.0, ttft_limit_s=[1.0, 2.0])
+    s = summary(simulate(requests, cluster), requests, cluster)
+    assert (s.attainment, s.late, s.cascaded) == (0.5, 0.5, 0.0) and s.ttft_s["mean"] == pytest.approx((1 + 2.5) / 2)
+    assert s.goodput_tokens_per_s == pytest.approx(4 / 4)
+
+
 def test_rows(seen):
     rows = columns(*seen)
     assert rows["instance"].tolist() == ["a", "a", ""]
