@@ -130,7 +130,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if p.certification is not None:
             out += ["", *_certification(p.certification)]
         if "replay" in extra:
-            out += ["", replay_table(extra["replay"]), "", latency_table(extra["replay"])]
+            over = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
+            out += ["", replay_table(extra["replay"]), f"[dim]{over}[/dim]", "", latency_table(extra["replay"])]
         if "out_of_sample" in extra:
             out.append(_out_of_sample(extra["out_of_sample"]))
         known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
@@ -273,7 +274,6 @@ def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
     columns = ("dispatch", "in time", "refused", "late", "cascaded", "tokens/s in time", "GPU use")
     table = titled(f"Replay of {found['requests']:,} requests", *columns)
-    table.caption = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
     for name, key in (("predicted", "predicted"), ("by name", "named")):
         if key in found:
             x = found[key]
