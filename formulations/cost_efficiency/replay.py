@@ -28,12 +28,11 @@ from optmodels.simulation.continuous import Arrivals, Engine, Served
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import Staged, simulate_loop
-from optmodels.simulation.summary import quantiles
+from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.types import Trace
 
 Ints = npt.NDArray[np.int64]
 POLICIES = ("spread", "at_once")
-LEVELS = (0.5, 0.9, 0.95, 0.99)
 WARM_UP, OBSERVED = 2, 4  # requests of every user, at least
 LEAST_REQUESTS = 2000  # observed at an engine
 TOLERANCE = 1e-9
@@ -168,8 +167,9 @@ def _figures(
     fullest, engines = sizes[-1], [1 if p.decode else p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
     first, each, whole = _promised(problem)
+    levels = sorted({*QUANTILES, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")})
     row: dict[str, Any] = {
-        name: quantiles(values, sorted({*LEVELS, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")}))
+        name: quantiles(values, levels)
         for name, values in (("ttft_s", fullest.ttft_s), ("tpot_s", fullest.tpot_s), ("e2e_s", fullest.e2e_s))
     }
     row |= {

@@ -34,7 +34,6 @@ from formulations.orchestration.replay import cluster_of, dispatched, requests_o
 from optmodels.formulation import Bounded, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.simulation.certification import Kept, Round
-from optmodels.simulation.cluster import TOLERANCE, Requests
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.shape import resampled
 
@@ -207,7 +206,7 @@ class AttainmentRounds:
         if not p.instances or not len(requests):
             return np.zeros(models), np.bincount(requests.model, minlength=models).astype(float)
         seen = sent(t, p, requests, cluster_of(t, p), shares, way, ReplayOptions())
-        met = seen.met(requests) & _first_in_time(t, requests, seen.first_token_s)
+        met = seen.met(requests)
         return (
             np.bincount(requests.model[met], minlength=models).astype(float),
             np.bincount(requests.model, minlength=models).astype(float),
@@ -277,15 +276,6 @@ def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
             asked[c.model] = asked.get(c.model, 0.0) + c.requests
             in_time[c.model] = in_time.get(c.model, 0.0) + c.in_time
     return {m: min(in_time[m] / n, 1.0) for m, n in asked.items()}
-
-
-def _first_in_time(t: OrchestrationTables, requests: Requests, first_token_s: Array) -> npt.NDArray[np.bool_]:
-    """Whether the first token keeps the limit of its own, where there is one."""
-    limit = t.case.problem.slo.ttft_s
-    if limit is None:
-        return np.ones(len(requests), dtype=bool)
-    kept: npt.NDArray[np.bool_] = first_token_s - requests.arrival_s <= limit * (1 + TOLERANCE)
-    return kept
 
 
 def _judged(model: str, promised: float, good: Array, came: Array, error: float) -> _Judged:

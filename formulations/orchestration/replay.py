@@ -21,7 +21,7 @@ from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.served import serve
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.assigned import follow
-from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
+from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
 from optmodels.simulation.continuous import DISPATCHERS
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.controlled import controllers
@@ -306,7 +306,7 @@ def _judged(
 def _others(t: OrchestrationTables, seed: int) -> Requests | None:
     """Requests like the instance's: blocks of its trace drawn anew, or others at its rates; None: there are none."""
     if t.case.trace is None:
-        found = _drawn(t, seed + JUDGED_ON)
+        found = requests_of(t, None, seed + JUDGED_ON)
     elif t.case.trace.duration_s > 0:
         found = requests_of(t, resampled(t.case.trace, seed + JUDGED_ON))
     else:
@@ -317,9 +317,8 @@ def _others(t: OrchestrationTables, seed: int) -> Requests | None:
 def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:
     """MS(6) of a simulation, or the first metric of a lexicographic order and a little of the next."""
     w = weights(t)
-    limit = t.case.problem.slo.ttft_s
     first = seen.first_token_s - requests.arrival_s
-    met = seen.met(requests) if limit is None else seen.met(requests) & (first <= limit * (1 + TOLERANCE))
+    met = seen.met(requests)
     k = requests.klass[met]
     tokens = w.throughput[k] / t.classes.output_tokens[k] * requests.output_tokens[met]
     S, T, L = t.case.problem.objective.weights
@@ -328,14 +327,17 @@ def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -
 
 
 def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:
-    """The requests to simulate, with model codes, deadlines and classes."""
+    """The requests to simulate, with model codes, limits and classes."""
+    limit = t.case.problem.slo.ttft_s
+    first_s = np.inf if limit is None else limit
     if trace is None and t.class_of is not None and t.case.trace is not None and t.deadline_s is not None:
         own = t.case.trace
         return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
                            deadline_s=t.deadline_s, klass=t.class_of,
-                           expected_output_tokens=own.expected_output_tokens, prefixes=own.prefixes)  # fmt: skip
+                           expected_output_tokens=own.expected_output_tokens, ttft_limit_s=first_s,
+                           prefixes=own.prefixes)  # fmt: skip
     if trace is None:
-        return _drawn(t, seed)
+        return _drawn(t, seed, first_s)
     names = list(t.case.models)
     label = trace.labels.get("model")
     if label is None and len(names) > 1 and t.case.problem.requests.model is None:
@@ -352,7 +354,7 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
         deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
-        expected_output_tokens=trace.expected_output_tokens, prefixes=trace.prefixes,
+        expected_output_tokens=trace.expected_output_tokens, ttft_limit_s=first_s, prefixes=trace.prefixes,
     )  # fmt: skip
 
 
@@ -370,8 +372,8 @@ def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array
     return klass
 
 
-def _drawn(t: OrchestrationTables, seed: int) -> Requests:
-    """Poisson arrivals at the class rates."""
+def _drawn(t: OrchestrationTables, seed: int, first_s: float) -> Requests:
+    """Poisson arrivals at the class rates, the first token due after so many seconds."""
     q = t.classes
     if q.count.sum() > MOST_DRAWN:
         raise InputError(Mistake(None, "trace", f"{q.count.sum():,.0f} requests as classes",
@@ -384,7 +386,10 @@ def _drawn(t: OrchestrationTables, seed: int) -> Requests:
     order = np.argsort(at, kind="stable")
     klass = klass[order]
     prompt, output = (np.maximum(1, np.round(v[klass])) for v in (q.prompt_tokens, q.output_tokens))
-    return Requests.of(at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)
+    return Requests.of(
+        at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass,
+        ttft_limit_s=first_s,
+    )  # fmt: skip
 
 
 def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:

@@ -92,11 +92,10 @@ def serve(
     busy = np.zeros(len(p.instances))
     if able.any():
         r = requests.take(able)
-        limit = t.case.problem.slo.ttft_s
         arrivals = Arrivals.of(
             r.arrival_s, np.maximum(r.prompt_tokens, 1), np.maximum(r.output_tokens, 1), pool=r.model,
             deadline_s=r.deadline_s * (1 + TOLERANCE), klass=np.maximum(r.klass, 0),
-            ttft_limit_s=np.inf if limit is None else limit * (1 + TOLERANCE),
+            ttft_limit_s=r.ttft_limit_s * (1 + TOLERANCE),
             priority=r.due_s if way.queue == "deadline" else 0.0,
             expected_output_tokens=np.maximum(r.expected_output_tokens, 1), prefixes=_shareable(r.prefixes, engines),
         )  # fmt: skip

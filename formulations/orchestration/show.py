@@ -130,7 +130,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if p.certification is not None:
             out += ["", *_certification(p.certification)]
         if "replay" in extra:
-            out += ["", replay_table(extra["replay"])]
+            over = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
+            out += ["", replay_table(extra["replay"]), f"[dim]{over}[/dim]", "", latency_table(extra["replay"])]
         if "out_of_sample" in extra:
             out.append(_out_of_sample(extra["out_of_sample"]))
         known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
@@ -271,21 +272,28 @@ def _classes(p: OrchestrationPlan) -> Table:
 
 def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
-    columns = ("dispatch", "in time", "refused", "late", "cascaded", "TTFT, s", "E2E p50 / p90 / p99, s",
-               "tokens/s in time", "GPU use")  # fmt: skip
+    columns = ("dispatch", "in time", "refused", "late", "cascaded", "tokens/s in time", "GPU use")
     table = titled(f"Replay of {found['requests']:,} requests", *columns)
-    table.caption = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
     for name, key in (("predicted", "predicted"), ("by name", "named")):
         if key in found:
             x = found[key]
-            table.add_row(name, f"{x['attainment']:.2%}", "", "", "", f"{x['ttft_s']['mean']:.3g}", "",
-                          f"{x['goodput_tokens_per_s']:,.0f}", "")  # fmt: skip
+            table.add_row(name, f"{x['attainment']:.2%}", "", "", "", f"{x['goodput_tokens_per_s']:,.0f}", "")
     for policy, r in found["policies"].items():
-        ttft = f"{r['ttft_s']['mean']:.3g}" if r["ttft_s"] else ""
-        e2e = " / ".join(f"{v:.3g}" for q, v in r["e2e_s"].items() if q != "mean")
         table.add_row(policy.replace("_", " "), f"{r['attainment']:.2%}", f"{r['refused']:.2%}", f"{r['late']:.2%}",
-                      f"{r['cascaded']:.2%}", ttft, e2e, f"{r['goodput_tokens_per_s']:,.0f}",
-                      f"{r['gpu_use']:.0%}")  # fmt: skip
+                      f"{r['cascaded']:.2%}", f"{r['goodput_tokens_per_s']:,.0f}", f"{r['gpu_use']:.0%}")  # fmt: skip
+    return table
+
+
+def latency_table(found: Mapping[str, Any]) -> Table:
+    """Latencies of those served, by policy: mean, 95th and 99th percentile; of predictions the mean of TTFT."""
+    table = titled("Latencies, mean / p95 / p99", "dispatch", "TTFT, s", "TPOT, ms", "E2E, s")
+    rows = {"predicted": found["predicted"], "by name": found.get("named"), **found["policies"]}
+    for policy, r in rows.items():
+        if r is not None:
+            table.add_row(policy.replace("_", " "), *(
+                " / ".join(f"{scale * seen[q]:.3g}" for q in ("mean", "p95", "p99") if q in seen)
+                for seen, scale in ((r.get("ttft_s", {}), 1), (r.get("tpot_s", {}), 1e3), (r.get("e2e_s", {}), 1))
+            ))  # fmt: skip
     return table
 
 

@@ -157,7 +157,7 @@ def main() -> None:
         "regions; two services share the machines; what machines serve are engines' levels with continuous batching.",
         title="Two services on GCP at real prices with 1y/3y commitments",
         services=[
-            {"service": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tbt_s": 0.1},
+            {"service": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tbt_s": 0.1, "deadline_s": 30.0},
              "demand": day("azure-2024-conv", 168, 600.0, noise=0.05, seed=1),
              "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 256}},
             {"service": "chat-70b", "slo": {"ttft_s": 1.0, "queue_s": 0.1, "tbt_s": 0.1}, "kappa": 1.1,

@@ -166,8 +166,16 @@ _OUTPUT = Asked("output_tokens", "Tokens of an answer, mean", None, _positive(_w
 _LATE = 0.95  # share of the requests that keep a limit
 
 
+_E2E = "Seconds to the last token for 95 % of the requests{} (empty: any)"
+
+
 def _limit(seconds: float) -> dict[str, float]:
     return {"at_most": seconds, "percentile": _LATE}
+
+
+def _deadline(seconds: float | None) -> dict[str, dict[str, float]]:
+    """The key of an SLO for the time of a whole request, where it is limited."""
+    return {} if seconds is None else {"deadline_s": _limit(seconds)}
 
 
 def _head(formulation: str, name: str, title: str) -> dict[str, Any]:
@@ -189,6 +197,7 @@ def _cost_questions() -> list[Asked]:
         Asked("tps", "Tokens/s at least, input and output together", None, _positive(float)),
         Asked("ttft", "Seconds to the first token for 95 % of the requests", "2", _positive(float)),
         Asked("tbt", "Seconds per further token for 95 % of the requests", "0.1", _positive(float)),
+        Asked("e2e", _E2E.format(""), "", _or_none(_positive(float))),
         Asked("cloud", "Machine list (aws, gcp, azure)", "aws", _one_of(catalog.pools(), "machine list")),
         Asked("markets", "Markets (on_demand, spot, reserved_1y, reserved_3y)", "on_demand, spot", _several(str)),
         Asked("budget", "USD/h at most (empty: any)", "", _or_none(_positive(float))),
@@ -201,7 +210,7 @@ def _cost_instance(given: Mapping[str, Any]) -> dict[str, Any]:
     made |= {
         "model": name, "precision": {"weights": _weights(given)}, "workload": lengths,
         "slo": {"kind": "real_time", "tps": given["tps"], "ttft_s": _limit(given["ttft"]),
-                "tbt_s": _limit(given["tbt"])},
+                "tbt_s": _limit(given["tbt"]), **_deadline(given["e2e"])},
         "pool": {"catalog": given["cloud"]}, "markets": {"main": given["markets"]},
         "serving": "continuous", "strategies": {"families": ["high_end"]}, "latency": {"model": "default"},
     }  # fmt: skip
@@ -264,6 +273,7 @@ def _reserved_questions() -> list[Asked]:
         Asked("ttft", "Seconds to the first token for 95 % of the requests, round trip included", "1",
               _positive(float)),
         Asked("tbt", "Seconds per further token for 95 % of the requests", "0.1", _positive(float)),
+        Asked("e2e", _E2E.format(", round trip included"), "", _or_none(_positive(float))),
         Asked("keep", "Share of demand to serve after the loss of any region (empty: none is lost)", "",
               _or_none(_share)),
     ]  # fmt: skip
@@ -281,7 +291,8 @@ def _reserved_instance(given: Mapping[str, Any]) -> dict[str, Any]:
         "regions": given["regions"], "network": {"catalog": "aws"},
         "services": [{
             "service": "chat",
-            "slo": {"ttft_s": _limit(given["ttft"]), "tbt_s": _limit(given["tbt"]), "queue_s": 0.2 * given["ttft"]},
+            "slo": {"ttft_s": _limit(given["ttft"]), "tbt_s": _limit(given["tbt"]), **_deadline(given["e2e"]),
+                    "queue_s": 0.2 * given["ttft"]},
             "demand": {"kind": "diurnal", "hours": 168, "total_requests_per_second": given["rate"],
                        "curve": "azure-2024-conv"},
             "workload": {"model": given["model"], "weights": _weights(given), "input_tokens": given["input_tokens"],
@@ -317,6 +328,7 @@ def _fleet_questions() -> list[Asked]:
         Asked("rate", "Requests/s", None, _positive(float)),
         Asked("ttft", "Seconds to the first token for 95 % of the requests (empty: any)", "", limit),
         Asked("tpot", "Seconds per further token for 95 % of the requests (empty: any)", "", limit),
+        Asked("e2e", _E2E.format(""), "", limit),
         Asked("clouds", "Clouds, with commas between (aws, gcp, azure)", "aws", some),
         Asked("region", "Region (empty: that of each cloud's list)", "", lambda text: text or None),
         Asked("quota", "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)", "", quotas),

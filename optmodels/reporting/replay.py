@@ -54,8 +54,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]]) -> Any:
     """One row a metric, one column for the prediction and for every policy.
 
-    Of distributions mean, 99th percentile and what is predicted; what is zero in every column is left out, and metrics
-    that agree in every column share a row. Everything is in the document.
+    Of distributions mean, 95th and 99th percentile and what is predicted; what is zero in every column is left out, and
+    metrics that agree in every column share a row. Everything is in the document.
     """
     from rich.table import Table
 

@@ -64,6 +64,8 @@ class Requests:
         group: (n,) sub-cluster it must go to; −1: any.
         klass: (n,) class that planned shares and summaries go by; −1: none.
         expected_output_tokens: (n,) what dispatchers of engines know of the output; slots are given by the true ones.
+        ttft_limit_s: (n,) seconds after arrival by which the first token is due; infinity: none. Dispatchers of slots
+            do not go by it.
         prefixes: content blocks of the prompts, which engines share; None: nothing is shared.
     """
 
@@ -75,13 +77,14 @@ class Requests:
     group: Ints
     klass: Ints
     expected_output_tokens: Ints
+    ttft_limit_s: Floats
     prefixes: Prefixes | None = None
 
     @classmethod
     def of(
         cls, arrival_s: Any, prompt_tokens: Any, output_tokens: Any, *, model: Any = 0, deadline_s: Any = np.inf,
         group: Any = -1, klass: Any = -1, expected_output_tokens: Any = None,
-        prefixes: Prefixes | None = None,
+        ttft_limit_s: Any = np.inf, prefixes: Prefixes | None = None,
     ) -> Requests:  # fmt: skip
         """Requests from anything array-like; scalars stand for all."""
         arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
@@ -93,7 +96,7 @@ class Requests:
         return cls(
             arrival, column(prompt_tokens, np.int64), column(output_tokens, np.int64), column(model, np.int64),
             column(deadline_s, np.float64), column(group, np.int64), column(klass, np.int64),
-            column(expected, np.int64), prefixes,
+            column(expected, np.int64), column(ttft_limit_s, np.float64), prefixes,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -220,8 +223,9 @@ class Outcomes:
         return self.instance >= 0
 
     def met(self, requests: Requests) -> Bools:
-        """(n,) whether it was served within its deadline."""
-        return self.served & (self.finish_s <= requests.due_s)
+        """(n,) whether it was served within its deadline and its limit on the first token."""
+        first_s = requests.arrival_s + requests.ttft_limit_s * (1 + TOLERANCE)
+        return self.served & (self.finish_s <= requests.due_s) & (self.first_token_s <= first_s)
 
 
 _NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros((1, 0, 0)))

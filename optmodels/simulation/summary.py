@@ -10,7 +10,7 @@ import numpy as np
 
 from optmodels.simulation.cluster import Bools, Cluster, Floats, Ints, Outcomes, Requests
 
-QUANTILES = (0.5, 0.9, 0.99)
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
@@ -19,14 +19,16 @@ class Summary:
 
     Attributes:
         requests: n.
-        attainment: served within their deadline.
+        attainment: served in time: within their deadline and their limit on the first token.
         refused: sent nowhere.
-        late: served after their deadline.
-        cascaded: late although in time at their start: what was admitted later slowed them (MaaSO §III-B).
+        late: served, but not in time.
+        cascaded: done after their deadline although in time at their start: what was admitted later slowed them
+            (MaaSO §III-B).
         waiting_s: arrival to start. ttft_s: arrival to first token, MaaSO's response latency. e2e_s: arrival to finish.
-        tbt_s: decode time for each output token. Each with mean and quantiles.
+        tpot_s: first token to finish for each output token after the first; answers of one token have none. Each with
+            mean and quantiles.
         throughput_tokens_per_s: output tokens of all that were served.
-        goodput_tokens_per_s, goodput_requests_per_s: of those within their deadline.
+        goodput_tokens_per_s, goodput_requests_per_s: of those in time.
         decode_tokens_per_s: mean over requests of their decode speed, MaaSO's T.
         slot_use, gpu_use: share of slots taken; share of GPUs whose instance served anybody.
         by_class, by_model: attainment by name.
@@ -39,7 +41,7 @@ class Summary:
     cascaded: float
     waiting_s: Mapping[str, float]
     ttft_s: Mapping[str, float]
-    tbt_s: Mapping[str, float]
+    tpot_s: Mapping[str, float]
     e2e_s: Mapping[str, float]
     throughput_tokens_per_s: float
     goodput_tokens_per_s: float
@@ -73,7 +75,7 @@ def summary(
     begin = float(requests.arrival_s[0]) if n else 0.0
     span = max(float(finish.max(initial=begin)), float(requests.arrival_s[-1]) if n else begin) - begin
     occupied = float((finish - start).sum())
-    tokens = requests.output_tokens.astype(float)
+    tokens, overdue = requests.output_tokens.astype(float), served & (outcomes.finish_s > requests.due_s)
 
     def share(mask: Bools) -> float:
         return float(mask.sum()) / n if n else 0.0
@@ -81,11 +83,11 @@ def summary(
     def rate(amount: float) -> float:
         return amount / span if span > 0 else 0.0
 
-    positive = decode > 0
+    positive, longer = decode > 0, of.output_tokens > 1
     return Summary(
-        n, share(met), share(~served), share(served & ~met), share(outcomes.promised & served & ~met),
+        n, share(met), share(~served), share(served & ~met), share(outcomes.promised & overdue),
         quantiles(start - of.arrival_s), quantiles(first - of.arrival_s),
-        quantiles(decode / np.maximum(of.output_tokens, 1)), quantiles(finish - of.arrival_s),
+        quantiles(decode[longer] / (of.output_tokens[longer] - 1)), quantiles(finish - of.arrival_s),
         rate(float(tokens[served].sum())), rate(float(tokens[met].sum())), rate(float(met.sum())),
         float((of.output_tokens[positive] / decode[positive]).mean()) if positive.any() else 0.0,
         rate(occupied / float(cluster.slots.sum())) if len(cluster) else 0.0,

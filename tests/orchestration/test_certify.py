@@ -17,8 +17,10 @@ from formulations.orchestration.check import check
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import CutLine
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.replay import replay
 from optmodels.errors import InputError
 from optmodels.formulation import Options
+from optmodels.simulation.options import ReplayOptions
 
 RATES = {
     "requests": {"duration_s": 60, "classes": [
@@ -162,3 +164,19 @@ def test_mistakes_are_named(change, path):
     with pytest.raises(InputError) as caught:
         optmodels.load(two_models(1, **BURST | change)).resolve()
     assert path in [m.path for m in caught.value.mistakes]
+
+
+def test_replays_count_the_limit_on_the_first_token(problem, solved):
+    """As the plan and its certification do: in time is who keeps both limits, by the requests' own times."""
+    tables = {}
+    everybody = ReplayOptions(
+        overflow_protection=False, keep=lambda name, columns: tables.update({name: columns})
+    )  # fmt: skip
+    limit_s = 0.05
+    tight = problem.model_copy(update={"slo": problem.slo.model_copy(update={"ttft_s": limit_s})})
+    found = replay(tight, solved.plan, options=everybody)["policies"]
+    for name, x in tables.items():
+        first_s, last_s = (x[k] - x["arrival_s"] for k in ("first_token_s", "finish_s"))
+        in_time = (last_s <= x["deadline_s"] * (1 + 1e-9)) & (first_s <= limit_s * (1 + 1e-9))
+        assert found[name]["attainment"] == pytest.approx(in_time.mean())
+        assert (last_s[~in_time] <= x["deadline_s"][~in_time]).any()  # late by the first token alone

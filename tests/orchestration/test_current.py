@@ -87,7 +87,7 @@ def test_engines_admit_as_many_as_they_are_told():
     instance = two_models(1, **ONE_H100 | at_once)
     found = [optmodels.evaluate(x, instance=instance)["report"]["replays"]["replayed"] for x in (few, ENGINE)]
     assert found[0]["waiting_s"]["mean"] > 3 * found[1]["waiting_s"]["mean"]
-    assert found[0]["tbt_s"]["mean"] < found[1]["tbt_s"]["mean"]
+    assert found[0]["tpot_s"]["mean"] < found[1]["tpot_s"]["mean"]
 
 
 def test_a_trace_takes_the_place_of_the_requests():

@@ -11,6 +11,7 @@ from formulations.fleet.plan import CertificationLine
 from formulations.fleet.show import _certification
 from formulations.orchestration.plan import CertificationLine as Replayed
 from formulations.orchestration.show import _certification as _replayed
+from optmodels.reporting.page.articles import command
 
 
 def text(lines: list[Any]) -> list[str]:
@@ -71,3 +72,10 @@ def test_rounds_with_the_same_limits_are_one_line():
         "│ 1 (this plan) │ 7 │ 3 │ 0 │ 0 │ as they are │ 110.0%, chat TPOT │ 10 │",
         "│ 2 to 4 │ 6 │ 3 │ 1 │ 0 │ × 1.4 │ 110.0%, chat TPOT │ 10 │",
     ]
+
+
+def test_the_command_of_a_certified_plan_certifies_it():
+    """`--certify-replay` may have been asked for beside a file that says nothing of it."""
+    document = {"instance": "small.yaml", "options": {"seed": 2}, "problem": {"certify": "replay"}}
+    assert command(document) == ["optmodels", "solve", "small.yaml", "--seed", "2", "--certify-replay"]
+    assert "--certify-replay" not in command(document | {"problem": {"certify": "none"}})

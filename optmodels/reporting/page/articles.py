@@ -181,6 +181,8 @@ def command(document: Mapping[str, Any]) -> list[str]:
     for name, value in (document.get("options") or {}).items():
         if value not in (None, 0, 0.0, False):
             words += [f"--{name.replace('_', '-')}", str(value)]
+    if (document.get("problem") or {}).get("certify") == "replay":  # the option is not among those of the method
+        words.append("--certify-replay")
     return words
 
 
