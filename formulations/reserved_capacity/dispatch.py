@@ -23,6 +23,7 @@ from optmodels.solver.session import Session
 SERVED = 1e-9  # share of a row's demand below which it counts as served
 ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
+LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ def dispatch(
     bought[bought < 1e-9] = 0.0
     # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
     must = ~np.isfinite(t.penalty)
-    unserved[unserved < np.where(must, SHORT, SERVED) * total[:, None]] = 0.0
+    unserved[unserved < np.where(must, LEFT, SERVED) * total[:, None]] = 0.0
     unserved = np.where(demand - unserved < SERVED * total[:, None], np.where(unserved > 0, demand, 0.0), unserved)
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
 
