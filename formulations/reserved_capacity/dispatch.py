@@ -26,6 +26,14 @@ SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance m
 LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
 
 
+def short_of(t: ReservedTables) -> float:
+    """Share of a row's demand by which bounds ask for less: a plan may lack `SHORT`, and none is better than a bound.
+
+    Where hours cost money, what is lacking is bought or paid for, and no count hangs on a hair.
+    """
+    return 0.0 if t.costs_by_the_hour else SHORT
+
+
 @dataclass(frozen=True)
 class Dispatch:
     """What happens in every row.
