@@ -114,7 +114,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
-    choice = _evened(tables, _at_one_level(tables, _without_noise(tables, choice)))
+    choice = _evened(tables, _at_one_level(tables, without_noise(tables, choice)))
     used = choice.used_of_each(tables)
     served = np.minimum(choice.served(tables), 1.0)
     starts, stops = changes(tables, choice.n)
@@ -159,7 +159,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     )  # fmt: skip
 
 
-def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
+def without_noise(tables: FleetTables, choice: Choice) -> Choice:
     """The choice without shares that a tolerance left, and with all of a demand that is served but for one."""
     keep = (choice.value > TINY) & (choice.n[choice.t, choice.p] > 0)
     choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])

@@ -23,6 +23,15 @@ from optmodels.solver.session import Session
 SERVED = 1e-9  # share of a row's demand below which it counts as served
 ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
+LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
+
+
+def short_of(t: ReservedTables) -> float:
+    """Share of a row's demand by which bounds ask for less: a plan may lack `SHORT`, and none is better than a bound.
+
+    Where hours cost money, what is lacking is bought or paid for, and no count hangs on a hair.
+    """
+    return 0.0 if t.costs_by_the_hour else SHORT
 
 
 @dataclass(frozen=True)
@@ -226,7 +235,7 @@ def dispatch(
     bought[bought < 1e-9] = 0.0
     # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
     must = ~np.isfinite(t.penalty)
-    unserved[unserved < np.where(must, SHORT, SERVED) * total[:, None]] = 0.0
+    unserved[unserved < np.where(must, LEFT, SERVED) * total[:, None]] = 0.0
     unserved = np.where(demand - unserved < SERVED * total[:, None], np.where(unserved > 0, demand, 0.0), unserved)
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
 

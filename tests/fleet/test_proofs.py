@@ -325,3 +325,23 @@ def test_a_part_without_a_plan_costs_no_bound(monkeypatch):
     assert found.plan.total_usd_per_hour == pytest.approx(3 * 1.0 + 2 * 3.0)
     assert found.bound == pytest.approx(3 * 1.0 + 2 * 3.0)
     assert found.log["parts"] == 2
+
+
+# ---------------------------------------------------------------------------------------------- a hair too many
+
+
+@pytest.mark.parametrize("hair", [1e-10, 3e-9, 3e-8, 9e-8, 3e-7])
+@pytest.mark.parametrize("count", [1, 3, 25])
+def test_no_heuristic_has_a_plan_a_hair_short_that_is_better_than_the_bound(count, hair):
+    """Demand of `count` deployments and a hair: by heuristics' 1e-7 enough, by the exact models' 1e-9 one too few."""
+    rate = 2.0 * count * (1 + hair)
+    problem = fleet([rate / 3, 2 * rate / 3], [[2.0], [2.0]], [1.0])
+    tables = build_tables(problem)
+    proved = exact(problem, tables, Options())
+    assert proved.status == "optimal"
+    if count * hair > 2e-8:
+        assert proved.plan.total_usd_per_hour == count + 1
+    plans = {name: m(problem, tables, Options()).plan for name, m in heuristics.METHODS.items()}
+    made = {name: plan.total_usd_per_hour for name, plan in plans.items() if plan is not None}
+    assert {"greedy", "greedy_dp", "lp_rounding"} <= made.keys()
+    assert min(made.values()) >= proved.bound * (1 - 1e-6), made

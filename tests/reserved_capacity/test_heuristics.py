@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reserved import machine, random_instance, two_regions
+from reserved import machine, random_instance, service, two_regions
 
+import optmodels
 from formulations.reserved_capacity.dispatch import dispatch
 from formulations.reserved_capacity.methods import full, heuristics
 from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
@@ -184,3 +185,19 @@ def test_exact_has_a_plan_however_short_its_limit(monkeypatch):
     found = FORM.method("exact")(problem, tables, Options(time_limit=0.01))
     assert found.plan is not None
     assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+
+
+@pytest.mark.parametrize("hair", [1e-10, 3e-9, 3e-8, 9e-8, 9e-7])
+@pytest.mark.parametrize("kappa", [1.0, 1.2])
+def test_no_plan_a_hair_short_is_better_than_a_bound(kappa, hair):
+    """Peaks of whole machines and a hair: what one method calls enough is enough to every bound."""
+    peak, third = 3 * (1 + hair), 1 + hair
+    chat = service(kappa=kappa, demand={"kind": "inline", "unit": "requests_per_second",
+                                        "by_region": {"west": [peak, third], "east": [2 * third, peak]}})  # fmt: skip
+    document = two_regions(services=chat)
+    problem = load(document)
+    plans = {name: optmodels.solve(problem, name, time_limit=20, out_of_sample=False) for name in FORM.methods}
+    bounds = {name: r.bound for name, r in plans.items() if r.bound is not None}
+    assert bounds.keys() >= {"exact", "full"} and all(plans[name].status == "optimal" for name in bounds)
+    for name, r in plans.items():
+        assert r.objective is None or (r.check.ok and r.objective >= max(bounds.values()) * (1 - 1e-6)), (name, bounds)

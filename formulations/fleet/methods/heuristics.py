@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.making import Choice, make_plan, without_noise
 from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
@@ -25,7 +25,7 @@ from optmodels.plan.outcome import Outcome
 
 Index = npt.NDArray[np.intp]
 Share = tuple[int, int, int, float]  # period, demand, point, share
-EDGE = 1e-9
+EDGE = 1e-9  # deployments: no more than exact models take for rounding, or a plan could be better than their bound
 
 
 # ------------------------------------------------------------------------------------------------------- shared
@@ -37,9 +37,9 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     t, w, p = (np.array([s[k] for s in listed], dtype=np.intp) for k in range(3))
     value = np.array([s[3] for s in listed], dtype=float)
     T, P = len(tables.case.periods), len(tables.points)
-    choice = Choice(np.zeros((T, P), dtype=np.intp), t, w, p, value)
-    used = choice.used(tables)
-    n = np.ceil(used - 1e-7).astype(np.intp)
+    choice = without_noise(tables, Choice(np.ones((T, P), dtype=np.intp), t, w, p, value))
+    t, w, p, value = choice.t, choice.w, choice.p, choice.value
+    n = np.ceil(choice.used(tables) - EDGE).astype(np.intp)
     n[t, p] = np.maximum(n[t, p], 1)  # however small the load
     points, alone = tables.points, choice.used_alone(tables)
     for i in range(T):
@@ -265,7 +265,7 @@ def _path(
     path: list[tuple[float, float, dict[tuple[int, int], float]]] = [(0.0, 0.0, {})]
     shares: dict[tuple[int, int], float] = {}
     spent = gained = 0.0
-    while rest.max(initial=0.0) > 1e-7 and len(path) < 5000:
+    while rest.max(initial=0.0) > EDGE and len(path) < 5000:
         left = np.where(np.isfinite(sorted_load), sorted_load, 0.0) * rest[order]
         before = np.cumsum(left, axis=0) - left
         filled = np.clip(1.0 - before, 0.0, left)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch, RowLp
+from formulations.reserved_capacity.dispatch import Dispatch, RowLp, short_of
 from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
 from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
@@ -32,6 +32,7 @@ from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
 
 PROOF = 1e-6
+WHOLE = 1e-9  # beside a whole number of machines: rounding
 GROUPS = 160
 CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side, by which it does not bind
@@ -96,7 +97,8 @@ class Master:
             if not largest and constant <= TOLERANCE:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
-            lower.append(constant / largest if largest else 1.0)
+            least = constant / largest if largest else 1.0
+            lower.append(least if cut.group is not None else _less_a_hair(least, short_of(self.t)))
             indices.append(index[keep])
             values.append(value[keep] / largest if largest else value[keep])
         if lower:
@@ -544,6 +546,15 @@ class _Run:
             if not hard and self._reserved_usd(x) + found.usd_per_month <= value * (1 + 1e-9):
                 self.best = _Point(self._reserved_usd(x) + found.usd_per_month, x)
                 return
+
+
+def _less_a_hair(machines: float, short: float) -> float:
+    """What a hard cut asks for: `short` of it less, or a plan that other methods call enough is better than the bound.
+
+    Whole numbers stay what they are; so the solver need not tell them from what lies a hair beside.
+    """
+    whole = round(machines)
+    return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - short * abs(machines)
 
 
 def _typical_usd(t: ReservedTables) -> float:

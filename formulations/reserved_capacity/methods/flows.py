@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
+from formulations.reserved_capacity.dispatch import short_of
 from formulations.reserved_capacity.model import FlowModel
 from formulations.reserved_capacity.points import Array, ReservedTables, deviations
 from optmodels.formulation import Options
@@ -22,7 +24,7 @@ def flow_variables(t: ReservedTables) -> int:
 def solve_flows(
     t: ReservedTables, options: Options, start: Array | None = None
 ) -> tuple[Report, Array | None, dict[str, int], dict[str, float]]:
-    """The flow model by HiGHS, from reservations (C,) to start at, if any.
+    """The flow model by HiGHS, from reservations (C,) to start at, if any; of demand less what may be left of it.
 
     Returns:
         The solver's report, the reservations found (C,), the model's size, seconds by phase.
@@ -31,7 +33,7 @@ def solve_flows(
         SolverError: as `optmodels.solver.solve_compiled`.
     """
     clock = [time.perf_counter()]
-    model = FlowModel(t)
+    model = FlowModel(replace(t, demand=t.demand * (1 - short_of(t))))
     clock.append(time.perf_counter())
     compiled = model.compiled()
     clock.append(time.perf_counter())

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch, RowLp, dispatch, free_orders, greedy_flows
+from formulations.reserved_capacity.dispatch import Dispatch, RowLp, dispatch, free_orders, greedy_flows, short_of
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, undominated, unserved
 from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 
-TOLERANCE = 1e-7  # of a row's load: brackets below it count as ≤ 0
+TOLERANCE = 1e-7  # of a row's load: brackets below it, and what cuts do not ask for, count as ≤ 0
 CHUNK_CELLS = 4_000_000
 MOST_CUTS = 40  # of one bracket or case at a time
 FRESH = 15  # duals of one case found by LPs at a time
@@ -104,7 +104,7 @@ class Projection:
     def __init__(self, t: ReservedTables, load: Array, strength: Array, families: list[Mask], groups: Index) -> None:
         self.t, self.strength, self.groups = t, strength, groups
         self.quarter_of_group = _quarter_of_group(t, groups)
-        self.load = t.demand * load
+        self.load, self.lacks = t.demand * load, TOLERANCE + short_of(t)
         parts = [b for b in brackets(t, load, strength) if b.sources.any()]
         self.soft, self.hard = [b for b in parts if b.usd is not None], [b for b in parts if b.usd is None]
         self.parts = [self._part(family) for family in families]
@@ -165,7 +165,7 @@ class Projection:
                 finite = np.where(np.isinf(b.extra), 0.0, b.extra)
                 have = part.family @ (self.strength[:, None] * (b.alive[:, None] * machines + finite[:, None]))
                 excess = np.where(ok[:, None], right - have, 0.0)
-                scale = TOLERANCE * np.maximum(1e-9, right)
+                scale = self.lacks * np.maximum(1e-9, right)
                 for q in range(self.t.quarters):
                     worst = np.flatnonzero(excess[:, q] > scale[:, q])
                     if len(worst) > most:
@@ -296,6 +296,7 @@ class RowByRow:
         self.t, self.groups = t, groups
         self.quarter_of_group = _quarter_of_group(t, groups)
         self.lp, self.feasibility = RowLp(t, tie_break=False), RowLp(t, phase_one=True)
+        self.lacks = TOLERANCE + short_of(t)
         self.random = np.random.default_rng(seed)
         I, J = t.reach.shape  # noqa: E741
         self.costs, self.losses = _Duals(I, J), _Duals(I, J)
@@ -335,7 +336,7 @@ class RowByRow:
         right = np.array(self.right[c][first:]) - (z @ case.extra)[:, None]
         slope = z * case.alive
         excess = right - slope @ machines
-        bad = np.argwhere(excess > TOLERANCE * np.maximum(1e-9, np.abs(right)))
+        bad = np.argwhere(excess > self.lacks * np.maximum(1e-9, np.abs(right)))
         bad = bad[np.argsort(-excess[tuple(bad.T)], kind="stable")[:most]]
         return [Cut(slope[k], float(right[k, q]), quarter=int(q)) for k, q in bad]
 
@@ -359,7 +360,7 @@ class RowByRow:
         for demand, have, _ in unserved(self.t, case, machines):
             for d, m in zip(demand, have, strict=True):
                 y, z = self.losses.prices
-                scale = TOLERANCE * max(float(d.sum()), 1e-9)
+                scale = self.lacks * max(float(d.sum()), 1e-9)
                 if self.losses.n > found and (y[found:] @ d - z[found:] @ m).max() > scale:
                     continue  # cut off already
                 lp.solve(d, m)
