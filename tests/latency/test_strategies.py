@@ -369,9 +369,10 @@ def test_sublevel_ends_are_feasible_and_nothing_beyond_them_is(document, slack):
     t, rows = found
     part = t.curves.take(rows)
     calm = part.calmest_alpha()
-    limit = float(np.median(part.tbt(calm)[np.isfinite(part.tbt(calm))], axis=0)) * slack if len(rows) else 1.0
-    if not np.isfinite(limit):
+    within = part.tbt(calm)[np.isfinite(part.tbt(calm))]
+    if not len(within):
         return
+    limit = float(np.median(within)) * slack
     left, right = part.sublevel("tbt", limit, calm)
     ok = part.tbt(calm) <= limit
     for end in (left, right):
