@@ -59,8 +59,9 @@ def test_instances_that_once_differed(file: str) -> None:
     and decode engines without any that prefill (orchestration 900384, 920084 and 920164), an offload family with
     nothing to offload beside a calibration of the other (fleet 1001904), made small, and what is served of a demand
     10¹⁶ times as large (1000896); a demand 10⁻⁶ below what two machines carry (fleet hair); prompts too late once their
-    caches are sent, which left blocks for others (orchestration prefill-ttft). Others are kept whole: seeds mean other
-    instances when a generator learns a field.
+    caches are sent, which left blocks for others (orchestration prefill-ttft); reservations below a minimum among plans
+    of the same cost (reserved capacity 8000502, made small). Others are kept whole: seeds mean other instances when a
+    generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"

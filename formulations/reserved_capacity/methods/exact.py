@@ -533,6 +533,7 @@ class _Run:
                 return
             if not self.log["local_rounds"]:
                 self.master.prefer_local(oracle, value)
+                self.master.integers(on=True)  # they are not where a rounding met the relaxation's bound
             self.log["local_rounds"] += 1
             status, x, _ = self.master.solve(1e-3, seconds)
             if x is None or status == "infeasible":
