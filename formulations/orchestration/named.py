@@ -145,8 +145,7 @@ def _of_model(
     )
     prefill = np.stack([x.prefill_s_per_token * prompt for x in used], axis=1)
     service = prefill + np.stack([output / x.worst_rate for x in used], axis=1)
-    limit = np.inf if t.case.problem.slo.ttft_s is None else t.case.problem.slo.ttft_s
-    wait = np.minimum(t.deadline_s[mine][:, None] - service, limit - prefill)
+    wait = np.minimum(t.deadline_s[mine][:, None] - service, t.case.ttft_limit_s - prefill)
     latest = np.where(wait >= 0, arrival[:, None] + wait, -np.inf)
     choice = _choice(t, p, lines, mine, wait, service, output)
     # Slot by slot around the instances: whoever takes the first idle one spreads the load over them.

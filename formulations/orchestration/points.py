@@ -353,7 +353,7 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
     """The tables with every route from a prefill to a decode configuration that some class is in time on."""
     assert t.taken is not None
     of, K, equal = t.configurations, len(t.classes), t.case.problem.deployment.link.tensor_parallel == "equal"
-    limit = np.inf if t.case.problem.slo.ttft_s is None else t.case.problem.slo.ttft_s
+    limit = t.case.ttft_limit_s
     apart: list[tuple[int, int]] = []
     columns: list[tuple[Array, Array, Array, Array]] = []
     for m in range(len(t.case.models)):
@@ -415,10 +415,9 @@ class Asked:
         if prompts is None or case.trace is None:
             return None
         mine, x = case.request_model == m, prompts.trace
-        limit = case.problem.slo.ttft_s
         due = case.slo_factor[mine] * t_slice_s * x.output_tokens
         return cls(prompts, _held(case, case.trace, most)[mine], x.prompt_tokens.astype(float),
-                   x.output_tokens.astype(float), due, np.inf if limit is None else limit)  # fmt: skip
+                   x.output_tokens.astype(float), due, case.ttft_limit_s)  # fmt: skip
 
     def in_time(self, e: Engine, cached: Array) -> Mask:
         """Which are served in time, or prefilled and sent, by an idle engine with so many tokens of their prompts."""
@@ -766,8 +765,7 @@ def _longest_wait(
         best[c.model] = max(best[c.model], c.worst_rate)
     rate = best[case.request_model]
     wait = np.where((rate > 0) & held, deadline - trace.output_tokens / np.where(rate > 0, rate, 1.0), 0.0)
-    limit = case.problem.slo.ttft_s
-    return float(np.clip(wait, 0.0, np.inf if limit is None else limit).max(initial=0.0))
+    return float(np.clip(wait, 0.0, case.ttft_limit_s).max(initial=0.0))
 
 
 def _quantile_edges(values: npt.NDArray[np.int64], groups: int) -> Array:
@@ -799,7 +797,7 @@ def served(
     K, C = len(classes), len(configurations)
     service, first = np.full((K, C), np.inf), np.zeros((K, C))
     share, wait = np.zeros((K, C)), np.full((K, C), -np.inf)
-    limit = np.inf if case.problem.slo.ttft_s is None else case.problem.slo.ttft_s
+    limit = case.ttft_limit_s
     taken: list[Taken] = []
     for c, x in enumerate(configurations):
         mine = np.flatnonzero(classes.model == x.model)

@@ -596,6 +596,12 @@ class OrchestrationCase:
         """Names of the models."""
         return tuple(m.model for m in self.problem.models)
 
+    @property
+    def ttft_limit_s(self) -> float:
+        """Seconds after arrival by which a first token is due; infinite without a limit."""
+        limit = self.problem.slo.ttft_s
+        return math.inf if limit is None else limit
+
     def stream(self, m: int) -> tuple[float, float]:
         """A model's requests per second in the mean, and the index of dispersion of their arrivals."""
         engine, trace = self.problem.continuous, self.trace

@@ -328,16 +328,14 @@ def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -
 
 def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:
     """The requests to simulate, with model codes, limits and classes."""
-    limit = t.case.problem.slo.ttft_s
-    first_s = np.inf if limit is None else limit
     if trace is None and t.class_of is not None and t.case.trace is not None and t.deadline_s is not None:
         own = t.case.trace
         return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
                            deadline_s=t.deadline_s, klass=t.class_of,
-                           expected_output_tokens=own.expected_output_tokens, ttft_limit_s=first_s,
+                           expected_output_tokens=own.expected_output_tokens, ttft_limit_s=t.case.ttft_limit_s,
                            prefixes=own.prefixes)  # fmt: skip
     if trace is None:
-        return _drawn(t, seed, first_s)
+        return _drawn(t, seed)
     names = list(t.case.models)
     label = trace.labels.get("model")
     if label is None and len(names) > 1 and t.case.problem.requests.model is None:
@@ -354,7 +352,7 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
         deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
-        expected_output_tokens=trace.expected_output_tokens, ttft_limit_s=first_s, prefixes=trace.prefixes,
+        expected_output_tokens=trace.expected_output_tokens, ttft_limit_s=t.case.ttft_limit_s, prefixes=trace.prefixes,
     )  # fmt: skip
 
 
@@ -372,8 +370,8 @@ def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array
     return klass
 
 
-def _drawn(t: OrchestrationTables, seed: int, first_s: float) -> Requests:
-    """Poisson arrivals at the class rates, the first token due after so many seconds."""
+def _drawn(t: OrchestrationTables, seed: int) -> Requests:
+    """Poisson arrivals at the class rates."""
     q = t.classes
     if q.count.sum() > MOST_DRAWN:
         raise InputError(Mistake(None, "trace", f"{q.count.sum():,.0f} requests as classes",
@@ -388,7 +386,7 @@ def _drawn(t: OrchestrationTables, seed: int, first_s: float) -> Requests:
     prompt, output = (np.maximum(1, np.round(v[klass])) for v in (q.prompt_tokens, q.output_tokens))
     return Requests.of(
         at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass,
-        ttft_limit_s=first_s,
+        ttft_limit_s=t.case.ttft_limit_s,
     )  # fmt: skip
 
 

@@ -357,7 +357,7 @@ def _other_demand_table(found: Mapping[str, Any]) -> Table:
         promised = "in the mean" if s["promised"] is None else f"{s['promised']:.1%}"
         kept = f"{plain(s['service'])}: TTFT within {seconds(s['ttft_limit_s'])}"
         for name, predicted, key in ((kept, promised, "within_ttft_slo"),
-                                     ("  throughput / demand", "100.0%", "throughput_over_demand")):  # fmt: skip
+                                     ("  throughput / demand", "", "throughput_over_demand")):  # fmt: skip
             seen = ("" if x is None else f"{x:.2%}" for x in (s[key]["replayed"], s[key]["out_of_sample"]))
             table.add_row(name, predicted, *seen)
     if len(found["services"]) > PROMISES_SHOWN:

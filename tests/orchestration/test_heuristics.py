@@ -16,7 +16,7 @@ from formulations.orchestration.methods.greedy_dp import deploy
 from formulations.orchestration.methods.printed import Printed
 from formulations.orchestration.methods.search import Group, Search
 from formulations.orchestration.methods.slots import pooled
-from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Trials, in_time, sample, split
+from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Trials, sample, split
 from formulations.orchestration.model import dispatch
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
@@ -180,9 +180,10 @@ def score_of(t: Any, groups: list[Group], trials: Trials, goal: Any) -> float:
     )  # fmt: skip
     r = drawn.requests
     sent = Requests.of(r.arrival_s, r.prompt_tokens, r.output_tokens, model=r.model, deadline_s=r.deadline_s,
-                       klass=r.klass, group=np.where(drawn.slo_factor <= trials.threshold, 0, 1))  # fmt: skip
+                       klass=r.klass, group=np.where(drawn.slo_factor <= trials.threshold, 0, 1),
+                       ttft_limit_s=r.ttft_limit_s)  # fmt: skip
     seen = simulate(sent, cluster, trials.policy)
-    met = in_time(t, sent, seen)
+    met = seen.met(sent)
     k = r.klass[met]
     first = (seen.first_token_s - r.arrival_s)[met]
     per_token = w.throughput[k] / t.classes.output_tokens[k]

@@ -75,7 +75,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
         requests = Requests.of(
             trace.arrival_s[chosen], trace.prompt_tokens[chosen], trace.output_tokens[chosen],
             model=t.servable(t.case.request_model, trace.prompt_tokens + trace.output_tokens)[chosen],
-            deadline_s=t.deadline_s[chosen], klass=t.class_of[chosen],
+            deadline_s=t.deadline_s[chosen], klass=t.class_of[chosen], ttft_limit_s=t.case.ttft_limit_s,
         )  # fmt: skip
         return Sample(requests, t.case.slo_factor[chosen], thinned)
     rng = np.random.default_rng(seed)
@@ -90,6 +90,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
     requests = Requests.of(
         arrival, np.maximum(1, np.round(q.prompt_tokens[k])), np.maximum(1, np.round(q.output_tokens[k])),
         model=t.servable(q.model, q.prompt_tokens + q.output_tokens)[k], deadline_s=q.deadline_s[k], klass=k,
+        ttft_limit_s=t.case.ttft_limit_s,
     )  # fmt: skip
     return Sample(requests, q.slo_factor[k], thinned)
 
@@ -149,8 +150,9 @@ class Trials:
         if (model, side) not in self._requests:
             r = self.drawn.requests.take(self.members(model, side))
             self._requests[model, side] = Requests.of(
-                r.arrival_s, r.prompt_tokens, r.output_tokens, deadline_s=r.deadline_s, klass=r.klass
-            )
+                r.arrival_s, r.prompt_tokens, r.output_tokens, deadline_s=r.deadline_s, klass=r.klass,
+                ttft_limit_s=r.ttft_limit_s,
+            )  # fmt: skip
         return self._requests[model, side]
 
     def estimates(self, c: int, counts: Ints, side: int) -> list[Gains]:
@@ -160,9 +162,8 @@ class Trials:
         if not len(r) or not len(counts):
             return []
         prefill = x.prefill_s_per_token * r.prompt_tokens
-        limit = self.t.case.problem.slo.ttft_s
         wait = r.deadline_s - prefill - r.output_tokens / x.worst_rate
-        latest = r.arrival_s + (wait if limit is None else np.minimum(wait, limit - prefill))
+        latest = r.arrival_s + np.minimum(wait, r.ttft_limit_s - prefill)
         able = latest >= r.arrival_s
         found = pooled(
             r.arrival_s[able], prefill[able], r.output_tokens[able], latest[able], self.satisfaction[mine][able],
@@ -184,7 +185,7 @@ class Trials:
         r = self.requests(self.t.configurations[c].model, side)
         self.simulated += len(r)
         o = simulate(r, self.cluster(c, count), self.policy, speed=self.speed, overflow_protection=self.protect)
-        return o, in_time(self.t, r, o)
+        return o, o.met(r)
 
     def gains(self, c: int, count: int, side: int) -> Gains:
         """What `count` instances of configuration c gain from the cell."""
@@ -207,10 +208,3 @@ def numbers(most: int) -> Ints:
     """1, 2, … `most`; beyond some 25 in steps of 4 %."""
     every = np.unique(np.round(np.geomspace(1, max(most, 1), 1 + int(np.log(max(most, 1)) / np.log(1.04)))))
     return np.unique(np.concatenate((np.arange(1, min(most, 25) + 1), every[every <= most]))).astype(np.int64)
-
-
-def in_time(t: OrchestrationTables, r: Requests, o: Outcomes) -> Mask:
-    """Which requests kept their deadline and the limit on the first token."""
-    limit = t.case.problem.slo.ttft_s
-    met = o.met(r)
-    return met if limit is None else met & (o.first_token_s - r.arrival_s <= limit * (1 + 1e-9))
