@@ -94,7 +94,8 @@ def replay(
         )
     routing = routing_of(o.policy)
     p, case = ReservedPlan.model_validate(plan), problem.resolve()
-    demand = _demand(problem, case, o, tables)
+    t = tables or build_tables(problem)
+    demand = _demand(problem, t, o)
     hour = int(demand.sum(axis=(1, 2)).argmax()) if o.hour is None else o.hour
     if not 0 <= hour < len(demand):
         raise InputError(Mistake(None, "hour", hour, f"an hour of the demand, 0 to {len(demand) - 1}"))
@@ -104,7 +105,7 @@ def replay(
     seconds = _window(o, demand[hour], trace)
     works = [_work(problem, case, k, trace, demand[hour, :, k], seconds, o.seed) for k in range(len(problem.services))]
     machines = _machines(problem, p, o, hour, seconds)
-    shares = _shares(problem, case, machines, hour, o, tables)
+    shares = _shares(problem, machines, hour, o, t)
     lost = _lost(problem, case, machines, o)
     services, losses = [], []
     metrics: dict[str, Any] = {}
@@ -146,24 +147,17 @@ def replay(
     }  # fmt: skip
 
 
-def _demand(problem: ReservedCapacity, case: ReservedCase, o: RegionReplayOptions, t: ReservedTables | None) -> Floats:
+def _demand(problem: ReservedCapacity, t: ReservedTables, o: RegionReplayOptions) -> Floats:
     """Requests/s of the quarter and scenario asked for, (T, R, K)."""
     growth, scenarios = problem.growth, problem.uncertainty.scenarios
     for name, value, most in (("quarter", o.quarter, growth.quarters if growth else 1),
                               ("scenario", o.scenario, max(1, len(scenarios)))):  # fmt: skip
         if not 0 <= value < most:
             raise InputError(Mistake(None, name, value, f"0 to {most - 1}"))
-    if t is not None:
-        found = np.zeros_like(case.demand_rps)
-        for i, source in enumerate(t.demand[_rows(t, o)].T):
-            found[:, t.source_region[i], t.source_service[i]] += t.unit * source
-        return found
-    factor = np.ones(len(case.regions)) * (growth.factor_per_quarter**o.quarter if growth else 1.0)
-    if scenarios:
-        s = scenarios[o.scenario]
-        factor *= [s.factor * s.by_region.get(n, 1.0) for n in case.regions]
-    demand: Floats = case.demand_rps * factor[:, None]
-    return demand
+    found = np.zeros_like(t.case.demand_rps)
+    for i, (r, k) in enumerate(zip(t.source_region, t.source_service, strict=True)):  # several may be of one service
+        found[:, r, k] += t.unit * t.demand[_rows(t, o), i]
+    return found
 
 
 def _rows(t: ReservedTables, o: RegionReplayOptions) -> Ints:
@@ -279,16 +273,14 @@ def _machines(
 
 
 def _shares(
-    problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], hour: int, o: RegionReplayOptions,
-    t: ReservedTables | None,
-) -> list[list[int]]:  # fmt: skip
+    problem: ReservedCapacity, machines: list[_Machine], hour: int, o: RegionReplayOptions, t: ReservedTables
+) -> list[list[int]]:
     """Which machines serve which service: by the work of the hour's cheapest dispatch, largest remainders first."""
     K = len(problem.services)
     if K == 1:
         return [list(range(len(machines)))]
     from formulations.reserved_capacity.dispatch import RowLp
 
-    t = t or build_tables(problem)
     groups: dict[tuple[int, int], list[int]] = {}
     for x, m in enumerate(machines):
         groups.setdefault((m.region, m.kind), []).append(x)
@@ -302,7 +294,7 @@ def _shares(
     out: list[list[int]] = [[] for _ in range(K)]
     for j in range(len(held)):
         mine = groups.get((int(t.sink_region[j]), int(t.sink_machine[j])), [])
-        can = case.requests_per_second[t.sink_machine[j]] > 0
+        can = t.case.requests_per_second[t.sink_machine[j]] > 0
         want = use[j] if use[j].sum() > 0 else can.astype(float)
         exact = len(mine) * want / want.sum()
         count = np.floor(exact).astype(int)
