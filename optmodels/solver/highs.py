@@ -87,7 +87,8 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * Where HiGHS gives up on every run, the model is solved without its costs, for a point or the proof of none.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
-      extreme even when scaled (`scaling.extremes`): the best of the points counts, and a bound that two runs reached.
+      extreme even when scaled (`scaling.extremes`) or ask for a whole number by a hair (`Session.hair`): the best of
+      the points counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -110,6 +111,7 @@ class _Run(NamedTuple):
     Attributes:
         x: a point that `verify` let pass.
         problem: why the point found did not; None: it did, or there was none.
+        hair: whether a row asks for a whole number by a hair.
     """
 
     ended: Ended
@@ -119,6 +121,7 @@ class _Run(NamedTuple):
     problem: str | None
     bound: float | None
     nodes: int
+    hair: bool = False
 
 
 class _Solve:
@@ -128,6 +131,7 @@ class _Solve:
         self.model, self.settings = model, settings
         self.seen = scaled(model) if seen is None else seen
         self.extreme = self.seen.extreme
+        self.twice = self.extreme is not None  # a bound is one that two runs have reached
         self.events: list[Event] = []
         self.began = time.perf_counter()
 
@@ -151,7 +155,8 @@ class _Solve:
             if self._value(second.x) < value - PROVED * abs(value):
                 self.seen, first = other, second
         infeasible = first.ended == "infeasible"
-        if first.ended == "unbounded" or not (self.extreme or infeasible or self._doubtful(first)):
+        self.twice |= first.hair
+        if first.ended == "unbounded" or not (self.twice or infeasible or self._doubtful(first)):
             return first
         if infeasible and (words := refute(self.seen.model, self._patience())) is not None:
             return first._replace(message=words)
@@ -192,7 +197,7 @@ class _Solve:
                 for k in range(1, len(self.model.costs)):
                     x = self._next_priority(session, seen, k, x)
         bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
-        return _Run(ended, limit, message, x, problem, bound, nodes)
+        return _Run(ended, limit, message, x, problem, bound, nodes, session.hair)
 
     def _other(self, name: str, seen: Scaled, settings: Settings) -> _Run:
         """One run by another solver; later objectives are left out."""
@@ -331,7 +336,7 @@ class _Solve:
     def _agreed(self, runs: list[_Run]) -> _Run:
         """What runs say together: the best of their points, and a bound that no point refutes.
 
-        A point refutes that there is none. Where numbers are extreme, a bound is one that two runs have reached.
+        A point refutes that there is none. Where one run's bound is not enough, it is one that two have reached.
         """
         x = min((run.x for run in runs), key=self._value)
         no_point = [run for run in runs if run.ended == "infeasible"]
@@ -346,7 +351,7 @@ class _Solve:
             (run.bound for run in others if run.bound is not None and not self._contradicts(run)), reverse=True
         )
         refuted = not bounds and any(map(self._contradicts, others))
-        bound = None if len(bounds) <= (self.extreme is not None) else bounds[self.extreme is not None]
+        bound = None if len(bounds) <= self.twice else bounds[self.twice]
         run = next((r for r in others if r.ended == "optimal"), others[-1])
         if refuted or (x is None and no_point):
             run = run._replace(ended="error", message=CONTRADICTION)

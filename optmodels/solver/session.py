@@ -163,7 +163,7 @@ class Session:
         self._integer = np.zeros(0, dtype=bool)  # by column
         self._counted = self._integer  # those of the model as loaded, relaxed by now or not
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
-        self._hair = False  # whether one is a hair beside a whole number in some row that was looked at
+        self.hair = False  # whether one is a hair beside a whole number in some row that was looked at
         self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of the other rows
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
@@ -196,7 +196,7 @@ class Session:
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
         self._counted = self._integer.copy()
         self._fills = np.full(A.shape[1], np.inf)
-        self._hair, self._unseen = False, [(A, row_lower, row_upper)]
+        self.hair, self._unseen = False, [(A, row_lower, row_upper)]
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
@@ -385,7 +385,7 @@ class Session:
     def _by_a_hair(self) -> bool:
         """Whether an integer is a hair beside a whole number in any row so far: those new since the last look count."""
         unseen, self._unseen = self._unseen, []
-        if unseen and not self._hair:
+        if unseen and not self.hair:
             n = self.columns
             parts, starts = [A.tocoo() for A, _, _ in unseen], np.cumsum([0, *(A.shape[0] for A, _, _ in unseen)])
             row = np.concatenate([p.row + start for p, start in zip(parts, starts, strict=False)])
@@ -395,8 +395,8 @@ class Session:
                 np.concatenate([np.asarray(b[side], dtype=float) for b in unseen]) for side in (1, 2)
             )
             _, _, _, lower, upper, _ = self._h.getCols(n, np.arange(n, dtype=np.int32))
-            self._hair = _by_a_hair(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
-        return self._hair
+            self.hair = _by_a_hair(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
+        return self.hair
 
     def _empty_rows_hold(self) -> bool:
         """Whether 0 is within every row's bounds: HiGHS does not look where there is no column."""

@@ -104,6 +104,23 @@ def test_a_demand_a_hair_above_what_whole_machines_carry_is_served_but_for_the_h
     assert (report.status, report.objective) == ("optimal", pytest.approx(cost, rel=1e-5))
 
 
+def test_of_a_model_with_a_hair_one_run_is_not_believed():
+    """Two demands, which two kinds of machines share, five at most, hairs of 10⁻⁷: HiGHS proves 13.716 in one run.
+
+    Four machines of the second kind carry both demands, for 13.309.
+    """
+    rows = [
+        [1, 1, 0, 0, 0, 0, 1, 0], [0, 0, 1, 1, 0, 0, 0, 1], [1.5490313478880484, 0, 3.450968252111952, 0, -1, 0, 0, 0],
+        [0, 1.5002828418826872, 0, 1.4997173981173133, 0, -1, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0],
+    ]  # fmt: skip
+    cost = [0.0, 0.0, 0.0, 0.0, 3.7348828122904565, 3.3272038054483586, 41.702055141629785, 24.757688337422675]
+    model = compiled(cost, rows, [1.0, 1.0, -INF, -INF, -INF], [1.0, 1.0, 0.0, 0.0, 5.0], 0.0,
+                     [INF, INF, INF, INF, 6.0, 5.0, 0.0, 0.0], [k in (4, 5) for k in range(8)])  # fmt: skip
+    report = solve_compiled(model)
+    assert report.status in ("optimal", "feasible") and report.objective == pytest.approx(4 * cost[5], rel=1e-6)
+    assert report.bound is None or report.bound <= report.objective * (1 + 1e-6)
+
+
 def test_a_row_has_to_hold_by_its_own_size():
     """Half of what a row of size 10⁻⁷ asks for is not within 10⁻⁶ of it."""
     model = compiled([1.0, 1.0], [[1e-7, 0.0], [1e7, 1.0]], [1e-7, -INF], [INF, 2e7], 0.0, INF, False)
