@@ -26,7 +26,7 @@ from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, rea
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price, doubtful
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
+from optmodels.serving.continuous import EngineLimits, LatencyLimit, latency_limit
 from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.engine import check_speculation, written_out
 from optmodels.serving.stages import Deployment
@@ -97,18 +97,18 @@ class FleetSlo(Entry):
     throughput of one deployment at its batch, as in LLM-Pilot eq 6; continuous batching has no such batch.
     """
 
-    ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
+    ttft_s: Annotated[LatencyLimit | None, latency_limit("TTFT", off=None)] = Field(
         default=None, description="time to the first token, waiting included"
     )
-    tbt_s: Annotated[LatencyLimit | None, Limit("TPOT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
+    tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT", off=None)] = Field(
         default=None, description="time per output token (TPOT); percentiles with serving: continuous"
     )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(
         default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"
     )
-    deadline_s: Annotated[
-        LatencyLimit | None, Limit("time of a request", "most", "s", inner="at_most", detail=OF_REQUESTS)
-    ] = Field(default=None, description="of a whole request, waiting included")
+    deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request", off=None)] = Field(
+        default=None, description="of a whole request, waiting included"
+    )
 
 
 class SoftSlo(Entry):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +22,7 @@ from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import check_speculation, written_out
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
@@ -158,19 +157,18 @@ class ServiceSlo(Entry):
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
     """
 
-    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
-        Field(description="time to the first token, round trip and queue included")
+    ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(
+        description="time to the first token, round trip and queue included"
     )
     queue_s: Annotated[float, Unit("s"), Field(ge=0)] = Field(
         default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
     )
-    tbt_s: Annotated[
-        LatencyLimit | None, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
-    ] = Field(default=None, description="time between tokens")
-    deadline_s: Annotated[
-        LatencyLimit | None,
-        Limit("time of a request", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS),
-    ] = Field(default=None, description="of a whole request, round trip and queue included")
+    tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
+        default=None, description="time between tokens"
+    )
+    deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
+        default=None, description="of a whole request, round trip and queue included"
+    )
 
     @property
     def ttft_limit_s(self) -> float:

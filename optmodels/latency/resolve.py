@@ -375,7 +375,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     kept = weights.get("kv", 0.0) * states(d)
     work, moe = layer_work(d.llm, d.precision, d.kv_precision), d.llm.moe
     every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
-    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens))
+    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_share)
     if work.top_tokens < np.inf:
         scored = work.index_bytes_per_token / work.kv_bytes_per_token
         window = Window(1.0 - scored, round(tokens), picked / (every + picked))

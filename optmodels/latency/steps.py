@@ -56,17 +56,26 @@ class Window:
     Attributes:
         share: of the layers, or of the bytes of context read.
         tokens: that these attend to at most.
-        pairs: share of the seconds of a prompt's pairs; None: the same.
+        pair_share: of the seconds of a prompt's pairs.
     """
 
     share: float
     tokens: int
-    pairs: float | None = None
+    pair_share: float
 
-    @property
-    def pair_share(self) -> float:
-        """Of a prompt's pairs."""
-        return self.share if self.pairs is None else self.pairs
+
+def attended_pairs(tokens: Array, earlier: Array, window_tokens: Array | float, pair_share: Array | float) -> Array:
+    """Mean over the layers of the pairs of p tokens after k earlier ones with those they attend to.
+
+    ∫ `StepCosts.seen` from k to k + p.
+
+    Args:
+        tokens, earlier: p and k.
+        window_tokens: that layers with a window attend to at most; infinite without any.
+        pair_share: of those layers.
+    """
+    hidden, before = (np.maximum(x - window_tokens, 0.0) for x in (earlier + tokens, earlier))
+    return tokens * (earlier + tokens / 2.0) - pair_share * (hidden - before) * (hidden + before) / 2.0
 
 
 @dataclass(frozen=True)
@@ -120,13 +129,9 @@ class StepCosts:
         return self.window.share * np.minimum(c, self.window.tokens) + (1.0 - self.window.share) * c
 
     def pairs(self, tokens: Array | float, earlier: Array | float) -> Array:
-        """Mean over the layers of the pairs of a chunk's tokens with those they attend to, ∫ `seen` from k to k + p."""
-        p, k = np.asarray(tokens, dtype=float), np.asarray(earlier, dtype=float)
-        everything: Array = p * (k + p / 2.0)
-        if self.window is None:
-            return everything
-        hidden, before = (np.maximum(x - self.window.tokens, 0.0) for x in (k + p, k))
-        return everything - self.window.pair_share * (hidden - before) * (hidden + before) / 2.0
+        """Mean over the layers of the pairs of a chunk's tokens with those they attend to."""
+        window, share = (np.inf, 0.0) if self.window is None else (self.window.tokens, self.window.pair_share)
+        return attended_pairs(np.asarray(tokens, dtype=float), np.asarray(earlier, dtype=float), window, share)
 
     def step(self, tokens: Array, earlier: Array, contexts: Array) -> float:
         """Seconds of one step.

@@ -93,7 +93,8 @@ from pydantic import Field, model_validator
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
-from optmodels.latency.steps import StepCosts
+from optmodels.latency.steps import StepCosts, attended_pairs
+from optmodels.limits import Limit
 from optmodels.units import PositiveInt, Seconds
 
 Array = npt.NDArray[np.float64]
@@ -181,7 +182,11 @@ class Percentile(Entry):
 
 
 LatencyLimit = Seconds | Percentile
-OF_REQUESTS = " (percentile {percentile:g})"  # the detail of a `Limit`
+
+
+def latency_limit(name: str, off: float | None = math.inf) -> Limit:
+    """How explanations name and loosen a `LatencyLimit`; `off` is its value where there is none."""
+    return Limit(name, "most", "s", off=off, inner="at_most", detail=" (percentile {percentile:g})")
 
 
 def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | None]:
@@ -326,15 +331,7 @@ class Coefficients:
             charged: share of `prompt_step` charged to each chunk.
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
-        # Pairs: ∫ seen(x) dx over the prompt (`StepCosts.pairs`).
-        end = earlier + prompt
-
-        def area(x: Array) -> Array:
-            w = np.where(np.isinf(self.window_tokens), 0.0, self.window_tokens)
-            inside = np.where(np.isinf(self.window_tokens) | (x <= w), x * x / 2.0, w * x - w * w / 2.0)
-            return self.pair_share * inside + (1.0 - self.pair_share) * x * x / 2.0
-
-        pairs = area(np.asarray(end)) - area(np.asarray(earlier) + np.zeros_like(end))
+        pairs = attended_pairs(prompt, np.asarray(earlier, dtype=float), self.window_tokens, self.pair_share)
         work: Array = (
             self.prompt_token_s * prompt + self.prompt_pair_s * pairs + charged * self.prompt_step_s * chunks
             + self.prompt_context_s * self.seen_in_progression(np.asarray(earlier, dtype=float), chunk, chunks)

@@ -35,7 +35,7 @@ from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.units import (
     Fraction,
     Gib,
@@ -72,16 +72,11 @@ class RealTime(Entry):
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
-    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
-        Field(description="time to the first token")
+    ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
+    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(description="time between tokens")
+    deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
+        default=None, description="of a whole request, waiting included; of a static batch, with all its passes"
     )
-    tbt_s: Annotated[LatencyLimit, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
-        Field(description="time between tokens")
-    )
-    deadline_s: Annotated[
-        LatencyLimit | None,
-        Limit("time of a request", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS),
-    ] = Field(default=None, description="of a whole request, waiting included; of a static batch, with all its passes")
 
     @property
     def latencies(self) -> Latencies:

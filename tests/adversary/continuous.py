@@ -69,7 +69,7 @@ def prompt_s(c: StepCosts, new: float, earlier: float, chunk: float, charged: bo
     corners = [earlier, *([bend] if earlier < bend < end else []), end]  # between these `attended` is a straight line
 
     def attended(context: float) -> float:
-        share = 0.0 if c.window is None else c.window.share if c.window.pairs is None else c.window.pairs
+        share = 0.0 if c.window is None else c.window.pair_share
         return share * min(context, bend) + (1.0 - share) * context if share else context
 
     pairs = sum((b - a) * (attended(a) + attended(b)) / 2 for a, b in itertools.pairwise(corners))
