@@ -649,7 +649,7 @@ def ways(
     c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
     stage: str = "both", moved_s: float = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
-    rest_s: float = 0.0,
+    rest_s: float = 0.0, ranks: int = 1,
 ) -> Iterator[Way]:  # fmt: skip
     """Every level of 25 loads, and the best, at so many shares of the longest wait (none if it only decodes).
 
@@ -667,12 +667,13 @@ def ways(
         moved_s: seconds that its cache is on its way from or to it.
         deadline: of a whole request, as the others; of decoding alone it is looked at by whoever pairs stages.
         rest_s: of it, what it leaves to decoding elsewhere.
+        ranks: of attention, as in `level`.
     """
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
     whole_limit, whole_at = deadline
     after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
     sent = moved_s if stage == "prefill" else 0.0
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot]):
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot], ranks=ranks):
         joins = joins_s(c, x.step_s, moved_s) if stage == "decode" else 0.0
         if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue
@@ -695,9 +696,9 @@ def ways(
                 for s in (slack, min(slack, 0.0))
             )  # fmt: skip
             turn = x.turn_s[0]
-            if omega <= 0 or turn > most * omega * (1 + HAIR):
+            if omega <= 0 or ranks * turn > most * omega * (1 + HAIR):
                 continue
-            rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
+            rate = 1 / max(*x.rows[0], ranks * turn**2 / (2 * omega) + x.mean_turn_s[0])
             if rate > 0:
                 e2e = (mean + max(tighter, 0.0)) * slower + decoding + sent
                 running, whole = rate * alone / (1 - rate * work), whole + longer * slower * omega

@@ -159,9 +159,9 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     for main in (
         static.machines(p.pool) if {"high_end", "both"} <= {*p.strategies.families, *p.deployment.stages} else ()
     ):
-        for tp in set(p.strategies.tensor_parallel):
-            dp = main.gpu_count // tp
-            for way in _ways(p, setting, main, tp, slack):
+        for tp, ranks in _parallel(p, setting):
+            dp = main.gpu_count // (tp * ranks)
+            for way in _ways(p, setting, main, tp, ranks, slack):
                 each = math.floor(way.running * (1 + min(slack, continuous.WHOLE)))
                 enough = (n for n in counts if n * dp <= w.batch <= n * dp * each)
                 if way.e2e_s <= tokens / p.slo.tps * (1 + slack) and (count := next(enough, None)) is not None:
@@ -201,15 +201,15 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
     deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
     for stage, found in ends.items():
         rest_s = min((x.way.whole_s for x in ends["decode"]), default=math.inf) if stage == "prefill" else 0.0
-        for main, tp in itertools.product(static.machines(p.pool), sorted(set(p.strategies.tensor_parallel))):
+        for main, (tp, ranks) in itertools.product(static.machines(p.pool), _parallel(p, setting)):
             prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
             net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
-            if not prices or net <= 0 or main.gpu_count % tp:
+            if not prices or net <= 0 or main.gpu_count % (tp * ranks):
                 continue
-            dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
+            dp, moved = main.gpu_count // (tp * ranks), sent / (net * (1 - link.most_used))
             if stage == "prefill":
                 moved += link.latency_s
-            for way in _ways(p, setting, main, tp, slack, stage, moved, rest_s):
+            for way in _ways(p, setting, main, tp, ranks, slack, stage, moved, rest_s):
                 most = min(dp * way.requests_per_s, link.most_used * net / sent)
                 found.append(End(main, tp, way, dp, net, most, min(prices)))
     allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
@@ -233,17 +233,29 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
             yield usd, e2e_s
 
 
+def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
+    """GPUs of an attention rank and ranks of an engine: one where there are no experts to spread."""
+    work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
+    ranks = set(p.strategies.attention_ranks) if work.expert_weight_bytes else {1}
+    return list(itertools.product(sorted(set(p.strategies.tensor_parallel)), sorted(ranks)))
+
+
 def _ways(
-    p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float, stage: str = "both",
+    p: CostEfficiency, setting: Setting, main: Machine, tp: int, ranks: int, slack: float, stage: str = "both",
     moved_s: float = 0.0, rest_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
-    """What one engine on `tp` GPUs of a machine carries of a stage within the SLO."""
+    """What one engine of so many ranks on `tp` GPUs each of a machine carries of a stage within the SLO."""
     shape, w, limits = setting.architecture, p.workload, p.engine
-    if main.gpu is None or main.gpu_count % tp or shape.heads % tp or setting.gpus[main.gpu].fp16_flops is None:
+    if (
+        main.gpu is None
+        or main.gpu_count % (tp * ranks)
+        or shape.heads % tp
+        or setting.gpus[main.gpu].fp16_flops is None
+    ):
         return
     source = read_source(p, p.latency.model or "roofline", p.latency.engine)
     d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
-                   p.precision.kv, tp)  # fmt: skip
+                   p.precision.kv, tp, ranks)  # fmt: skip
     costs, where = resolve(source, d, w.input_tokens)
     s = next(iter(limits.speculation), None)
     more: dict[str, Any] = {}
@@ -257,13 +269,21 @@ def _ways(
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
     kind = Kind(w.input_tokens, w.output_tokens, 0.0, 1.0)
     kv = continuous.kv_tokens(
-        work, shape, usable, tp, limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, **more
+        work,
+        shape,
+        usable,
+        tp,
+        limits.max_num_batched_tokens,
+        limits.max_num_seqs,
+        kind.prompt + kind.output,
+        ranks=ranks,
+        **more,
     )
     if kv > 0:
         first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
             costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack,
-            stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s,
+            stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s, ranks=ranks,
         )  # fmt: skip
 
 
@@ -310,6 +330,8 @@ def generate(rng: Rng) -> Instance:
             data["pool"]["region"] = listed[0].region
     else:
         data["model"] = static.architecture(rng)
+        if several := kind == "engines" and maybe(rng, 0.4):
+            data["model"]["moe"] = static.experts(rng, data["model"]["layers"])
         data["gpus"] = static.gpus(rng, int(rng.integers(1, 4)), wide)
         names = [*data["gpus"], *(["l4"] if maybe(rng, 0.2) else [])]
         vram = _weights_gib(data)
@@ -322,7 +344,12 @@ def generate(rng: Rng) -> Instance:
         data["pool"]["assumed_discounts"] = {m: round(float(rng.random()), 3) for m in some(rng, static.MARKETS)}
     if maybe(rng):
         data["markets"] = {"main": some(rng, static.MARKETS), "ao": some(rng, static.MARKETS)}
+        if several:
+            for m in own:
+                m["gpu_count"] = pick(rng, [2, 4, 8])
     data["strategies"] = _strategies(rng, batch)
+    if kind == "engines" and several:
+        data["strategies"]["attention_ranks"] = list(pick(rng, [[2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
     if kind == "measured":
         rows = _measured(rng, data, batch)
         data["latency"] = {"operating_points": rows}

@@ -267,14 +267,16 @@ def _serving(
     whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
     latency = data.get("latency")
     if data.get("serving") == "continuous":
+        listed_ranks = w.get("attention_ranks", [1]) if work.expert_weight_bytes else [1]
         levels = [
             (sum(n <= min(_limit(service["slo"]["ttft_s"])[0] - service["slo"]["queue_s"] - way.first_s,
                           deadline_s - way.whole_s) + 1e-12
-                 for n in near), way.requests_per_s * (gpus // tp), -tp, way.first_s, -way.whole_s)
-            for tp in range(1, gpus + 1) if gpus % tp == 0 and architecture.heads % tp == 0
-            for way in _ways(data, service, architecture, gpu, name, tp, vram)
+                 for n in near), way.requests_per_s * (gpus // (tp * ranks)), -tp, -ranks, way.first_s, -way.whole_s)
+            for tp in range(1, gpus + 1) if architecture.heads % tp == 0
+            for ranks in listed_ranks if gpus % (tp * ranks) == 0
+            for way in _ways(data, service, architecture, gpu, name, tp, ranks, vram)
         ]  # fmt: skip
-        reached, rate, _, first, whole = max(levels, default=(0, 0.0, 0, 0.0, 0.0))
+        reached, rate, *_, first, whole = max(levels, default=(0, 0.0, 0, 0, 0.0, 0.0))
         return (rate, first, -whole) if reached else None
     best: tuple[int, float, float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
@@ -300,15 +302,16 @@ def _serving(
 
 
 def _ways(
-    data: Instance, service: dict[str, Any], architecture: Any, gpu: Any, name: str, tp: int, vram_gib: float
+    data: Instance, service: dict[str, Any], architecture: Any, gpu: Any, name: str, tp: int, ranks: int,
+    vram_gib: float,
 ) -> Iterator[Way]:  # fmt: skip
-    """What an engine on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
+    """What an engine of so many ranks on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
     unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
     costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), weights, kv, name, tp,
-                          w["input_tokens"], latency.get("model") == "roofline")  # fmt: skip
+                          w["input_tokens"], latency.get("model") == "roofline", ranks)  # fmt: skip
     more: dict[str, Any] = {}
     for s in limits.speculation:
         if s.get("model", w["model"]) != w["model"]:
@@ -317,7 +320,7 @@ def _ways(
         if of is not None:
             small = catalog.llms()[of] if isinstance(of, str) else _architecture(of)
             draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, w["input_tokens"],
-                              latency.get("model") == "roofline")  # fmt: skip
+                              latency.get("model") == "roofline", ranks)  # fmt: skip
             more["draft"] = layer_work(small, weights, kv), small
         unsaid = dict.fromkeys(("acceptance", "accepted", "head"))
         costs = continuous.speculating(costs, SimpleNamespace(**unsaid | s), draft)
@@ -327,13 +330,13 @@ def _ways(
     cache = continuous.kv_tokens(
         layer_work(architecture, weights, kv), architecture,
         (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
-        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, **more,
+        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, ranks=ranks, **more,
     )  # fmt: skip
     if cache > 0:
         yield from continuous.ways(
             costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, cache,
             (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
-            deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
+            deadline=(math.inf, _limit(slo.get("deadline_s"))[1]), ranks=ranks,
         )  # fmt: skip
 
 
@@ -356,13 +359,23 @@ def _engine(
 
 @cache
 def _costs(
-    engine: Any, model: str, weights: Any, kv: Any, gpu: str, tp: int, prompt: int, roofline: bool = False
+    engine: Any,
+    model: str,
+    weights: Any,
+    kv: Any,
+    gpu: str,
+    tp: int,
+    prompt: int,
+    roofline: bool = False,
+    ranks: int = 1,
 ) -> Any:
     name = json.loads(model)
     architecture = catalog.llms()[name] if isinstance(name, str) else _architecture(name)
     source = Source(engine, None if roofline else read_engine_model())
     llm = llm_name(name if isinstance(name, str) else architecture)
-    return resolve(source, deployment(source, architecture, llm, catalog.gpus()[gpu], gpu, weights, kv, tp), prompt)
+    return resolve(
+        source, deployment(source, architecture, llm, catalog.gpus()[gpu], gpu, weights, kv, tp, ranks), prompt
+    )
 
 
 def _architecture(shape: dict[str, Any]) -> Any:
@@ -869,6 +882,9 @@ class _Making:
             w |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
         if d.chance(0.4):
             w["cached_input_share"] = d.number(0.0, 1.0)
+        if self.batches_continuously and d.chance(0.4):
+            w["attention_ranks"] = d.one(([2], [4, 2], [2, 1], [1, 4]))
+            w["model"] = d.one((w["model"], EXPERTS))
         if d.chance(0.4):
             w |= {
                 "variant": d.one(("roofline", "paper")),
