@@ -89,7 +89,7 @@ class CostPlan(Document):
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:
-            ranks = f"×{self.attention_ranks} attention ranks" if self.attention_ranks else ""
+            ranks = f" × {self.attention_ranks} attention ranks" if self.attention_ranks else ""
             how += f", TP={self.tensor_parallel}{ranks}" + (
                 f"×{self.replicas_per_machine} replicas" if self.replicas_per_machine > 1 else ""
             )

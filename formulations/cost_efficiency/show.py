@@ -58,7 +58,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         stages = {"stages": {k: plan and {
             "plan": _short(plan), "usd_per_million_tokens": plan["usd_per_million_tokens"],
         } for k, plan in best.items()}}  # fmt: skip
-    seen = None if plan is None else predicted(tables.case.problem, plan)
+    at_users = None if plan is None else predicted(tables.case.problem, plan)
     return stages | {
         "without_spot": plan_of(best_row(tables, tables.spot_free())),
         "next": following,
@@ -68,7 +68,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
         "notes": doubtful(tables.case.problem),
-        **({} if seen is None else {"predicted": seen}),
+        **({} if at_users is None else {"predicted": at_users}),
     }
 
 

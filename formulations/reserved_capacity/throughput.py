@@ -51,7 +51,7 @@ class Workload(Entry):
 
 @dataclass(frozen=True)
 class Choice:
-    """How a machine runs a service: `replicas` of `ranks` attention ranks of `tp` GPUs each, `batch` requests in flight.
+    """How a machine runs a service: `replicas` of `ranks` attention ranks of `tp` GPUs, `batch` requests in flight.
 
     Attributes:
         rps: requests/s of the machine.

@@ -189,8 +189,7 @@ class Strategies(Splits):
     )
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16),
-        description="GPUs per replica, or attention rank, to choose from; times ranks and replicas it is the GPUs of the"
-        " machine",
+        description="GPUs per replica, or attention rank, to choose from; times these it is the GPUs of the machine",
     )
     attention_ranks: AttentionRanks = (1,)
     alpha: AlphaRange = AlphaRange()
