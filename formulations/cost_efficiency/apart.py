@@ -22,7 +22,7 @@ from optmodels.serving.levels import Levels, levels
 from optmodels.serving.points import MOST_CONFIGURATIONS, Array, Index, stand_together
 from optmodels.serving.static import Case
 
-Kind = tuple[str, int, float]  # of engines: GPU, TP, GiB of VRAM of each GPU
+Kind = tuple[str, int, float, int]  # of engines: GPU, TP, GiB of VRAM of each GPU, attention ranks
 ROUNDING = 1e-9  # relative, of requests in flight
 
 
@@ -238,7 +238,7 @@ def pairs(
     }  # fmt: skip
     ends: dict[str, list[tuple[Index, float, int, int, list[int]]]] = {stage: [] for stage in at}
     for stage, found in at.items():
-        for e, (((_, tp, _), net), by_replicas) in enumerate(units.items()):
+        for e, (((_, tp, _, _), net), by_replicas) in enumerate(units.items()):
             rows = _best_waits(found, np.flatnonzero(found.engine == e))
             ends[stage] += [(rows, net, tp, dp, machines) for dp, machines in by_replicas.items() if len(rows)]
     stand, counts = stand_together(case), np.array(sorted(set(problem.strategies.allowed("high_end"))), dtype=np.intp)

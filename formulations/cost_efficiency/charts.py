@@ -54,7 +54,8 @@ def _words(tables: CostTables, row: int) -> str:
         if tables.engines is not None and tables.engines.apart is not None:
             others = int(tables.engines.apart.second_count[tables.engines.pair[k]])
         text += f" + {others}× {tables.machines[c.ao[k]].machine}"
-    return text + (f", TP={c.tp[k]}" if c.tp[k] > 1 else "")
+    split = f"TP={c.tp[k]}" + (f"×DP={c.ranks[k]}" if c.ranks[k] > 1 else "")
+    return text + (f", {split}" if c.tp[k] * c.ranks[k] > 1 else "")
 
 
 def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:

@@ -151,6 +151,7 @@ def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, m
             gpu,
             p.tensor_parallel,
             main.vram_gib / main.gpu_count,
+            p.attention_ranks or 1,
         )
     except InputError as error:
         found.add("engines", str(error), "steps of known latency")
@@ -195,8 +196,11 @@ def _structure(
     if not case.operating_points:  # a measured point has its own
         allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
-        gpus = p.tensor_parallel * p.replicas_per_machine
-        found.require("TP × replicas = GPUs of the machine", gpus == main.gpu_count, gpus, main.gpu_count)
+        ranks, allowed_ranks = p.attention_ranks or 1, s.attention_ranks if case.architecture.moe is not None else (1,)
+        gpus = p.tensor_parallel * ranks * p.replicas_per_machine
+        found.require("TP × attention ranks × replicas = GPUs of the machine", gpus == main.gpu_count, gpus,
+                      main.gpu_count)  # fmt: skip
+        found.require("attention ranks are allowed", ranks in allowed_ranks, ranks, allowed_ranks)
         found.require("TP is allowed", p.tensor_parallel in s.tensor_parallel, p.tensor_parallel, s.tensor_parallel)
         heads = case.architecture.heads
         found.require("TP divides the heads", heads % p.tensor_parallel == 0, p.tensor_parallel, heads)

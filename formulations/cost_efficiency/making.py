@@ -87,7 +87,8 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
             require(f"{where} per replica", alpha * float(curve.kv_host[0]) / GIB, float(curve.host[0]) / GIB, "GiB")
     theta = min(tps, p.slo.tps)
     return CostPlan(
-        name=p.name, family=family, machines=lines, tensor_parallel=int(c.tp[row]), replicas_per_machine=int(c.dp[row]),
+        name=p.name, family=family, machines=lines, tensor_parallel=int(c.tp[row]),
+        attention_ranks=int(c.ranks[row]) if c.ranks[row] > 1 else None, replicas_per_machine=int(c.dp[row]),
         passes=count if family == "multi_pass" else 1, alpha=alpha, batch_split=batch_split(p.workload.batch, parts),
         prediction=Prediction(
             ttft_s=ttft if known or point.ttft_s is not None else None,  # type: ignore[union-attr]
@@ -127,7 +128,7 @@ def _apart(tables: CostTables, pair: int) -> tuple[EngineLine, DecodeLine, int]:
         (x.decode, x.decode_row[pair], x.second[pair], x.second_tp[pair], x.second_dp[pair], counts[1]),
     ):
         m = tables.machines[machine]
-        engine = of.costs[m.gpu or "", int(tp), m.vram_gib / m.gpu_count]
+        engine = of.costs[m.gpu or "", int(tp), m.vram_gib / m.gpu_count, 1]
         line = engine_line(at, int(level), engine, p.engine, rate / (count * int(dp)) / float(at.requests_per_s[level]))
         used = rate * sent / (p.deployment.link.most_used * p.network(m) * count)
         made.append(line.model_copy(update={"capacities": line.capacities | {"transfer": used}}))
@@ -189,7 +190,7 @@ def unmodelled(tables: CostTables) -> list[str]:
             reason = "no published FLOP/s for its GPU"
         elif engines is None:
             reason = "in no configuration"
-        elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram in engines.costs):
+        elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram, _ in engines.costs):
             reason = "at no level within the SLO has it room for the requests in flight"
         else:
             reason = "no memory for a KV cache beside the weights, or latencies unknown"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from optmodels.latency.strategies import FAMILY_TITLES, Family
-from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money
+from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money, SeveralRanks, without_one_rank
 from optmodels.plan.outcome import Document
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -48,6 +48,7 @@ class CostPlan(Document):
     family: Family
     machines: list[MachineLine]
     tensor_parallel: Count
+    attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
     passes: Count = Field(description="k of multi-pass, else 1")
     alpha: float = Field(ge=0, le=1)
@@ -71,6 +72,10 @@ class CostPlan(Document):
     decode: DecodeLine | None = Field(default=None, description="prefill and decode apart: what decodes")
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
 
+    @model_serializer(mode="wrap")
+    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_one_rank(made(self))
+
     def headline(self) -> str:
         """One line: what to buy and how to run it."""
         apart = self.decode is not None
@@ -84,7 +89,8 @@ class CostPlan(Document):
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:
-            how += f", TP={self.tensor_parallel}" + (
+            ranks = f" × {self.attention_ranks} attention ranks" if self.attention_ranks else ""
+            how += f", TP={self.tensor_parallel}{ranks}" + (
                 f"×{self.replicas_per_machine} replicas" if self.replicas_per_machine > 1 else ""
             )
         if self.family not in ("high_end", "multi_pass"):

@@ -101,14 +101,15 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     of, limits = problem.engines(case), problem.engine
     kinds: dict[Kind, EngineCosts] = {}
     where: dict[Kind, list[int]] = {}
+    splits = tuple(product(problem.strategies.tensor_parallel, problem.ranks(case)))
     for i, m in enumerate(case.machines):
-        for tp in problem.strategies.tensor_parallel:
-            if m.gpu_count % tp or case.architecture.heads % tp or m.gpu is None:
+        for tp, ranks in splits:
+            if m.gpu_count % (tp * ranks) or case.architecture.heads % tp or m.gpu is None:
                 continue
-            key = (m.gpu, tp, m.vram_gib / m.gpu_count)
+            key = (m.gpu, tp, m.vram_gib / m.gpu_count, ranks)
             if key not in kinds:
                 try:
-                    kinds[key] = engine_costs(of, limits, case.gpus[m.gpu], m.gpu, tp, key[2])
+                    kinds[key] = engine_costs(of, limits, case.gpus[m.gpu], m.gpu, tp, key[2], ranks)
                 except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
                     continue
             where.setdefault(key, []).append(i)
@@ -123,13 +124,13 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     rows: list[tuple[int, ...]] = []
     for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
         each = math.floor(running * (1 + 1e-12))
-        split = able[e][1]
+        _, split, _, ranks = able[e]
         for i in where[able[e]] if each else ():
-            replicas = case.machines[i].gpu_count // split
+            replicas = case.machines[i].gpu_count // (split * ranks)
             enough = counts[(counts * replicas * each >= w.batch) & (counts * replicas <= w.batch)]
             if len(enough):
-                rows.append((level, i, split, replicas, enough.min()))
-    row, main, gpus, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 5).T
+                rows.append((level, i, split, ranks, replicas, enough.min()))
+    row, main, gpus, domains, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 6).T
     other, part = np.full_like(main, serving.NONE), -(-w.batch // (count * dp))
     constant = np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row]
     pair, found = np.full_like(row, serving.NONE), None
@@ -139,10 +140,11 @@ def _continuous(problem: CostEfficiency) -> CostTables:
         row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
         main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])
         gpus, dp = np.concatenate([gpus, found.first_tp]), np.concatenate([dp, found.first_dp])
+        domains = np.concatenate([domains, np.ones_like(found.first_dp)])
         count, part = np.concatenate([count, found.first_count]), np.concatenate([part, whole_loop])
         constant = np.concatenate([constant, found.latencies_s])
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
-    configurations = serving.Configurations(family, main, other, gpus, dp, count, part, np.ones_like(family))
+    configurations = serving.Configurations(family, main, other, gpus, dp, count, part, domains)
     engines = Engines(at, costs, row, found, pair)
     return CostTables(
         case=case, configurations=configurations, curves=serving.constant_curves(case, constant),  # type: ignore[arg-type]

@@ -19,9 +19,9 @@ from optmodels.serving.loop import StageOfLoop, loop, loop_apart
 def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     """TTFT, time per output token and E2E of the fullest engine's requests, means in s; requests and tokens a second.
 
-    None of a static batch, whose prediction is the plan's.
+    None of a static batch, whose prediction is the plan's, and of engines of several attention ranks.
     """
-    if p.engine is None:
+    if p.engine is None or p.attention_ranks is not None:
         return None
     w, users = problem.workload, p.batch_split
     lengths = float(w.input_tokens), float(w.output_tokens)

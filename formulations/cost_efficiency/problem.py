@@ -96,6 +96,13 @@ class CostEfficiency(StaticBatch):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
+        ranks = list(self.strategies.attention_ranks)
+        if ranks != [1] and self.serving == "static":
+            expected = "[1] with serving: static, whose batches are of replicas apart from each other"
+            wrong.add("strategies.attention_ranks", ranks, expected)
+        if ranks != [1] and self.deployment.apart:
+            expected = "[1] beside prefill and decode apart, whose closed loops are of engines of one rank"
+            wrong.add("strategies.attention_ranks", ranks, expected)
         wrong.raise_any()
         case = super().resolve()
         check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
@@ -118,6 +125,10 @@ class CostEfficiency(StaticBatch):
             self.memory.vram_usable, self.memory.runtime_gib, float(w.input_tokens),
             float(w.input_tokens + w.output_tokens),
         )  # fmt: skip
+
+    def ranks(self, case: Case) -> tuple[int, ...]:
+        """Attention ranks to choose from: one of models without routed experts."""
+        return self.strategies.attention_ranks if case.work.expert_weight_bytes > 0 else (1,)
 
     def transfer_bytes(self, case: Case) -> float:
         """Of a request's KV cache, from its prefill to its decode engine."""

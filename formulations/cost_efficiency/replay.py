@@ -56,7 +56,8 @@ def replay(
         ``promises``: each with its SLO's ``limit``, the plan's ``planned_bound`` and what was ``replayed``.
 
     Raises:
-        InputError: a plan of static batches, unknown policy, or a request larger than a cache.
+        InputError: a plan of static batches or of several attention ranks, unknown policy, or a request larger than a
+            cache.
     """
     o = options or ReplayOptions()
     if o.policy is not None:
@@ -70,6 +71,8 @@ def replay(
     if p.engine is None:
         expected = "continuous: a static batch starts and ends together, as predicted, so that there is no replay of it"
         raise InputError(Mistake(None, "serving", problem.serving, expected))
+    if p.attention_ranks is not None:
+        raise InputError(Mistake(None, "plan.attention_ranks", p.attention_ranks, "none: closed loops are of one rank"))
     rows, promises = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
         rng = np.random.default_rng(o.seed)

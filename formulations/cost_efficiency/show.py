@@ -58,6 +58,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         stages = {"stages": {k: plan and {
             "plan": _short(plan), "usd_per_million_tokens": plan["usd_per_million_tokens"],
         } for k, plan in best.items()}}  # fmt: skip
+    at_users = None if plan is None else predicted(tables.case.problem, plan)
     return stages | {
         "without_spot": plan_of(best_row(tables, tables.spot_free())),
         "next": following,
@@ -67,7 +68,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
         "notes": doubtful(tables.case.problem),
-        **({} if plan is None or plan.engine is None else {"predicted": predicted(tables.case.problem, plan)}),
+        **({} if at_users is None else {"predicted": at_users}),
     }
 
 
@@ -82,14 +83,14 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
     safety = case.problem.latency.safety
     gpus = [case.machines[i].gpu or "" for i in c.main.tolist()]
     families: list[Family] = ["high_end" if case.source is not None else FAMILIES[f] for f in c.family.tolist()]
-    kinds = sorted(set(zip(gpus, c.tp.tolist(), families, strict=True)))
+    kinds = sorted(set(zip(gpus, c.tp.tolist(), families, c.ranks.tolist(), strict=True)))
     found: dict[str, Any] = {"plan": [], "predicted": [], "compared": []}
     if plan is not None:
         main = plan.machines[0].gpu or ""
-        where = case.provenance(main, plan.tensor_parallel, plan.family)
+        where = case.provenance(main, plan.tensor_parallel, plan.family, plan.attention_ranks or 1)
         found["plan"] = source_entries([(f"the plan's {main}", where)], safety)
         found["predicted"] = _ends(tables, plan, at_most(where, safety))
-    found["compared"] = source_entries(((gpu, case.provenance(gpu, tp, family)) for gpu, tp, family in kinds), safety)
+    found["compared"] = source_entries(((of[0], case.provenance(*of)) for of in kinds), safety)
     return found
 
 
@@ -167,7 +168,7 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
     known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
-    bound = ("predicted", "") if seen is None else ("at most", "at least ")
+    bound = ("predicted", "") if e is None else ("at most", "at least ")
     lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:.5g} tokens/s{load}")
     lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")
     for name, ce in (("capped at the SLO", p.ce_capped), ("uncapped", p.ce_uncapped)):
@@ -297,7 +298,8 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
         "main": name[c.main[of]], "main_market": market[s.main_market[order]],
         "ao": name[np.where(c.ao[of] == NONE, -1, c.ao[of])],
         "ao_market": market[np.where(s.ao_market[order] == NONE, -1, s.ao_market[order])],
-        "tensor_parallel": c.tp[of], "replicas": c.dp[of], "count": c.count[of], "batch_per_replica": c.batch[of],
+        "tensor_parallel": c.tp[of], **({"attention_ranks": c.ranks[of]} if (c.ranks > 1).any() else {}),
+        "replicas": c.dp[of], "count": c.count[of], "batch_per_replica": c.batch[of],
         "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tbt_s": o.tbt_s[of], "e2e_s": o.e2e_s[of],
         "tps": tables.case.tokens / o.e2e_s[of], "usd_per_hour": cost,
         "usd_per_million_tokens": tables.objective(o.e2e_s[of], cost),

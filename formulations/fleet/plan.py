@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
+from optmodels.plan.lines import (
+    Amount,
+    Count,
+    EngineLine,
+    LimitLine,
+    MachineLine,
+    Money,
+    SeveralRanks,
+    without_one_rank,
+)
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
 from optmodels.traces.types import Routing
@@ -38,11 +47,6 @@ class ShareLine(Document):
     misses_slo: bool = False
 
 
-def _without_one_rank(data: dict[str, Any]) -> dict[str, Any]:
-    """As documents were before there were ranks."""
-    return {k: v for k, v in data.items() if k != "attention_ranks" or v is not None}
-
-
 class DeploymentLine(Document):
     """Some equal deployments in one period."""
 
@@ -57,10 +61,7 @@ class DeploymentLine(Document):
     )
     family: Family | None = None
     tensor_parallel: Count | None = None
-    attention_ranks: Annotated[int, Field(ge=2, le=10**6)] | None = Field(
-        default=None,
-        description="of an engine, each of tensor_parallel GPUs; None: one, or none where batches are static",
-    )
+    attention_ranks: SeveralRanks = None
     replicas_per_machine: Count | None = None
     passes: Count = 1
     batch: Count
@@ -74,7 +75,7 @@ class DeploymentLine(Document):
 
     @model_serializer(mode="wrap")
     def _named_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_one_rank(made(self))
+        return without_one_rank(made(self))
 
 
 class TransferLine(Document):
@@ -146,7 +147,7 @@ class CutLine(Document):
     gpu: str
     gpu_gib: Money
     tensor_parallel: Count
-    attention_ranks: Annotated[int, Field(ge=2, le=10**6)] | None = Field(default=None, description="None: one")
+    attention_ranks: SeveralRanks = None
     step_s: Money
     wait_s: Amount
     most_of_wait: Amount | None = None
@@ -155,7 +156,7 @@ class CutLine(Document):
 
     @model_serializer(mode="wrap")
     def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_one_rank(made(self))
+        return without_one_rank(made(self))
 
 
 class CertificationLine(Document):

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from formulations.fleet.files import BucketRequests, MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
@@ -28,7 +28,7 @@ from optmodels.limits import ELEMENT, Limit, Price, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, latency_limit
 from optmodels.serving.continuous import Percentile as Percentile
-from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
 from optmodels.serving.stages import Deployment
 from optmodels.serving.static import (
     AlphaRange,
@@ -363,19 +363,8 @@ class FleetStrategies(Splits):
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16), description="GPUs per replica, or attention rank, to choose from"
     )
-    attention_ranks: tuple[PositiveInt, ...] = Field(
-        default=(1,), min_length=1,
-        description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
-        " own, experts are spread over all of them (serving: continuous; models without routed experts have one)",
-    )  # fmt: skip
+    attention_ranks: AttentionRanks = (1,)
     alpha: AlphaRange = AlphaRange()
-
-    @field_validator("attention_ranks")
-    @classmethod
-    def _each_once(cls, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(ranks)) != len(ranks):
-            raise ValueError("each number of attention ranks once")
-        return ranks
 
 
 class FleetLatency(Entry):

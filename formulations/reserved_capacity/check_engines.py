@@ -35,13 +35,16 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
             continue
         i, w, slo = machines.index(line.machine), service.workload, service.slo
         gpu, gpus, vram = hardware_of(problem.machines[i])
-        used = line.tensor_parallel * line.replicas_per_machine
-        found.require(f"{where}: TP × replicas = GPUs of the machine", used == gpus, used, gpus)
-        of = on_engines(service, level)
+        of, ranks = on_engines(service, level), line.attention_ranks or 1
+        used = line.tensor_parallel * ranks * line.replicas_per_machine
+        found.require(f"{where}: TP × attention ranks × replicas = GPUs of the machine", used == gpus, used, gpus)
+        allowed = w.attention_ranks if of.architecture.moe is not None else (1,)
+        found.require(f"{where}: attention ranks are allowed", ranks in allowed, ranks, allowed)
         heads = of.architecture.heads
         found.require(f"{where}: TP divides the heads", heads % line.tensor_parallel == 0, line.tensor_parallel, heads)
         try:
-            engine = engine_costs(of, level.engine, catalog.gpus()[gpu or ""], gpu or "", line.tensor_parallel, vram)
+            of_gpu = catalog.gpus()[gpu or ""]
+            engine = engine_costs(of, level.engine, of_gpu, gpu or "", line.tensor_parallel, vram, ranks)
         except (InputError, KeyError) as error:
             found.add(f"{where}: engines", str(error), "steps of known latency")
             continue

@@ -43,11 +43,15 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
         made = [x for line in p.serving for x in _standing(problem, p, line)]
     else:
         notes += [
-            f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel} --max-num-seqs"
+            f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel}{_ranks(x)} --max-num-seqs"
             f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}; services share the"
             " machines, hour by hour." for x in p.serving
         ]  # fmt: skip
     return Deployments(name=p.name or "plan", deployments=made, purchases=purchases, notes=notes)
+
+
+def _ranks(line: ServingLine) -> str:
+    return f" --data-parallel-size {line.attention_ranks} --enable-expert-parallel" if line.attention_ranks else ""
 
 
 def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> list[Deployment]:
@@ -68,7 +72,8 @@ def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> 
             name=f"{p.name or 'plan'}-{region}-{market}", model=architecture.title, checkpoint=architecture.checkpoint,
             provider=places[region].provider if region in places else "", region=region, machine=line.machine,
             market=market, machines=count, gpu=gpu, gpus_per_machine=gpus, tensor_parallel=line.tensor_parallel,
-            replicas_per_machine=line.replicas_per_machine, max_num_seqs=line.engine.max_num_seqs,
+            attention_ranks=line.attention_ranks or 1, replicas_per_machine=line.replicas_per_machine,
+            max_num_seqs=line.engine.max_num_seqs,
             max_num_batched_tokens=line.engine.max_num_batched_tokens, chunk_tokens=line.engine.chunk_tokens,
             weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
             drafts=drafts(problem.engine.speculates(architecture)),

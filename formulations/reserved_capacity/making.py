@@ -103,7 +103,8 @@ def serving_lines(case: ReservedCase) -> list[ServingLine]:
                 continue
             at, row = found.continuous.at, found.continuous.row
             lines.append(ServingLine(
-                machine=m.machine, service=s.service, tensor_parallel=found.tp, replicas_per_machine=found.replicas,
+                machine=m.machine, service=s.service, tensor_parallel=found.tp,
+                attention_ranks=found.ranks if found.ranks > 1 else None, replicas_per_machine=found.replicas,
                 requests_per_second=found.rps, ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
                 tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
                 engine=engine_line(at, row, found.continuous.engine, p.engine),

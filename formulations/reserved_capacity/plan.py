@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from optmodels.catalog.types import Market
-from optmodels.plan.lines import Amount, Count, EngineLine
+from optmodels.plan.lines import Amount, Count, EngineLine, SeveralRanks, without_one_rank
 from optmodels.plan.outcome import Document
 
 Index = Annotated[int, Field(ge=0, le=10**6)]
@@ -57,6 +57,7 @@ class ServingLine(Document):
     machine: str
     service: str
     tensor_parallel: Count
+    attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
     requests_per_second: Amount = Field(description="of one machine")
     ttft_s: Amount = Field(description="at the machine, without waiting")
@@ -64,6 +65,10 @@ class ServingLine(Document):
     tpot_s: Amount = Field(description="time per output token")
     e2e_s: Amount = Field(description="of a request at the machine, mean")
     engine: EngineLine
+
+    @model_serializer(mode="wrap")
+    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_one_rank(made(self))
 
 
 class FlowLine(Document):

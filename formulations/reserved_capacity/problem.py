@@ -574,6 +574,9 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
     check_speculation(p.engine, [m for m in known if m is not None], p.serving == "continuous", wrong)
     for k, s in enumerate(p.services):
         of = f"services[{k}].slo"
+        if p.serving == "static" and s.workload is not None and s.workload.attention_ranks != (1,):
+            expected = "[1] with serving: static, whose batches are of replicas apart from each other"
+            wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), expected)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
         for name in ("ttft_s", "tbt_s", "deadline_s"):

@@ -311,7 +311,8 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     """A replica by the roofline or the engine's steps that its throughput was derived from.
 
     By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it; one that
-    makes several tokens counts as so many shorter ones.
+    makes several tokens counts as so many shorter ones. Of several attention ranks a prompt keeps all waiting for the
+    one that has it, outside the experts; prompts that ranks have at the same time are taken for one after another.
     """
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
@@ -325,7 +326,8 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
         return Engine(
             kv_tokens=max(1, int(tokens)), decode_s=c.step(none, none, np.zeros(found.batch)) / c.tokens,
             decode_per_kv_token_s=c.context_s / c.tokens, prefill_s=c.step(np.zeros(1), np.zeros(1), none),
-            prefill_per_token_s=c.prompt_token_s, prefill_per_pair_s=c.prompt_pair_s, max_batch=max(1, found.batch),
+            prefill_per_token_s=found.ranks * (c.prompt_token_s - c.prompt_expert_s) + c.prompt_expert_s,
+            prefill_per_pair_s=found.ranks * c.prompt_pair_s, max_batch=max(1, found.batch),
         )  # fmt: skip
     return Engine(
         kv_tokens=max(1, int(room / kv_token)), decode_s=weights / found.mem_bytes_per_s,

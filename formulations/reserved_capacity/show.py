@@ -290,8 +290,9 @@ def _region_table(rows: list[Mapping[str, Any]]) -> Table:
 def _serving_lines(p: ReservedPlan) -> list[str]:
     """What machines serve with continuous batching, and what requests see of them."""
     lines = [
-        f"{plain(x.service)} on {plain(x.machine)}: {x.requests_per_second:.4g} req/s, TP={x.tensor_parallel} ×"
-        f" {x.replicas_per_machine}; TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
+        f"{plain(x.service)} on {plain(x.machine)}: {x.requests_per_second:.4g} req/s, TP={x.tensor_parallel}"
+        f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
+        f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
         f" steps of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
         for x in p.serving
     ]

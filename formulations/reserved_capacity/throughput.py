@@ -18,7 +18,7 @@ from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
 from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
-from optmodels.serving.engine import EngineCosts, ModelOnEngines, engine_costs
+from optmodels.serving.engine import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
 from optmodels.serving.levels import Levels, levels
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
 
@@ -36,6 +36,7 @@ class Workload(Entry):
     kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
     input_tokens: PositiveInt = Field(description="of a prompt, mean")
     output_tokens: PositiveInt = Field(description="of an answer, mean")
+    attention_ranks: AttentionRanks = (1,)
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
     variant: Variant = Field(
         default="roofline", description="formulas of the roofline: the paper's, or with every term"
@@ -50,7 +51,7 @@ class Workload(Entry):
 
 @dataclass(frozen=True)
 class Choice:
-    """How a machine runs a service: `replicas` of `tp` GPUs each, `batch` requests in flight.
+    """How a machine runs a service: `replicas` of `ranks` attention ranks of `tp` GPUs, `batch` requests in flight.
 
     Attributes:
         rps: requests/s of the machine.
@@ -75,6 +76,7 @@ class Choice:
     costs: StepCosts | None = None
     provenance: Provenance | None = None
     continuous: Continuous | None = None
+    ranks: int = 1
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def choice_of(
 ) -> Choice | None:
     """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
-    The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads.
+    The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads; continuous batching
+    has replicas of several attention ranks of so many GPUs, too, where the workload lists any.
 
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
@@ -192,7 +195,11 @@ def _continuous(
 ) -> Choice | None:  # fmt: skip
     w: Workload = service.workload
     of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
-    found = [(tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib)) for tp in splits]
+    found = [
+        (tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib, ranks))
+        for ranks in (w.attention_ranks if architecture.moe is not None else (1,)) for tp in splits
+        if gpu_count % (tp * ranks) == 0
+    ]  # fmt: skip
     found = [(tp, engine) for tp, engine in found if engine.kv_tokens > 0]
     kind = Classes.of([float(w.input_tokens)], [float(w.output_tokens)], cached=w.cached_input_share)
     slo = service.slo
@@ -204,15 +211,17 @@ def _continuous(
     reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
     if not reached.any():
         return None
-    tp = np.array([tp for tp, _ in found])[at.engine]
-    rps = at.requests_per_s * (gpu_count // tp)
+    tp, ranks = (np.array(x)[at.engine] for x in ([tp for tp, _ in found], [e.ranks for _, e in found]))
+    rps = at.requests_per_s * (gpu_count // (tp * ranks))
     longer = at.deadline_s if math.isfinite(deadline_s) else np.zeros(len(at))
-    row = int(np.lexsort((longer, tp, -rps, -reached))[0])
+    row = int(np.lexsort((longer, tp, ranks, -rps, -reached))[0])
     engine, mine = found[at.engine[row]][1], int(tp[row])
+    gpus = mine * engine.ranks
     return Choice(
-        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // mine,
-        limits.max_num_seqs, layer_work(architecture, w.weights, w.kv), mine * (peak_flops(gpu, w.weights) or 0.0),
-        mine * gpu.mem_bytes_per_s, mine * vram_gib * GIB, engine.costs, engine.provenance, Continuous(at, row, engine),
+        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
+        engine.ranks * limits.max_num_seqs, layer_work(architecture, w.weights, w.kv),
+        gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
+        engine.provenance, Continuous(at, row, engine), engine.ranks,
     )  # fmt: skip
 
 

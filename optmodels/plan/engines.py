@@ -515,7 +515,7 @@ def check_engine(
     check_stated(found, where, e, engine, limits)
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
-        level = at_level(limits, costs, engine.kv_tokens, {"": r}, e.step_s)
+        level = at_level(limits, costs, engine.kv_tokens, {"": r}, e.step_s, ranks=engine.ranks)
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None

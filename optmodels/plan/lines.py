@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,15 @@ from optmodels.serving.levels import Levels
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Money = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+SeveralRanks = Annotated[
+    Annotated[int, Field(ge=2, le=10**6)] | None,
+    Field(description="of an engine, each of tensor_parallel GPUs; None: one, or none where batches are static"),
+]
+
+
+def without_one_rank(data: dict[str, Any]) -> dict[str, Any]:
+    """As documents were before there were ranks."""
+    return {k: v for k, v in data.items() if k != "attention_ranks" or v is not None}
 
 
 class MachineLine(Document):

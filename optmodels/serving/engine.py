@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
@@ -15,7 +18,24 @@ from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.serving.continuous import EngineLimits
-from optmodels.units import GIB
+from optmodels.units import GIB, PositiveInt
+
+
+def _each_once(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(ranks)) != len(ranks):
+        raise ValueError("each number of attention ranks once")
+    return ranks
+
+
+AttentionRanks = Annotated[
+    tuple[PositiveInt, ...],
+    Field(
+        min_length=1,
+        description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
+        " own, experts are spread over all of them (serving: continuous; models without routed experts have one)",
+    ),
+    AfterValidator(_each_once),
+]
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,7 @@ class EngineCosts:
         kv_tokens: that its cache holds beside weights and a step; 0: they do not fit.
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.
+        ranks: data-parallel attention ranks, which `costs` and `kv_tokens` are of together.
     """
 
     costs: StepCosts
@@ -141,26 +162,30 @@ class EngineCosts:
     alone: StepCosts | None = None
     draft: StepCosts | None = None
     speculation: Speculation | None = None
+    ranks: int = 1
 
 
 def engine_costs(
-    of: ModelOnEngines, limits: EngineLimits, gpu: Gpu, gpu_name: str, gpus: int, vram_gib: float
-) -> EngineCosts:
-    """An engine on `gpus` GPUs with `vram_gib` each.
+    of: ModelOnEngines, limits: EngineLimits, gpu: Gpu, gpu_name: str, gpus: int, vram_gib: float,
+    attention_ranks: int = 1,
+) -> EngineCosts:  # fmt: skip
+    """An engine on `gpus` GPUs with `vram_gib` each, for each of its attention ranks.
 
     Raises:
         InputError: nothing is known of its steps, or nobody has measured what safety needs.
     """
-    d = deployment(of.source, of.architecture, llm_name(of.model), gpu, gpu_name, of.weights, of.kv, gpus)
+    d = deployment(of.source, of.architecture, llm_name(of.model), gpu, gpu_name, of.weights, of.kv, gpus,
+                   attention_ranks)  # fmt: skip
     found = steps(of.source, limits, d, of.prompt_tokens)
     tpot, ttft = found.provenance.factors(of.safety)
     holds = kv_tokens(
-        layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, utilization=of.vram_usable,
+        layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, attention_ranks=attention_ranks,
+        utilization=of.vram_usable,
         runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
         max_requests=limits.max_num_seqs, request_tokens=of.request_tokens,
         drafts=drafts_of(limits, of.architecture, of.weights, of.kv),
     )  # fmt: skip
     return EngineCosts(
         found.costs.scaled(tpot), max(ttft / tpot, 1.0), holds, found.provenance, found.alone.scaled(tpot),
-        None if found.draft is None else found.draft.scaled(tpot), limits.speculates(of.architecture),
+        None if found.draft is None else found.draft.scaled(tpot), limits.speculates(of.architecture), attention_ranks,
     )  # fmt: skip

@@ -109,10 +109,10 @@ def levels(
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
-    kv = np.array([e.kv_tokens for e in engines])
+    kv, ranks = (np.array([getattr(e, name) for e in engines]) for name in ("kv_tokens", "ranks"))
 
     def at(step_s: Array) -> Points:
-        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None])
+        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None], ranks)
 
     def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
         return points.step_s + moved + points.request_s[:, None]

@@ -36,6 +36,7 @@ from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
+from optmodels.serving.engine import AttentionRanks
 from optmodels.units import (
     Fraction,
     Gib,
@@ -183,8 +184,9 @@ class Strategies(Splits):
     )
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16),
-        description="GPUs per replica to choose from; times replicas it is the GPUs of the machine",
+        description="GPUs per replica, or attention rank, to choose from; times these it is the GPUs of the machine",
     )
+    attention_ranks: AttentionRanks = (1,)
     alpha: AlphaRange = AlphaRange()
 
 
@@ -339,13 +341,13 @@ class Case:
     operating_points: tuple[OperatingPoint, ...]
     source: Source | None = None
 
-    def costs(self, gpu: str, tp: int) -> tuple[StepCosts, Provenance]:
-        """Seconds of an engine's steps on `tp` GPUs, by the instance's latency model."""
+    def costs(self, gpu: str, tp: int, attention_ranks: int = 1) -> tuple[StepCosts, Provenance]:
+        """Seconds of an engine's steps on `tp` GPUs for each attention rank, by the instance's latency model."""
         assert self.source is not None
         p = self.problem
         d = deployment(
             self.source, self.architecture, llm_name(p.model), self.gpus[gpu], gpu, p.precision.weights,
-            p.precision.kv, tp,
+            p.precision.kv, tp, attention_ranks,
         )  # fmt: skip
         return resolve(self.source, d, p.workload.input_tokens)
 
@@ -354,10 +356,10 @@ class Case:
         """Where the machines' prices are from, and of which day; empty where the instance does not say."""
         return price_source(self.problem.pool)
 
-    def provenance(self, gpu: str, tp: int, family: Family) -> Provenance:
-        """Where the latencies of `family` on `tp` of these GPUs come from."""
+    def provenance(self, gpu: str, tp: int, family: Family, attention_ranks: int = 1) -> Provenance:
+        """Where the latencies of `family` on `tp` of these GPUs, for each attention rank, come from."""
         if self.source is not None:
-            found = self.costs(gpu, tp)[1]
+            found = self.costs(gpu, tp, attention_ranks)[1]
             if family in ("high_end", "multi_pass"):
                 return found
             said = "with a share offloaded: its roofline times the ratio found without, which no engine was measured at"
