@@ -201,15 +201,15 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
     deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
     for stage, found in ends.items():
         rest_s = min((x.way.whole_s for x in ends["decode"]), default=math.inf) if stage == "prefill" else 0.0
-        for main, (tp, ranks) in itertools.product(static.machines(p.pool), _parallel(p, setting)):
+        for main, tp in itertools.product(static.machines(p.pool), sorted(set(p.strategies.tensor_parallel))):
             prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
             net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
-            if not prices or net <= 0 or main.gpu_count % (tp * ranks):
+            if not prices or net <= 0 or main.gpu_count % tp:
                 continue
-            dp, moved = main.gpu_count // (tp * ranks), sent / (net * (1 - link.most_used))
+            dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
             if stage == "prefill":
                 moved += link.latency_s
-            for way in _ways(p, setting, main, tp, ranks, slack, stage, moved, rest_s):
+            for way in _ways(p, setting, main, tp, 1, slack, stage, moved, rest_s):
                 most = min(dp * way.requests_per_s, link.most_used * net / sent)
                 found.append(End(main, tp, way, dp, net, most, min(prices)))
     allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
@@ -318,6 +318,7 @@ def generate(rng: Rng) -> Instance:
     usd = (1e-9, 1e9) if kind == "scales" else (0.1, 5.0)
     if maybe(rng, 0.3):
         data["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
+    several = kind == "engines" and maybe(rng, 0.4)  # attention ranks
     if kind == "catalogue":
         data["workload"]["input_tokens"] = int(between(rng, 1, 1900))
         data["model"] = pick(rng, ["opt-6.7b", "llama-3.1-8b"])
@@ -330,7 +331,7 @@ def generate(rng: Rng) -> Instance:
             data["pool"]["region"] = listed[0].region
     else:
         data["model"] = static.architecture(rng)
-        if several := kind == "engines" and maybe(rng, 0.4):
+        if several:
             data["model"]["moe"] = static.experts(rng, data["model"]["layers"])
         data["gpus"] = static.gpus(rng, int(rng.integers(1, 4)), wide)
         names = [*data["gpus"], *(["l4"] if maybe(rng, 0.2) else [])]
@@ -348,7 +349,7 @@ def generate(rng: Rng) -> Instance:
             for m in own:
                 m["gpu_count"] = pick(rng, [2, 4, 8])
     data["strategies"] = _strategies(rng, batch)
-    if kind == "engines" and several:
+    if several:
         data["strategies"]["attention_ranks"] = list(pick(rng, [[2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
     if kind == "measured":
         rows = _measured(rng, data, batch)
@@ -391,7 +392,7 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["engine"] = static.engine_limits(rng)
         if maybe(rng, 0.4):
             static.speculates(rng, data["engine"], [pick(rng, [static.architecture(rng), "qwen3-0.6b"])])
-    if maybe(rng, 0.5):
+    if "attention_ranks" not in data["strategies"] and maybe(rng, 0.6):
         stages = static.stages(rng)
         if "prefill" in stages:  # small enough for every two levels
             data.get("engine", {}).pop("speculation", None)
@@ -491,13 +492,14 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
     elif p.serving == "continuous":
-        setting, engines = _setting(p, data), list(itertools.product(static.machines(p.pool), (1, 2, 4)))
+        setting = _setting(p, data)
+        engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
         for i in rng.permutation(len(engines)):
-            main, tp = engines[i]
-            able = list(_ways(p, setting, main, tp, 0.0)) if tp in p.strategies.tensor_parallel else []
+            main, (tp, ranks) = engines[i]
+            able = list(_ways(p, setting, main, tp, ranks, 0.0))
             if able:
                 way = pick(rng, able)
-                count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // tp))
+                count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
                 each = (way.e2e_s - way.first_s) / max(1, w.output_tokens - 1)
                 longer = pick(rng, [2.0, 5.0, 20.0]) if "prefill" in p.deployment.stages else 1.0  # caches are sent
