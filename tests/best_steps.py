@@ -22,7 +22,7 @@ def with_best(
     """
 
     def beyond(t: float) -> float:
-        level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
+        level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage, e.ranks)
         if level is None:
             return -1.0
         request, each = level.requests[""], 0.0

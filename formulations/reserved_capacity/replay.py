@@ -311,8 +311,9 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     """A replica by the roofline or the engine's steps that its throughput was derived from.
 
     By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it; one that
-    makes several tokens counts as so many shorter ones. Of several attention ranks a prompt keeps all waiting for the
-    one that has it, outside the experts; prompts that ranks have at the same time are taken for one after another.
+    makes several tokens counts as so many shorter ones. A prompt's step reads the experts that the mean one touches. Of
+    several attention ranks all wait for the one that has the prompt, outside the experts; prompts that ranks have at
+    the same time are taken for one after another.
     """
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
@@ -323,9 +324,11 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     if found.costs is not None:
         c, none = found.costs, np.zeros(0)
         tokens = room / kv_token if found.continuous is None else found.continuous.engine.kv_tokens
+        prompt = problem_workload.input_tokens * (1.0 - problem_workload.cached_input_share)
+        experts = 0.0 if c.experts is None else float(c.experts.seconds(prompt))
         return Engine(
             kv_tokens=max(1, int(tokens)), decode_s=c.step(none, none, np.zeros(found.batch)) / c.tokens,
-            decode_per_kv_token_s=c.context_s / c.tokens, prefill_s=c.step(np.zeros(1), np.zeros(1), none),
+            decode_per_kv_token_s=c.context_s / c.tokens, prefill_s=c.step(np.zeros(1), np.zeros(1), none) + experts,
             prefill_per_token_s=found.ranks * (c.prompt_token_s - c.prompt_expert_s) + c.prompt_expert_s,
             prefill_per_pair_s=found.ranks * c.prompt_pair_s, max_batch=max(1, found.batch),
         )  # fmt: skip

@@ -12,12 +12,12 @@ from best_steps import with_best
 import optmodels
 from formulations.reserved_capacity.check import check
 from formulations.reserved_capacity.problem import ReservedCapacity
-from formulations.reserved_capacity.replay import RegionReplayOptions, replay
+from formulations.reserved_capacity.replay import RegionReplayOptions, engine_of, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
 from optmodels.errors import InputError, UnattainableError
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.continuous import levels_of_loads, seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -235,3 +235,49 @@ def test_inlined_it_says_the_same() -> None:
 def test_limits_that_say_nothing_are_refused(slo: dict[str, Any], serving: str, path: str) -> None:
     with pytest.raises(InputError, match=rf"services\[0\]\.slo\.{path}"):
         instance(slo, serving=serving).resolve()
+
+
+def test_engines_of_several_attention_ranks() -> None:
+    """What a machine carries by brute force, the check, the export, and the replay's prompts, on which ranks wait."""
+    machines = [{"machine": "box", "gpu": "h200", "gpu_count": 8, "prices": {"on_demand": 30.0, "reserved_1y": 20.0}}]
+    service = instance().services[0].model_dump(mode="json", exclude_none=True) | {"workload": {
+        "model": "deepseek-r1", "weights": "fp8_block", "input_tokens": 512, "output_tokens": 128,
+        "attention_ranks": [8],
+    }}  # fmt: skip
+    problem = instance(machines=machines, services=[service])
+    found = optmodels.solve(problem)
+    (line,) = found.plan["serving"]
+    assert (line["tensor_parallel"], line["attention_ranks"], line["replicas_per_machine"]) == (1, 8, 1)
+    assert found.check is not None and found.check.ok
+    level = problem.level()
+    assert level is not None and level.engine is not None
+    of = on_engines(problem.services[0], level)
+    e = engine_costs(of, level.engine, catalog.gpus()["h200"], "h200", 1, 141.0, 8)
+    best, request = 0.0, Request(512, 512, 128, 1.0)
+    for t in with_best(levels_of_loads([e.costs], LOADS)[0], level.engine, e, request, 0.1, 0.9):
+        at = at_level(level.engine, e.costs, e.kv_tokens, {"": request}, t, ranks=8)
+        for of_wait in (4.0, None) if at is not None else ():
+            (first, tpot, _), (later, _, _) = (
+                latencies(at, at.requests[""], t, wait, of_wait, level.engine.max_num_seqs, e.slower, e.costs.request_s,
+                          (0.9, 0.9, None)) for wait in (0.0, 1.0)
+            )  # fmt: skip
+            wait = 0.1 / (later - first)
+            if tpot <= 0.1 and 0.005 + 0.1 + first <= 0.8:
+                best = max(best, 1 / max(capacities(at, t, wait, of_wait, level.engine.max_num_seqs)[""].values()))
+    assert line["requests_per_second"] == pytest.approx(best, rel=1e-3)
+    for path, value in (("attention_ranks", 4), ("replicas_per_machine", 2), ("requests_per_second", 1.01 * best)):
+        wrong = copy.deepcopy(found.plan)
+        wrong["serving"][0][path] = value
+        assert not check(problem, wrong).ok, path
+    made = formulation.get("reserved_capacity").deployments(problem, found.plan)
+    assert {(d.tensor_parallel, d.attention_ranks) for d in made.deployments} == {(1, 8)}
+    choice = problem.resolve().derived(0, 0)
+    assert choice is not None
+    prompt = np.array([512.0])
+    alone = e.costs.step_of_ranks([(prompt, 0 * prompt, np.zeros(0)), *[(np.zeros(0),) * 3] * 7])
+    x = engine_of(choice, problem.services[0].workload)
+    seconds = x.prefill_s + 512 * x.prefill_per_token_s + 512 * 512 / 2 * x.prefill_per_pair_s
+    assert seconds == pytest.approx(alone, rel=1e-3)
+    with pytest.raises(InputError, match=r"services\[0\]\.workload\.attention_ranks: .*static"):
+        instance(machines=machines, services=[service | {"slo": {"ttft_s": 0.8, "tbt_s": 0.1}}],
+                 serving="static").resolve()  # fmt: skip

@@ -1,0 +1,193 @@
+"""Attention ranks in a closed loop: brute force over levels, steps counted one by one, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from best_steps import with_best
+from loop_cases import TPOT, TTFT, instance
+
+import optmodels
+from formulations.cost_efficiency.check import check
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.points import WAITS, build_tables
+from formulations.cost_efficiency.predicted import predicted
+from formulations.cost_efficiency.problem import CostEfficiency
+from formulations.cost_efficiency.replay import replay
+from optmodels import formulation
+from optmodels.errors import InputError
+from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.serving.continuous import EngineLimits, levels_of_loads
+from optmodels.serving.engine import EngineCosts, engine_costs
+from optmodels.serving.levels import LOADS
+
+LLM = "deepseek-v2-lite"  # a latent cache, whole on every GPU of a rank, and routed experts
+
+
+def moe(**changes: Any) -> CostEfficiency:
+    pool = {"machines": [
+        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 6.0}},
+    ]}  # fmt: skip
+    strategies = {"families": ["high_end"], "tensor_parallel": [1, 2, 4], "attention_ranks": [1, 2, 4]}
+    workload = {"batch": 300, "input_tokens": 500, "output_tokens": 120}
+    return instance(**{"model": LLM, "pool": pool, "strategies": strategies, "workload": workload} | changes)
+
+
+def engine(problem: CostEfficiency, tp: int, ranks: int) -> EngineCosts:
+    case = problem.resolve()
+    return engine_costs(problem.engines(case), problem.engine, case.gpus["l40s"], "l40s", tp, 48.0, ranks)
+
+
+def fewest(problem: CostEfficiency, tp: int, ranks: int) -> tuple[int, float]:
+    """The fewest machines whose engines are of so many ranks, and their least mean E2E, in plain numbers."""
+    w, limits, e = problem.workload, problem.engine, engine(problem, tp, ranks)
+    request = Request(w.input_tokens, w.input_tokens, w.output_tokens, 1.0)
+    best = (10**9, math.inf)
+    for t in with_best(levels_of_loads([e.costs], LOADS)[0], limits, e, request, 0.12, 0.9):
+        level = at_level(limits, e.costs, e.kv_tokens, {"": request}, t, ranks=ranks)
+        if level is None:
+            continue
+        r = level.requests[""]
+        for most in (4.0, None):
+            (first, tpot, e2e), (later, _, longer) = (
+                latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s, (0.9, 0.9, None))
+                for wait in (0.0, 1.0)
+            )
+            longest = min((3.0 - first) / (later - first), 30.0)
+            if tpot > 0.12 or longest <= 0:
+                continue
+            for wait in (share * longest for share in WAITS):
+                rate = 1 / max(capacities(level, t, wait, most, limits.max_num_seqs)[""].values())
+                running = math.floor(rate * r.steps * level.fixed / (1 - rate * r.work) + 1e-9)
+                engines = 4 // (tp * ranks)
+                count = next((n for n in range(1, 61) if n * engines * running >= w.batch), 10**9)
+                whole = e2e + wait * (longer - e2e)
+                if w.batch * (w.input_tokens + w.output_tokens) / whole >= problem.slo.tps:
+                    best = min(best, (count, whole))
+    return best
+
+
+@pytest.mark.parametrize("split", [(1, 4), (2, 2), (1, 2), (4, 1)])
+def test_exact_is_the_cheapest_by_brute_force(split: tuple[int, int]) -> None:
+    tp, ranks = split
+    problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [tp], "attention_ranks": [ranks]})
+    count, e2e = fewest(problem, tp, ranks)
+    found = optmodels.solve(problem)
+    assert found.check is not None and found.check.ok
+    assert found.plan["machines"][0]["count"] == count
+    assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-3)  # best steps are found by halving
+    assert found.plan.get("attention_ranks") == (ranks if ranks > 1 else None)
+    assert found.plan["replicas_per_machine"] == 4 // (tp * ranks)
+
+
+def test_of_several_ranks_the_cheapest_is_chosen() -> None:
+    problem = moe()
+    best = min(fewest(problem, tp, d) for tp, d in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)])
+    found = optmodels.solve(problem)
+    assert found.plan["machines"][0]["count"] == best[0]
+    assert found.plan["prediction"]["e2e_s"] == pytest.approx(best[1], rel=1e-3)
+
+
+def test_a_model_without_experts_has_one() -> None:
+    strategies = {"families": ["high_end"], "tensor_parallel": [1, 2]}
+    plain, listed = (
+        optmodels.solve(instance(strategies=strategies | more)).plan for more in ({}, {"attention_ranks": [2, 4]})
+    )
+    assert plain == listed
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("attention_ranks", 2), ("replicas_per_machine", 2), ("tensor_parallel", 2)]
+)
+def test_the_check_counts_the_gpus_of_all_ranks(path: str, value: int) -> None:
+    problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": [4]})
+    plan = copy.deepcopy(optmodels.solve(problem).plan)
+    assert plan["attention_ranks"] == 4 and check(problem, plan).ok
+    plan[path] = value
+    assert not check(problem, plan).ok
+    (made,) = formulation.get("cost_efficiency").deployments(problem, optmodels.solve(problem).plan).deployments
+    assert (made.attention_ranks, made.tensor_parallel, made.replicas_per_machine) == (4, 1, 1)
+
+
+def loop(e: EngineCosts, limits: EngineLimits, users: int, prompt: int, output: int) -> np.ndarray:
+    """TTFT and time per token of a closed loop's requests, steps counted one by one, (n, 2).
+
+    Each request goes to the rank with the fewest; a step is of all ranks and waits for the one with most to do.
+    """
+    rng = np.random.default_rng(1)
+    asked: list[list[list[float]]] = [[] for _ in range(e.ranks)]  # asked at, prompt left, first token at, tokens made
+    for i in range(users):
+        asked[i % e.ranks].append([0.0, float(prompt), 0.0, float(rng.integers(0, output - 1)) * (i >= users // 8)])
+        if i >= users // 8:  # in the middle of an answer
+            asked[i % e.ranks][-1][1] = 0.0
+    now, seen = 0.0, []
+    while len(seen) < 20 * users:
+        work, chunked = [], []
+        for mine in asked:
+            decoding = [x for x in mine if x[1] == 0.0]
+            room, tokens, before = float(limits.max_num_batched_tokens - len(decoding)), [], []
+            for x in mine:
+                if x[1] > 0.0 and room > 0.0:
+                    chunk = min(room, x[1])
+                    tokens.append(chunk)
+                    before.append(prompt - x[1])
+                    chunked.append((x, chunk))
+                    room -= chunk
+            contexts = np.array([prompt + x[3] for x in decoding])
+            work.append((np.array(tokens), np.array(before), contexts))
+        running = [x for mine in asked for x in mine if x[1] == 0.0]
+        now += e.costs.step_of_ranks(work)
+        for x in running:
+            x[3] += 1.0
+        for x, chunk in chunked:
+            x[1] -= chunk
+            if x[1] == 0.0:
+                x[2], x[3] = now + e.costs.request_s, 1.0
+        for mine in asked:
+            for x in [x for x in mine if x[1] == 0.0 and x[3] >= output]:
+                mine.remove(x)
+                seen.append((e.slower * (x[2] - x[0]), (now - x[2]) / (output - 1), x[2] > 0.0))
+                min(asked, key=len).append([now, float(prompt), 0.0, 0.0])
+    return np.array([(first, each) for first, each, whole in seen[4 * users :] if whole])
+
+
+@pytest.mark.parametrize("split", [(1, 4), (2, 2)])
+def test_a_loop_keeps_what_its_level_promises(split: tuple[int, int]) -> None:
+    tp, ranks = split
+    problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [tp], "attention_ranks": [ranks]})
+    plan, w = optmodels.solve(problem).plan, problem.workload
+    users = max(plan["batch_split"])
+    seen = loop(engine(problem, tp, ranks), problem.engine, users, w.input_tokens, w.output_tokens)
+    first, each = np.quantile(seen, 0.9, axis=0)
+    assert first <= plan["prediction"]["ttft_s"] <= TTFT["at_most"] * (1 + 1e-9)
+    assert each <= plan["prediction"]["tbt_s"] <= TPOT["at_most"] * (1 + 1e-9)
+    e2e = float((seen[:, 0] + seen[:, 1] * (w.output_tokens - 1)).mean())
+    assert e2e <= plan["prediction"]["e2e_s"]
+    assert each > 0.3 * plan["prediction"]["tbt_s"]  # it is not by being empty
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"serving": "static", "slo": {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}}, "static"),
+        ({"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}, "apart"),
+    ],
+)
+def test_where_nobody_can_say_ranks_are_refused(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(InputError, match=rf"strategies\.attention_ranks.*{path}"):
+        moe(**changes).resolve()
+    with pytest.raises(ValueError, match="each number of attention ranks once"):
+        moe(strategies={"attention_ranks": [2, 2]})
+
+
+def test_loops_of_several_ranks_are_not_replayed() -> None:
+    problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": [4]})
+    found = optmodels.solve(problem)
+    assert predicted(problem, CostPlan.model_validate(found.plan)) is None
+    with pytest.raises(InputError, match="closed loops are of one rank"):
+        replay(problem, found.plan)
+    assert (build_tables(problem).configurations.ranks == 4).all()
