@@ -142,7 +142,7 @@ def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
         **{f"{of}context_s": getattr(c, f"{of}context_s") + k * (c.prompt_pair_s + getattr(passes, f"{of}context_s"))
            for of in ("", "mixed_")},
         **{f"prompt_{of}_s": getattr(c, f"prompt_{of}_s") + getattr(passes, f"prompt_{of}_s")
-           for of in ("step", "token", "pair", "context")},
+           for of in ("step", "token", "pair", "context", "expert")},
         drafts=k, tokens=1 + accepted,
     )  # fmt: skip
 
