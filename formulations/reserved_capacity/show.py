@@ -73,7 +73,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
         rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
         if (rate > 0).all() and np.isfinite(cheapest[i].min()):
             need = t.unit * float((t.demand @ (1 / rate)).max(initial=0.0))
-            best_global = min(best_global, float(np.ceil(need - 1e-9) * cheapest[i].min()))
+            best_global = min(best_global, _paid(np.ceil(need - 1e-9), cheapest[i].min()))
     total["global_peak"] = best_global * HOURS_PER_MONTH if np.isfinite(best_global) else None
     return total
 
