@@ -2,9 +2,10 @@
 
 Every line of a plan is one engine at a level with its share of the buckets. It is simulated with Poisson streams of
 requests as long as those of the trace that a bucket was cut from, or of its mean lengths
-(`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does with what arrives does not depend on the level that it was planned at. So where a promise breaks, the share of these
-rates at which it holds is looked for, and each level of the engine that has room for more of them, in whatever market,
-is planned less full from then on, or does without the bucket where that would leave most of it empty.
+(`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does with what arrives does
+not depend on the level that it was planned at. So where a promise breaks, the share of these rates at which it holds is
+looked for, and each level of the engine that has room for more of them, in whatever market, is planned less full from
+then on, or does without the bucket where that would leave most of it empty.
 
 Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
 that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.

@@ -711,7 +711,7 @@ class FleetCase:
                     found.setdefault(names[bucket], []).append((lengths[0], lengths[1]))
         return {name: tuple(lengths) for name, lengths in found.items()}
 
-    def _names(self, w: Workload) -> list[str]:
+    def _names(self, w: FleetWorkload) -> list[str]:
         """``workload/bucket`` of all buckets, those without requests too where the file lists them."""
         labels = [b.label for b in w.buckets] if w.buckets else [d.bucket for d in self.demands if d.workload == w.name]
         return [f"{w.name}/{label}" for label in labels]
