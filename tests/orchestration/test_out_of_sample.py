@@ -45,7 +45,7 @@ def test_it_is_left_out_when_asked_and_the_check_knows(instance):
 
 
 def test_an_overloaded_plan_keeps_on_other_requests_what_it_keeps_of_its_own():
-    """One engine, thrice what it can serve: whoever admitted all that an empty engine had in time would keep a tenth."""
+    """One engine, thrice what it can serve: admitting all that an empty engine has in time keeps a tenth."""
     mix = [
         {"name": name, "share": 0.5, "prompt_tokens": prompt, "output_tokens": output, "slo_factor": [1.5, 3.0],
          "model": "llama-3.1-8b"}
