@@ -16,6 +16,7 @@ from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
 from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled
+from optmodels.serving.continuous import of_one_length
 from optmodels.serving.points import NONE
 
 
@@ -28,7 +29,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         ``predicted``.
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
-    of = s.configuration
+    of, problem = s.configuration, tables.case.problem
+    w = problem.workload
 
     def plan_of(row: int | None) -> dict[str, Any] | None:
         if row is None:
@@ -39,7 +41,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     seen = set() if plan is None else {plan.machines[0].machine}
     following: list[dict[str, Any]] = []
     ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
-    wanted = tables.case.problem.alternatives
+    wanted = problem.alternatives
     if plan is not None and wanted and len(ok):
         for position in candidate_order(tables.restricted(ok), o.e2e_s):
             row = int(ok[position])
@@ -67,7 +69,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "unmodelled": unmodelled(tables),
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
-        "notes": doubtful(tables.case.problem),
+        "notes": doubtful(problem) + of_one_length(problem.slo.latencies, w.input_tokens, w.output_tokens),
         **({} if at_users is None else {"predicted": at_users}),
     }
 

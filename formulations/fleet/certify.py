@@ -1,10 +1,11 @@
 """Plans whose promised latencies hold in simulation: solve, simulate what was chosen, cut what fails, solve again.
 
-Every line of a plan is one engine at a level with its share of the buckets. It is simulated with Poisson streams of the
-buckets' mean lengths (`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does
-with what arrives does not depend on the level that it was planned at. So where a promise breaks, the share of these
-rates at which it holds is looked for, and each level of the engine that has room for more of them, in whatever market,
-is planned less full from then on, or does without the bucket where that would leave most of it empty.
+Every line of a plan is one engine at a level with its share of the buckets. It is simulated with Poisson streams of
+requests as long as those of the trace that a bucket was cut from, or of its mean lengths
+(`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does with what arrives does
+not depend on the level that it was planned at. So where a promise breaks, the share of these rates at which it holds is
+looked for, and each level of the engine that has room for more of them, in whatever market, is planned less full from
+then on, or does without the bucket where that would leave most of it empty.
 
 Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
 that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.
@@ -370,13 +371,18 @@ def _station(case: FleetCase, d: DeploymentLine) -> Station:
 
 
 def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: float, load: float) -> Stream:
-    """Requests of a bucket of their mean lengths, of which the first line's engines have some in their cache."""
+    """Requests of a bucket, of which the first line's engines have some in their cache.
+
+    They are as long as those of the trace that it was cut from, or all of its mean lengths.
+    """
     demand, e = next(x for x in case.demands if x.name == s.demand), on[0].engine
     assert e is not None
     prompt = demand.input_tokens or 1
     hit = min(int(case.hit_share(demand.workload, e.kv_tokens) * prompt), prompt - 1)
     longest = max(s.e2e_s or 0.0, s.ttft_s or 0.0, e.step_s)
-    return Stream(rate, prompt, demand.output_tokens or 1, hit, load, longest)
+    return Stream(
+        rate, prompt, demand.output_tokens or 1, hit, load, longest, lengths=case.lengths.get(demand.name, ())
+    )
 
 
 def _judge(

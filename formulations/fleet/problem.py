@@ -679,9 +679,7 @@ class FleetCase:
         period, names, parts = self.periods[busiest], [d.name for d in self.demands], []
         for w in self.workloads:
             x, factor = self.requests[w.name], period.rate_factors.get(w.name, period.rate_factor)
-            cut = [d.bucket for d in self.demands if d.workload == w.name]
-            labels = [b.label for b in w.buckets] if w.buckets else cut
-            known = {i: names.index(f"{w.name}/{b}") for i, b in enumerate(labels) if f"{w.name}/{b}" in names}
+            known = {i: names.index(n) for i, n in enumerate(self._names(w)) if n in names}
             code = np.array([known.get(b, -1) for b in x.bucket], np.int64)
             arrival = np.array(x.arrival_s) / factor if factor > 0 else np.full(len(code), np.inf)
             parts.append((arrival, np.array(x.input_tokens), np.array(x.output_tokens), code))
@@ -690,6 +688,22 @@ class FleetCase:
         keep = keep[np.argsort(arrival[keep], kind="stable")]
         label = Label(tuple(names), code[keep])
         return Requests("requests", arrival[keep], prompt[keep], output[keep], {"class": label})
+
+    @cached_property
+    def lengths(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Prompt and answer of each request that a demand was cut from, by demand, where they are known."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for w in self.workloads:
+            if (x := self.requests.get(w.name)) is not None:
+                names = self._names(w)
+                for bucket, *lengths in zip(x.bucket, x.input_tokens, x.output_tokens, strict=True):
+                    found.setdefault(names[bucket], []).append((lengths[0], lengths[1]))
+        return {name: tuple(lengths) for name, lengths in found.items()}
+
+    def _names(self, w: FleetWorkload) -> list[str]:
+        """``workload/bucket`` of all buckets, those without requests too where the file lists them."""
+        labels = [b.label for b in w.buckets] if w.buckets else [d.bucket for d in self.demands if d.workload == w.name]
+        return [f"{w.name}/{label}" for label in labels]
 
     @cached_property
     def architectures(self) -> dict[str, Architecture]:

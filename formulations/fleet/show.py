@@ -279,7 +279,8 @@ def _certification(c: CertificationLine) -> list[Any]:
     cuts = f"cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
     return certification_lines(
         c,
-        f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
+        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of requests that come by"
+        " chance, as long as a trace's or, without one, as their bucket's mean",
         {
             "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
             "worst, of its limit": lambda r: f"{r.worst:.1%}, {_of_latency(r.worst_of)}",

@@ -13,14 +13,19 @@ from rich.table import Table
 from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
+from formulations.reserved_capacity.problem import (
+    HOURS_PER_MONTH,
+    QUARTERS_OF_TERM,
+    ReservedCapacity,
+    quarters_charged,
+)
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.continuous import of_one_length, seconds_and_quantile
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30
@@ -73,7 +78,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
         rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
         if (rate > 0).all() and np.isfinite(cheapest[i].min()):
             need = t.unit * float((t.demand @ (1 / rate)).max(initial=0.0))
-            best_global = min(best_global, float(np.ceil(need - 1e-9) * cheapest[i].min()))
+            best_global = min(best_global, _paid(np.ceil(need - 1e-9), cheapest[i].min()))
     total["global_peak"] = best_global * HOURS_PER_MONTH if np.isfinite(best_global) else None
     return total
 
@@ -88,7 +93,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "comparisons": comparisons(t),
         "size": {"rows": len(t.demand), "sources": len(t.source_region), "sinks": len(t.sink_region)},
-        "notes": list(t.case.notes),
+        "notes": [*t.case.notes, *_of_one_length(t.case.problem)],
         "latencies": _latencies(t),
         "prices": {m.machine: said for m in t.case.problem.machines if (said := t.case.problem.price_source(m))},
     }
@@ -145,6 +150,16 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
             "limits": {name: {"at_most_s": at, "percentile": q} for name, (at, q) in most.items() if math.isfinite(at)},
         })  # fmt: skip
     return rows
+
+
+def _of_one_length(p: ReservedCapacity) -> list[str]:
+    """What percentiles are of, service by service."""
+    return [
+        f"{s.service}: {said}" for s in p.services if s.workload is not None
+        for said in of_one_length(
+            (s.slo.ttft_s, s.slo.tbt_s, s.slo.deadline_s), s.workload.input_tokens, s.workload.output_tokens
+        )
+    ]  # fmt: skip
 
 
 def _latencies(t: ReservedTables) -> dict[str, Any]:

@@ -82,7 +82,7 @@ concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -113,6 +113,7 @@ HALVINGS = 12  # of the step between two levels, to find them
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 CROWDS = 24  # equally likely ones that TTFT is averaged over
+LEAST_RPS = 1e-12  # requests/s of an instance below which, to rounding, a request is alone
 BUSIEST = 0.95  # share of time that prompts keep others from prefill, in quantiles at given rates
 # TTFT of a level at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -194,6 +195,19 @@ def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | Non
     if limit is None:
         return math.inf, None
     return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+
+
+def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:
+    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any.
+
+    Longer answers than the mean one come later than it, which no percentile of equal requests knows.
+    """
+    if not any(isinstance(x, Percentile) for x in limits):
+        return []
+    return [
+        f"percentiles are of prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens; where"
+        " lengths vary fewer requests are within their limits (optmodels replay --trace says how many)"
+    ]
 
 
 @dataclass(frozen=True)
@@ -900,6 +914,8 @@ def predict(
         ValueError: the rates are more than it can serve.
     """
     c, most = Coefficients.of(costs), min(most, float(engine.max_num_seqs))
+    if 0.0 < rates.sum() < LEAST_RPS:
+        rates = rates / rates.sum() * LEAST_RPS
     u, outputs = classes.new_tokens, classes.output_tokens
     decodes = c.rounds(outputs - 1.0).mean(axis=1)
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
@@ -961,9 +977,10 @@ def _carrying(carried: float, filled: float, begun: float, longer: float, share:
         return 0.0
     sharing, more = max(carried - filled, 0.0), max(1.0 - filled / carried, 0.0) * longer
     short = max(1.0 - share * more, 0.0)
-    none_again = math.exp(-sharing * (short + more))
-    none = none_again / (1.0 - math.exp(-sharing * short) + none_again)
-    return 1.0 - (1.0 - min(begun, 1.0)) * max(1.0 - filled, 0.0) * none
+    none_again, again = math.exp(-sharing * (short + more)), -math.expm1(-sharing * short)
+    begun, filled = min(begun, 1.0), min(filled, 1.0)
+    # 1 − (1 − begun)·(1 − filled)·none_again/(again + none_again), without what 1 − … loses at next to no load.
+    return begun + (1.0 - begun) * (filled + (1.0 - filled) * again / (again + none_again))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ A dispatcher sends a request at its arrival to an instance of its pool, a rank b
 
 * ``round_robin``: in turn. ``shortest_queue``: fewest requests waiting and running.
 * ``least_kv``: smallest share of KV blocks in use or asked for by prompts that wait.
-* ``earliest_finish``: by a prediction from the queue, what runs and the step costs (`continuous_kernel._predicted`).
+* ``earliest_finish``: by a prediction from the queue, what runs, the step costs and how long steps have lately been
+  (`continuous_kernel._predicted`).
 * ``planned_shares``: the kind of instance whose planned share of the request's class is furthest behind (deficit round
   robin), there as another dispatcher says (`within`), else whichever takes it; a last share is refused.
 * ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
@@ -61,6 +62,7 @@ Dispatcher = Literal[
 ]  # fmt: skip
 Within = Literal["shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 DISPATCHERS: tuple[Dispatcher, ...] = get_args(Dispatcher)
+LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what counts
 _NO_WINDOW = 1 << 60
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from optmodels.simulation.continuous import LAST_STEP
 from optmodels.simulation.engine import INF, LAST, compiled
 from optmodels.simulation.regions_kernel import find, link, put, record, remove, unlink
 
@@ -34,7 +35,7 @@ REQUEST = record(
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
 # always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is one; rank: its
-# place after the first of them.
+# place after the first of them; recent_s: mean of the steps since it was idle, the last counting `LAST_STEP`.
 INSTANCE = record(
     "blocks free asked kind pool seqs budget chunk block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead expected orders"
@@ -42,7 +43,7 @@ INSTANCE = record(
     " ranks rank",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
     " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share from_s step_s busy_s"
-    " per_block tokens",
+    " per_block tokens recent_s",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -480,6 +481,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     x = s.x[j]
     _choose(s, j, t, False)
     if x.running == 0:
+        x.recent_s = 0.0
         s.next[j] = INF
         return
     tokens, pairs, earlier = _chunks(s, x)
@@ -493,6 +495,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
         seconds += x.context_s * contexts
     x.busy_s += seconds
     x.most = max(x.most, x.running)
+    x.recent_s += LAST_STEP * (seconds - x.recent_s)
     s.next[j] = t + seconds
     if s.bins.shape[1] > 0:
         _record(s, j, t, seconds, tokens + n * (_clock(x, x.steps + 1) - x.clock))
@@ -587,6 +590,7 @@ def _schedule_ranks(s, low, high, t, others):  # type: ignore[no-untyped-def]
             i = s.request[i].fill
     if running == 0:
         for j in range(low, high):
+            s.x[j].recent_s = 0.0
             s.next[j] = INF
         return
     prompts, decodes, most = 0, 0, 0.0
@@ -608,6 +612,7 @@ def _schedule_ranks(s, low, high, t, others):  # type: ignore[no-untyped-def]
         y = s.x[j]
         y.busy_s += seconds
         y.most = max(y.most, running)
+        y.recent_s += LAST_STEP * (seconds - y.recent_s)
         s.next[j] = t + seconds
         if s.bins.shape[1] > 0:
             tokens, _, _ = _chunks(s, y)
@@ -652,8 +657,8 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
 
     Everyone here decodes with the newcomer in steps that also carry prompts: first what is left of the step under way;
     then, if slots or blocks are short, until the excess has left, half a mean answer each; then the prompts ahead and
-    its own, a budget a step; then its own answer in steps without prompts, or the instance's usual ones if longer.
-    Other ranks of its engine are taken to have as much to do.
+    its own, a budget a step; then its own answer in steps without prompts, or the instance's usual or recent ones if
+    longer, as others' prompts come meanwhile, too. Other ranks of its engine are taken to have as much to do.
     """
     x, r = s.x[j], s.request[i]
     here = s.here[j] + 1
@@ -675,7 +680,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
         first += np.ceil(prompts / max(x.budget - n * (1 + x.drafts) + 1, 1)) * (step + x.prompt_step_s)
         first += x.ranks * (x.prompt_token_s * prompts + x.prompt_pair_s * _pairs(x, float(own), float(r.input - own)))
     first += x.request_s
-    return first, first + (r.expected - 1) / x.tokens * max(step, x.step_s)
+    return first, first + (r.expected - 1) / x.tokens * max(step, x.step_s, x.recent_s)
 
 
 @compiled

@@ -15,6 +15,7 @@ import numpy as np
 
 from optmodels.latency.controllers import Controller, Observation
 from optmodels.simulation.continuous import (
+    LAST_STEP,
     Arrivals,
     Dispatcher,
     Engine,
@@ -68,6 +69,7 @@ class _Ranks:
         self.under_way = False
         self.steps = 0
         self.busy_s = 0.0
+        self.recent_s = 0.0
         self.most = 0
 
 
@@ -193,6 +195,7 @@ class _Simulation:
         work = [self.chosen(e, now, going) for e in x.ranks]
         running = sum(len(e.running) for e in x.ranks)
         if not running:
+            x.recent_s = 0.0
             x.step_end = math.inf
             return
         x.under_way = True
@@ -202,6 +205,7 @@ class _Simulation:
             if e.decoding:
                 e.decode_steps.append((seconds, len(e.decoding)))
         x.busy_s += seconds
+        x.recent_s += LAST_STEP * (seconds - x.recent_s)
         x.most = max(x.most, running)
         x.step_end = now + seconds
 
@@ -321,7 +325,7 @@ class _Simulation:
             first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + D * c.prompt_token_s * (ahead + own)
             first += D * c.prompt_pair_s * float(c.pairs(own, r.prompt - own))
         first += c.request_s
-        return first, first + (r.expected - 1) / c.tokens * max(step, engine.step_s)
+        return first, first + (r.expected - 1) / c.tokens * max(step, engine.step_s, e.of.recent_s)
 
     def asked(self, e: _Instance) -> int:
         """Blocks in use and of the prompts that wait."""

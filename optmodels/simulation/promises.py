@@ -75,8 +75,10 @@ class Stream:
     Attributes:
         requests_per_s: at all engines of its station.
         input_tokens, output_tokens, received_tokens: of each request; the last are in the prefix cache.
+        lengths: prompt and answer of recorded requests, of which each has those of any, with the same share of its
+            prompt in the cache; without any all are alike.
         load: share of the scarcest capacity of a station that one request/s takes, of all stations at most.
-        longest_s: a latency that is about the longest of its requests.
+        longest_s: a latency that is about the longest of requests of `output_tokens`.
         station: where it begins.
         onward: where it goes on; None: nowhere.
     """
@@ -89,6 +91,7 @@ class Stream:
     longest_s: float
     station: int = 0
     onward: Onward | None = None
+    lengths: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ def judge(
         for s in streams
     ]  # fmt: skip
     counts = np.array([s.requests_per_s / x.requests_per_s for s, x in zip(streams, drawn, strict=True)])
-    longest = max(s.longest_s for s in streams)
+    longest = max(_longest_s(s) for s in streams)
     seconds = _seconds(drawn, promises, longest)
     span = (BEFORE * longest + WARM_UP * seconds, seconds, AFTER * longest)
     each = max(1, int(AT_ONCE / (sum(s.requests_per_s for s in drawn) * sum(span))))
@@ -200,6 +203,12 @@ def _seen_s(latency: Array, weight: Array, quantile: float | None) -> float:
     return float(np.quantile(latency, quantile, weights=weight, method="inverted_cdf"))
 
 
+def _longest_s(s: Stream) -> float:
+    """About the longest of its requests: of recorded answers all but one in a hundred."""
+    outputs = [output for _, output in s.lengths] or [s.output_tokens]
+    return s.longest_s * max(1.0, float(np.quantile(outputs, 0.99)) / s.output_tokens)
+
+
 def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: float) -> float:
     """How long a copy is observed."""
     needed = LONG * longest
@@ -242,12 +251,16 @@ def _values(
         any_ = begins[of] + rng.integers(engines[of])
         return np.where(station < 0, -1, copy * int(engines.sum()) + any_)
 
+    prompts, outputs, received = column("input_tokens"), column("output_tokens"), column("received_tokens")
+    for k, s in enumerate(streams):
+        if s.lengths:
+            mine, recorded = np.flatnonzero(kind == k), np.array(s.lengths, np.int64)
+            prompts[mine], outputs[mine] = recorded[rng.integers(len(recorded), size=len(mine))].T
+            received[mine] = np.minimum(prompts[mine] * s.received_tokens // s.input_tokens, prompts[mine] - 1)
     onward = [s.onward or Onward(-1, 0.0, 0.0) for s in streams]
     first = column("station")
     seen = simulate_stages(
-        Arrivals.of(
-            arrival, column("input_tokens"), column("output_tokens"), received_tokens=column("received_tokens")
-        ),
+        Arrivals.of(arrival, prompts, outputs, received_tokens=received),
         [s.engine for s in stations for _ in range(s.count)] * copies,
         member(first), np.array([s.slower for s in stations])[first],
         member(np.array([o.station for o in onward], np.int64)[kind]),
@@ -256,8 +269,8 @@ def _values(
     latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "deadline_s": seen.e2e_s}
     inside = (arrival >= span[0]) & (arrival < span[0] + span[1])
     found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array]] = {}
-    for s in range(len(streams)):
+    for k in range(len(streams)):
         for metric, values in latency.items():
-            rows = np.flatnonzero(inside & (kind == s) & ~np.isnan(values))
-            found[s, metric] = copy[rows], values[rows]
+            rows = np.flatnonzero(inside & (kind == k) & ~np.isnan(values))
+            found[k, metric] = copy[rows], values[rows]
     return found

@@ -78,6 +78,25 @@ def test_a_deadline_is_a_promise() -> None:
     assert promise["replayed"] == found["policies"]["spread"]["e2e_s"]["p95"] <= promise["planned_bound"] <= 9.0
 
 
+def test_percentiles_say_that_they_are_of_one_length_of_answers() -> None:
+    """Of equal answers the promise is kept, of exponential ones of the same mean it is not, and the report says so."""
+    late = {"at_most": 5.0, "percentile": 0.95}
+    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}
+    problem = instance(slo=slo | {"deadline_s": late})
+    solved = optmodels.solve(problem)
+    assert solved.plan is not None and solved.report is not None
+    [note] = solved.report["notes"]
+    assert "prompts of exactly 500 and answers of exactly 120 tokens" in note
+    outputs = np.maximum(np.round(np.random.default_rng(5).exponential(120.0, 4000)), 1).astype(int)
+    varied = Trace("varied", np.zeros(4000), np.full(4000, 500), outputs)
+    for trace, kept in ((None, True), (varied, False)):
+        found = replay(problem, solved.plan, trace, ReplayOptions(policy="spread"))
+        assert [p["kept"] for p in found["promises"] if p["promise"].startswith("E2E p95")] == [kept]
+    for means in (slo, slo | {"deadline_s": 5.0}):
+        of_means = optmodels.solve(instance(slo=means)).report
+        assert of_means is not None and of_means["notes"] == []
+
+
 def test_a_promise_that_is_broken_is_said(solved: tuple[CostEfficiency, dict[str, Any]]) -> None:
     problem, plan = solved
     wrong = plan | {"engine": plan["engine"] | {"max_num_seqs": 2}}  # the others of its users wait

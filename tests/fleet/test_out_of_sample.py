@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import optmodels
+from formulations.fleet.certify import simulations
 from formulations.fleet.files import Trace, bucket_trace
+from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet
 from formulations.fleet.replay import OTHER_REQUESTS
 from formulations.fleet.show import summary
@@ -53,6 +55,25 @@ def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> Non
     assert requests.input_tokens == (50, 2000, 120, 100)
     names = [cells[b][0] for b in requests.bucket]
     assert names == ["≤256x≤64", "≤4096x≤64", "≤256x>256", "≤256x≤64"]
+
+
+def test_what_is_certified_has_the_lengths_of_the_trace(file: Path) -> None:
+    """Every stream is of the lengths that its bucket was cut from, from the file as from the document."""
+    problem = load(document() | {"certify": "replay"}, folder=file.parent)
+    found = optmodels.solve(problem)
+    assert isinstance(problem, Fleet) and found.plan is not None
+    assert found.plan["certification"]["status"] == "certified"
+    plan = FleetPlan.model_validate(found.plan)
+    for case in (problem.resolve(), problem.inline().resolve()):
+        trace = case.trace
+        assert trace is not None
+        label = trace.labels["class"]
+        for name, lengths in case.lengths.items():
+            mine = label.codes == label.names.index(name)
+            rows = zip(trace.prompt_tokens[mine].tolist(), trace.output_tokens[mine].tolist(), strict=True)
+            assert sorted(lengths) == sorted(rows)
+        streams = {s for q in plan.periods for x in simulations(case, q, plan.stretch) for s in x.streams}
+        assert streams and {s.lengths for s in streams} <= set(case.lengths.values())
 
 
 def test_the_busiest_period_has_its_rate(file: Path) -> None:

@@ -128,6 +128,8 @@ def test_a_plan_that_is_late_is_noticed() -> None:
     alone = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
     found = optmodels.solve(instance(LATE, machines=alone, terms=["reserved_1y"]))
     assert found.check is not None and found.check.ok
+    (note,) = found.report["notes"]
+    assert note.startswith("chat: percentiles are of prompts of exactly 512 and answers of exactly 128 tokens")
     (promise,) = found.report["promises"]
     assert promise["e2e_s"] <= 5.0 == promise["limits"]["e2e"]["at_most_s"]
     inlined = instance(LATE, machines=alone, terms=["reserved_1y"]).inline().model_dump(mode="json", by_alias=True)
@@ -137,6 +139,11 @@ def test_a_plan_that_is_late_is_noticed() -> None:
     inlined["services"][0]["unserved_usd_per_request"] = 1.0
     late = check(ReservedCapacity.model_validate(inlined), found.plan)
     assert any("demand is served" in v.requirement for v in late.violations)
+
+
+def test_means_say_nothing_of_lengths() -> None:
+    found = optmodels.solve(instance({"ttft_s": 0.8, "tbt_s": 0.1, "queue_s": 0.1, "deadline_s": 5.0}))
+    assert found.report is not None and found.report["notes"] == []
 
 
 def test_the_replay_counts_who_is_in_time() -> None:

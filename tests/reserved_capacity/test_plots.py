@@ -79,6 +79,13 @@ def test_study_modules_print(tmp_path):
     assert skylb.replicas_saved(16) == (9, pytest.approx(-0.25))
 
 
+def test_no_demand_costs_nothing_and_no_less():
+    document = two_regions()
+    document["services"][0]["demand"]["by_region"] = {"west": [0.0, 0.0], "east": [0.0, 0.0]}
+    compared = api.solve(load(document)).report["comparisons"]
+    assert [str(usd) for usd in compared.values()] == ["0.0"] * 3  # and not −0
+
+
 @pytest.mark.slow
 def test_command_line_solves_checks_and_compares(tmp_path):
     path = tmp_path / "two.yaml"

@@ -225,6 +225,17 @@ def test_the_share_of_steps_that_carry_prompts_is_the_simulators():
         assert found.step_s == pytest.approx(float(seen.busy_s[0] / seen.steps[0]), rel=most)
 
 
+def test_next_to_no_load_is_a_request_alone():
+    """However few they are: rounding leaves neither nothing to divide by nor another figure."""
+    classes, limits = Classes.of([900.0], [60.0]), EngineLimits(max_num_seqs=512, max_num_batched_tokens=2048)
+    few = predict(COSTLY, classes, np.array([1e-9]), limits)
+    for rate in (1e-13, 1e-16, 1e-30, 1e-300):
+        found = predict(COSTLY, classes, np.array([rate]), limits)
+        assert found.ttft_s[None] == pytest.approx(few.ttft_s[None], rel=1e-6)
+        assert found.tpot_s[None] == pytest.approx(few.tpot_s[None], rel=1e-6)
+        assert found.step_s == pytest.approx(few.step_s, rel=1e-4)
+
+
 def test_waits_are_longest_where_few_requests_cause_them():
     """The bound is the largest quantile over all shares of requests that wait, and it is attained."""
     for q in (0.9, 0.95, 0.99):

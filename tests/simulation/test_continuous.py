@@ -95,6 +95,19 @@ def test_dispatchers_by_hand():
     assert simulate(late, [engine()], refuse=True).instance.tolist() == [0, -1]
 
 
+@pytest.mark.parametrize("run", [simulate, plain.simulate])
+def test_predictions_know_how_long_steps_have_lately_been(run):
+    # The first prompt takes 10 steps of 3 s; the second request comes in the last. It waits half a second and, with 16
+    # tokens at most 7 a step, three such steps; then ten tokens at the mean of the ten steps, weights 0.1·0.9^k.
+    costs = StepCosts(fixed_s=1.0, prompt_step_s=2.0)
+    lately = 3 * (1 - 0.9**10)
+    for limit, instance in ((9.5 + 10 * lately + 1e-6, 0), (9.5 + 10 * lately - 1e-6, -1)):
+        a = Arrivals.of([0, 29.5], [80, 8], [1, 11], deadline_s=[np.inf, limit])
+        assert run(a, [engine(costs, max_num_batched_tokens=8)], refuse=True).instance.tolist() == [0, instance]
+    idle = Arrivals.of([0, 40], [80, 8], [1, 11], deadline_s=[np.inf, 3 + 10 + 1e-6])  # what was before counts no more
+    assert run(idle, [engine(costs, max_num_batched_tokens=8)], refuse=True).instance.tolist() == [0, 0]
+
+
 def test_the_series_adds_up():
     seen = simulate(Arrivals.of([0.5, 3.5], [8, 8], [2, 1]), [engine()], bin_s=1.0)
     assert seen.series.busy.tolist() == [[0.5, 1, 0.5, 0.5, 0.5]]

@@ -39,6 +39,25 @@ def test_means_of_a_queue_known_in_closed_form(load, factor, found):
     assert verdict.excess == pytest.approx(verdict.seen_s / (factor * mean_s(load)))
 
 
+def test_lengths_are_those_recorded():
+    """M/G/1: by Pollaczek and Khinchine prompts of 40 and 160 tokens wait for their mean square, not that of 100."""
+
+    def mean_of_s(short, long):
+        return (short + long) / 2 + 35.0 * (short**2 + long**2) / 2 / (2 * (1 - 35.0 * (short + long) / 2))
+
+    recorded = replace(stream(35.0), lengths=((40, 1), (160, 1)))
+    expected = mean_of_s(0.014, 0.026)
+    [mean, none] = judge(
+        [Station(ALONE)], [recorded],
+        [Promise((0,), "ttft_s", 2 * expected, None), Promise((0,), "tbt_s", 1.0, 0.5)], 1e-4, [3],
+    )  # fmt: skip
+    assert mean.found == "kept" and mean.seen_s == pytest.approx(expected, rel=0.05)
+    assert mean_s(0.7) < 0.97 * expected and none.requests == 0
+    # With 90 of 100 tokens in the cache 4 and 16 are left to compute.
+    [cached] = judge([Station(ALONE)], [replace(recorded, received_tokens=90)], [mean.promise], 1e-4, [3])
+    assert cached.seen_s == pytest.approx(mean_of_s(0.0104, 0.0116), rel=0.05)
+
+
 def test_a_promise_at_the_truth_is_seldom_decided_and_a_share_is_told_from_another():
     """P(no wait) of M/D/1 is 1 − ρ: a first token within the service time is what 30 % of requests see at ρ = 0.7."""
     promises = [Promise((0,), "ttft_s", SERVICE_S * 1.001, q) for q in (0.25, 0.30, 0.35)]

@@ -28,7 +28,7 @@ from optmodels.solver.session import Session
 ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
-MOST_OF_IT = 0.8  # of the time that is left, for one heuristic of `best_of_all`
+MOST_OF_IT = 0.8  # of the time that is left, for one heuristic of `best_of_all` that has no plan yet
 GRACE = 3.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
 CHEAP = 1e-9  # USD/month for what costs nothing, to divide by
 BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
@@ -451,17 +451,18 @@ def best_of_all(
 ) -> tuple[ReservedPlan, str] | None:
     """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
 
-    Quick and good ones first, each in most of what is left of the limit. Past it they go on with `GRACE` each until
-    there is a plan at all, on a small instance to the end; told to stop, to the first plan.
+    Quick and good ones first, each in what is left of the limit, in most of it while there is no plan. Past it they go
+    on with `GRACE` each until there is a plan at all, on a small instance to the end; told to stop, to the first plan.
     """
     until, best, most = _until(options, began), None, below
     small = flow_variables(t) <= SMALL
-    quick_first = ("region_local", "proportional", "lp_rounding", "greedy", *METHODS)
+    quick_first = ("region_local", "proportional", "lp_rounding", "representative_days", *METHODS)
     for name in dict.fromkeys(quick_first):
         left = None if until is None else until - time.perf_counter()
         if most < np.inf and (cancelled() or (left is not None and left <= 0 and not small)):
             break
-        seconds = None if left is None else max(GRACE if small or most == np.inf else 0.01, MOST_OF_IT * left)
+        share = MOST_OF_IT if most == np.inf else 1.0
+        seconds = None if left is None else max(GRACE if small or most == np.inf else 0.01, share * left)
         seconds = GRACE if cancelled() else seconds
         plan = METHODS[name](problem, t, replace(options, time_limit=seconds, on_event=None)).plan
         if plan is not None and plan.cost.total_usd_per_month < most:
