@@ -196,7 +196,7 @@ def _structure(
     if not case.operating_points:  # a measured point has its own
         allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
-        ranks, allowed_ranks = p.attention_ranks or 1, s.attention_ranks if case.architecture.moe is not None else (1,)
+        ranks, allowed_ranks = p.attention_ranks or 1, s.attention_ranks if case.architecture.routed else (1,)
         gpus = p.tensor_parallel * ranks * p.replicas_per_machine
         found.require("TP × attention ranks × replicas = GPUs of the machine", gpus == main.gpu_count, gpus,
                       main.gpu_count)  # fmt: skip

@@ -128,7 +128,7 @@ class CostEfficiency(StaticBatch):
 
     def ranks(self, case: Case) -> tuple[int, ...]:
         """Attention ranks to choose from: one of models without routed experts."""
-        return self.strategies.attention_ranks if case.work.expert_weight_bytes > 0 else (1,)
+        return self.strategies.attention_ranks if case.architecture.routed else (1,)
 
     def transfer_bytes(self, case: Case) -> float:
         """Of a request's KV cache, from its prefill to its decode engine."""

@@ -281,8 +281,7 @@ def _well_formed(
     tp, gpu_count = d.tensor_parallel, pool[d.machines[0].machine, d.machines[0].region].gpu_count
     found.require(f"{where}: TP is allowed", tp in s.tensor_parallel, tp, s.tensor_parallel)
     ranks, model = d.attention_ranks or 1, case.loading(d.loads, d.model).architectures[d.loads or ""]
-    routed = model.moe is not None and model.moe.dense_layers < model.layers
-    allowed_ranks = s.attention_ranks if routed else (1,)
+    allowed_ranks = s.attention_ranks if model.routed else (1,)
     found.require(f"{where}: attention ranks are allowed", ranks in allowed_ranks, ranks, allowed_ranks)
     gpus = (tp or 0) * ranks * (d.replicas_per_machine or 0)
     found.require(f"{where}: TP × attention ranks × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)

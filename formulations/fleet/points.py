@@ -471,7 +471,7 @@ def _engine_rows(
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
     ranks = case.problem.strategies.attention_ranks
-    if ranks != (1,) and tables.case.work.expert_weight_bytes > 0:  # without routed experts: so many replicas
+    if ranks != (1,) and tables.case.architecture.routed:  # without routed experts: so many replicas
         tables = _with_ranks(tables, ranks)
     c = tables.configurations
     kinds = [

@@ -38,7 +38,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         of, ranks = on_engines(service, level), line.attention_ranks or 1
         used = line.tensor_parallel * ranks * line.replicas_per_machine
         found.require(f"{where}: TP × attention ranks × replicas = GPUs of the machine", used == gpus, used, gpus)
-        allowed = w.attention_ranks if of.architecture.moe is not None else (1,)
+        allowed = w.attention_ranks if of.architecture.routed else (1,)
         found.require(f"{where}: attention ranks are allowed", ranks in allowed, ranks, allowed)
         heads = of.architecture.heads
         found.require(f"{where}: TP divides the heads", heads % line.tensor_parallel == 0, line.tensor_parallel, heads)

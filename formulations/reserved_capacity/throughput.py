@@ -197,7 +197,7 @@ def _continuous(
     of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
     found = [
         (tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib, ranks))
-        for ranks in (w.attention_ranks if architecture.moe is not None else (1,)) for tp in splits
+        for ranks in (w.attention_ranks if architecture.routed else (1,)) for tp in splits
         if gpu_count % (tp * ranks) == 0
     ]  # fmt: skip
     found = [(tp, engine) for tp, engine in found if engine.kv_tokens > 0]

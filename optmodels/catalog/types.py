@@ -137,6 +137,11 @@ class Architecture(Entry):
     source: str = Field(default="", description="where the figures are from")
     note: str = Field(default="", description="what else to know")
 
+    @property
+    def routed(self) -> bool:
+        """Whether any layer has routed experts."""
+        return self.moe is not None and self.moe.dense_layers < self.layers
+
     @model_validator(mode="after")
     def _heads_divide(self) -> Architecture:
         if self.heads % self.kv_heads:

@@ -29,7 +29,6 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 
 Array = npt.NDArray[np.float64]
 LEFT_OUT = {
-    "Strategies.attention_ranks": "not in the reference yet: tests/cost_efficiency/test_ranks.py judges them",
     "Speculation.model": "an instance has one, so that it says nothing more",
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",

@@ -35,7 +35,6 @@ from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
 
 LEFT_OUT = {
-    "Workload.attention_ranks": "not in the reference yet: tests/reserved_capacity/test_continuous.py judges them",
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
