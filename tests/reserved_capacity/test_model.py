@@ -406,3 +406,26 @@ def test_a_row_that_always_has_a_point_has_one_whatever_presolve_says():
     lp = RowLp(t)
     lp.solve(t.demand[0], np.where(t.sink_region == t.case.regions.index("west"), 0.0, 3.0))
     assert lp.objective > 0
+
+
+@pytest.mark.parametrize("name", ["exact", "full"])
+def test_what_a_plan_leaves_of_a_demand_by_a_hair_is_paid_for(name):
+    """3.4·10⁻⁷ requests/s that no machine has room for, at 24 USD/h each: `full` had a plan 2·10⁻⁶ below its bound."""
+    boxes = [
+        {"machine": f"m{k}", "prices": {"reserved_3y": usd},
+         "serves": {"chat": {"requests_per_second": chat, "prefill_s": 0.02},
+                    "code": {"requests_per_second": 3.9, "prefill_s": 0.02}}}
+        for k, (usd, chat) in enumerate([(0.8642085562047661, 1.6), (0.39405347559979775, 1.2)])
+    ]  # fmt: skip
+    services = [
+        {"service": name, "slo": {"ttft_s": 0.5},
+         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [0.0, peak]}}}
+        for name, peak in [("chat", 4.800006959357386), ("code", 3.8999777243383873)]
+    ]  # fmt: skip
+    services[1]["unserved_usd_per_request"] = 0.00657151065931816
+    one = {"regions": [{"region": "west", "utc_offset_h": 0}], "network": {"rtt_ms": {"west": {}}, "local_rtt_ms": 5.0}}
+    problem = load(two_regions(services=services, machines=boxes) | one)
+    found = FORM.method(name)(problem, FORM.tables(problem), Options())
+    assert found.status == "optimal"
+    assert found.plan.cost.total_usd_per_month == pytest.approx(1438.298141, rel=1e-7)
+    assert found.bound <= found.plan.cost.total_usd_per_month * (1 + 1e-6)
