@@ -21,7 +21,7 @@ from optmodels.solver.light_imports import graphs
 from optmodels.solver.session import Session, Settings
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
-# Of a row's LP: what it may leave of demand at no cost is dear where forgoing requests is, and bounds know nothing of it.
+# Of a row's LP: what its tolerance leaves of demand at no cost is dear where forgoing requests is, and no bound has it.
 FINE = Settings(options={"primal_feasibility_tolerance": SERVED})
 ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
