@@ -18,9 +18,11 @@ from formulations.reserved_capacity.points import Array, Index, ReservedTables, 
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.errors import SolverError
 from optmodels.solver.light_imports import graphs
-from optmodels.solver.session import Session
+from optmodels.solver.session import Session, Settings
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
+# Of a row's LP: what its tolerance leaves of demand at no cost is dear where forgoing requests is, and no bound has it.
+FINE = Settings(options={"primal_feasibility_tolerance": SERVED})
 ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
 LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
@@ -100,7 +102,7 @@ class RowLp:
         # Money in units that keep a solver's absolute tolerance small beside prices.
         dearest = float(t.option_usd_per_hour.max(initial=0.0))
         self.usd = 1.0 if phase_one or 1e-3 <= dearest <= 1e5 or not dearest else 2.0 ** round(np.log2(dearest))
-        self.session = Session(replace(compiled, costs=compiled.costs / self.usd))
+        self.session = Session(replace(compiled, costs=compiled.costs / self.usd), None if phase_one else FINE)
         self.rows = np.arange(len(compiled.row_lower))
         self.unlimited = np.full(len(t.sink_region), -np.inf)
 

@@ -26,7 +26,7 @@ from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
 __all__ = [
-    "PROVED", "Event", "Limit", "Relaxed", "Report", "Settings", "Status", "relative_gap", "relaxation",
+    "PROVED", "Event", "Limit", "Relaxed", "Report", "Settings", "Status", "agreed", "relative_gap", "relaxation",
     "solve_compiled", "verify",
 ]  # fmt: skip
 
@@ -105,6 +105,26 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
     return _Solve(model, settings or Settings()).report(start)
 
 
+def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array | None, float | None]:
+    """The best point and a bound that two runs have reached: the last one of a kept session, and others.
+
+    Args:
+        model: as the session had it then (`Session.compiled`).
+        session: of which a row asks for a whole number by a hair.
+        settings: of the others.
+
+    Returns:
+        Point (n,) and bound as minimised; None without.
+    """
+    solve = _Solve(model, settings)
+    x, _ = solve.verified(session.point(), 1.0)
+    bound = None if session.bound is None else float(model.signs[0]) * session.bound
+    first = _Run(session.status, session.limit, session.message, x, None, bound, session.nodes, session.hair)
+    with caught_interrupt():
+        answer = solve.beside(first)
+    return answer.x, answer.bound
+
+
 class _Run(NamedTuple):
     """One run and what it found, verified; the bound as minimised, in the model's unit.
 
@@ -154,6 +174,10 @@ class _Solve:
             value = self._value(first.x)
             if self._value(second.x) < value - PROVED * abs(value):
                 self.seen, first = other, second
+        return self.beside(first)
+
+    def beside(self, first: _Run) -> _Run:
+        """The first run with others where it needs them."""
         infeasible = first.ended == "infeasible"
         self.twice |= first.hair
         if first.ended == "unbounded" or not (self.twice or infeasible or self._doubtful(first)):
@@ -191,7 +215,7 @@ class _Solve:
             if lp and ended == "optimal":
                 duals = session.row_duals()
                 bound = least_value(seen.model, seen.model.costs[0], duals, DUAL) + float(seen.model.offsets[0])
-            x, problem = self._verified(x, seen)
+            x, problem = self.verified(x, seen.column)
             session.progress = None  # later objectives are no news of the first
             if ended == "optimal" and x is not None:
                 for k in range(1, len(self.model.costs)):
@@ -207,15 +231,15 @@ class _Solve:
         way().said.append(message)
         if ended in ("unbounded", "error") and name != "SCIP":  # several do not tell unbounded, infeasible and others
             return self.run(seen, settings, None, careful=True)
-        found, problem = self._verified(x, seen)
+        found, problem = self.verified(x, seen.column)
         return _Run(
             ended, limit, message, found, problem, None if bound is None else bound / float(seen.objective[0]), nodes
         )
 
-    def _verified(self, x: Array | None, seen: Scaled) -> tuple[Array | None, str | None]:
-        """A scaled point in the model's units, or why it is none."""
+    def verified(self, x: Array | None, column: Array | float) -> tuple[Array | None, str | None]:
+        """A point scaled by `column` in the model's units, or why it is none."""
         try:
-            return (None if x is None else verify(self.model, x * seen.column)), None
+            return (None if x is None else verify(self.model, x * column)), None
         except SolverError as error:
             return None, str(error)
 
@@ -240,7 +264,7 @@ class _Solve:
         session.set_costs(seen.model.costs[k], float(seen.model.offsets[k]))
         session.warm_start(dict(enumerate(map(float, at))))
         better = session.point() if session.run() == "optimal" else None
-        found, _ = self._verified(better, seen)
+        found, _ = self.verified(better, seen.column)
         cost = self.model.costs[k]
         return x if found is None or cost @ found > cost @ x else found
 

@@ -165,6 +165,7 @@ class Session:
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
         self.hair = False  # whether one is a hair beside a whole number in some row that was looked at
         self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of the other rows
+        self._moved = False  # whether bounds of an integer changed, of which that look knows nothing
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
@@ -196,7 +197,7 @@ class Session:
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
         self._counted = self._integer.copy()
         self._fills = np.full(A.shape[1], np.inf)
-        self.hair, self._unseen = False, [(A, row_lower, row_upper)]
+        self.hair, self._unseen, self._moved = False, [(A, row_lower, row_upper)], False
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
@@ -246,6 +247,7 @@ class Session:
     def set_column_bounds(self, columns: Indices, lower: Numbers, upper: Numbers) -> None:
         """Other bounds of some columns."""
         _must(self._h.changeColsBounds(len(columns), _int32(columns), lower, upper), "the columns' bounds")
+        self._moved = self._moved or bool(self._counted[_int32(columns)].any())
 
     def set_integer(self, columns: Indices, on: bool) -> None:
         """Make some columns integer or continuous."""
@@ -369,7 +371,8 @@ class Session:
             self.set_option(name, fine if finely else given.get(name, usual))
         h.run()
         status = h.getModelStatus()
-        if status == _S.kUnboundedOrInfeasible:
+        # Presolve has called row LPs that always have a point infeasible, by a hair of 10⁻⁷.
+        if status == _S.kUnboundedOrInfeasible or (status == _S.kInfeasible and not self._integer.any()):
             h.setOptionValue("presolve", "off")
             h.run()
             status = h.getModelStatus()
@@ -383,8 +386,15 @@ class Session:
         return self.status
 
     def _by_a_hair(self) -> bool:
-        """Whether an integer is a hair beside a whole number in any row so far: those new since the last look count."""
+        """Whether an integer is a hair beside a whole number in any row so far.
+
+        Rows that are new since the last look are looked at, and all where bounds of integers are others.
+        """
         unseen, self._unseen = self._unseen, []
+        if self._moved and not self.hair:
+            now = self.compiled()
+            unseen, self._fills[:] = [(now.A, now.row_lower, now.row_upper)], np.inf
+        self._moved = False
         if unseen and not self.hair:
             n = self.columns
             parts, starts = [A.tocoo() for A, _, _ in unseen], np.cumsum([0, *(A.shape[0] for A, _, _ in unseen)])

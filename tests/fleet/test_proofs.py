@@ -17,6 +17,7 @@ from formulations.fleet.check import check
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods import heuristics
 from formulations.fleet.methods.exact import exact
+from formulations.fleet.methods.melange import melange
 from formulations.fleet.plan import objective_value
 from formulations.fleet.points import build_tables
 from formulations.fleet.problem import Fleet, Reserve
@@ -345,3 +346,21 @@ def test_no_heuristic_has_a_plan_a_hair_short_that_is_better_than_the_bound(coun
     made = {name: plan.total_usd_per_hour for name, plan in plans.items() if plan is not None}
     assert {"greedy", "greedy_dp", "lp_rounding"} <= made.keys()
     assert min(made.values()) >= proved.bound * (1 - 1e-6), made
+
+
+@pytest.mark.parametrize("rate", [4e-10, 8e-9, 1e-6])
+@pytest.mark.parametrize("reserve", [{"lost": 1}, {"lost": 1, "load_after_loss": 0.5}])
+def test_a_load_however_small_outlives_the_losses_of_the_reserve(rate, reserve):
+    problem = fleet([rate], [[1.0]], [1.0], reserve=reserve)
+    tables = build_tables(problem)
+    assert solved(problem).total_usd_per_hour == 2.0
+    made = {}
+    for name, m in heuristics.METHODS.items() | {("melange", melange)}:
+        try:
+            plan = m(problem, tables, Options()).plan
+        except InputError:  # numbers too far apart for a solver
+            continue
+        if plan is not None:
+            assert check(problem, plan.model_dump(mode="json")).ok, name
+            made[name] = plan.total_usd_per_hour
+    assert {"greedy", "greedy_dp", "lp_rounding"} <= made.keys() and set(made.values()) == {2.0}

@@ -355,3 +355,77 @@ def test_known_duals_bound_rows_whose_hourly_machines_are_few():
             lp.solve(t.demand[h], np.full(2, machines))
             assert bound[h] <= lp.objective * (1 + 1e-9) + 1e-9
             assert machines > 0 or bound[h] == pytest.approx(lp.objective)
+
+
+# ------------------------------------------------------------------------------------------------------------- hairs
+
+
+def _hair(peak, on_demand):
+    """One region that peaks at `peak` half of the time, machines at 1 USD/h reserved, `on_demand` by the hour."""
+    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [peak, 1.5], "east": [0.0, 0.0]}}
+    prices = {"on_demand": on_demand, "reserved_3y": 1.0}
+    document = two_regions(services=service(demand=demand), machines=machine(prices=prices))
+    return load(document | {"terms": ["reserved_3y", "on_demand"]})
+
+
+def test_of_a_master_with_a_hair_one_run_is_not_believed():
+    """Two machines and one on demand at the peak cost 2.8 USD/h. A run that leaves out all but one reserved says 3."""
+    problem = _hair(3 * (1 - 3e-7), 1.6)
+    solve = exact.Master.solve
+
+    def wrongly(master, gap, seconds):
+        if master.session._integer.any():
+            master.between(upper=np.array([1.0, 0.0]))
+        found = solve(master, gap, seconds)
+        master.between()
+        return found
+
+    with patch.object(exact._Run, "_round", lambda run, x: None), patch.object(exact.Master, "solve", wrongly):
+        found = exact.exact(problem, FORM.tables(problem), Options())
+    assert found.plan is not None and found.bound <= 2.8 * 730 * (1 + 1e-6)
+    assert found.status == "optimal" and found.plan.cost.total_usd_per_month == pytest.approx(2.8 * 730, rel=1e-6)
+
+
+def test_a_row_that_always_has_a_point_has_one_whatever_presolve_says():
+    """Unserved demand has a price, and three machines carry 3 + 7·10⁻⁸ of it: HiGHS' presolve finds no point."""
+    rates = {
+        "chat": {"requests_per_second": 1.7, "prefill_s": 0.02},
+        "code": {"requests_per_second": 1.8, "prefill_s": 0.02},
+    }
+    demands = {
+        "chat": {"west": [3.4], "east": [3.3999993142633933]},
+        "code": {"west": [0.0], "east": [1.8000008493744797]},
+    }
+    services = [
+        {"service": name, "slo": {"ttft_s": 0.5}, "unserved_usd_per_request": 0.00045460028761194554,
+         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}}
+        for name, by_region in demands.items()
+    ]  # fmt: skip
+    services[1].pop("unserved_usd_per_request")
+    t = FORM.tables(load(two_regions(services=services, machines=machine(serves=rates))))
+    lp = RowLp(t)
+    lp.solve(t.demand[0], np.where(t.sink_region == t.case.regions.index("west"), 0.0, 3.0))
+    assert lp.objective > 0
+
+
+@pytest.mark.parametrize("name", ["exact", "full"])
+def test_what_a_plan_leaves_of_a_demand_by_a_hair_is_paid_for(name):
+    """3.4·10⁻⁷ requests/s that no machine has room for, at 24 USD/h each: `full` had a plan 2·10⁻⁶ below its bound."""
+    boxes = [
+        {"machine": f"m{k}", "prices": {"reserved_3y": usd},
+         "serves": {"chat": {"requests_per_second": chat, "prefill_s": 0.02},
+                    "code": {"requests_per_second": 3.9, "prefill_s": 0.02}}}
+        for k, (usd, chat) in enumerate([(0.8642085562047661, 1.6), (0.39405347559979775, 1.2)])
+    ]  # fmt: skip
+    services = [
+        {"service": name, "slo": {"ttft_s": 0.5},
+         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [0.0, peak]}}}
+        for name, peak in [("chat", 4.800006959357386), ("code", 3.8999777243383873)]
+    ]  # fmt: skip
+    services[1]["unserved_usd_per_request"] = 0.00657151065931816
+    one = {"regions": [{"region": "west", "utc_offset_h": 0}], "network": {"rtt_ms": {"west": {}}, "local_rtt_ms": 5.0}}
+    problem = load(two_regions(services=services, machines=boxes) | one)
+    found = FORM.method(name)(problem, FORM.tables(problem), Options())
+    assert found.status == "optimal"
+    assert found.plan.cost.total_usd_per_month == pytest.approx(1438.298141, rel=1e-7)
+    assert found.bound <= found.plan.cost.total_usd_per_month * (1 + 1e-6)

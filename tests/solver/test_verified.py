@@ -87,6 +87,17 @@ def test_rows_added_later_and_bounds_of_other_rows_count_too(loaded, most, whole
     assert session.objective == pytest.approx(3.0 * whole, rel=1e-6)
 
 
+def test_bounds_of_integers_that_change_bring_hairs_of_rows_that_were_looked_at():
+    """n + 0.3m ≥ 2.3·(1 − 3·10⁻⁷)·x asks for 2.3 of n where m may be 0, and for 2 and a hair less where it is 1."""
+    model = compiled([3.0, 1.0, 0.0, 15.0], [[0, 0, 1, 1], [-1, -0.3, 2.3 * (1 - 3e-7), 0]], [1.0, -INF], [1.0, 0.0],
+                     0.0, [3.0, 2.0, 1.0, 1.0], [True, True, False, False])  # fmt: skip
+    session = Session(model)
+    assert session.run() == "optimal" and not session.hair
+    session.set_column_bounds([1], [1.0], [1.0])
+    assert session.run() == "optimal" and session.hair
+    assert session.objective == pytest.approx(7.0, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("model", "cost"),
     [

@@ -45,8 +45,8 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     for i in range(T):
         for mine in _protected(problem, tables, n[i]):
             at = mine[n[i, mine] > 0][0]
-            while (short := _short(problem, tables, n[i], alone[i], mine)) > EDGE:
-                n[i, at] += math.ceil(short - EDGE)  # another deployment may need another spare one
+            while (short := _short(problem, tables, n[i], alone[i], mine)) > 0:
+                n[i, at] += short  # another deployment may need another spare one
     for i in range(T):
         for work in tables.case.workloads:
             rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]
@@ -68,11 +68,14 @@ def _protected(problem: Fleet, tables: FleetTables, n: Index) -> list[Index]:
     return [mine for mine in pools if r.machines == "all" or points.spot[mine[0]]]
 
 
-def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> float:
-    """Deployments that a pool lacks to keep its load after the losses of the reserve."""
+def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> int:
+    """Deployments that a pool lacks to keep its load, however small, after the losses of the reserve."""
     points, r = tables.points, problem.reserve
     assert r is not None
-    needed, size = float((used[mine] * points.rho[mine]).sum()) / r.load_after_loss, int(n[mine].sum())
+    load, size = float((used[mine] * points.rho[mine]).sum()) / r.load_after_loss, int(n[mine].sum())
+    if not load:
+        return 0  # all of it may be lost
+    needed = max(math.ceil(load - EDGE), 1)
     if r.lost is not None:
         return needed - size + r.lost
     assert r.survive_probability is not None
@@ -95,7 +98,7 @@ def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan)
     r, used = problem.reserve, choice.used_alone(tables)
     for t, row in enumerate(choice.n):
         lacks = [_short(problem, tables, row, used[t], mine) for mine in _protected(problem, tables, row)]
-        found += [f"reserve: a pool is {short:.5g} deployments short" for short in lacks if short > 1e-6]
+        found += [f"reserve: a pool lacks {short} of the deployments that it needs" for short in lacks if short > 0]
     if r is not None and r.survive_probability is not None:
         spots = [len({int(x) for x in tables.points.pool[(row > 0) & tables.points.spot]}) for row in choice.n]
         if max(spots, default=0) > r.pools:

@@ -26,8 +26,9 @@ from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapa
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
+from optmodels.solver import Compiled
 from optmodels.solver.cancel import cancelled, caught_interrupt
-from optmodels.solver.highs import relative_gap
+from optmodels.solver.highs import agreed, relative_gap
 from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
 
@@ -143,6 +144,12 @@ class Master:
         if x is not None:
             x = self.model.counts(x)
         return ("optimal" if status == "optimal" else "limit"), x, None if bound is None else bound / self.unit
+
+    def agreed(self, model: Compiled, gap: float, seconds: float | None) -> tuple[Array | None, float | None]:
+        """(k in machines, lower bound in USD/month) of the last run, on `model`, and others: one that two reached."""
+        seconds = None if seconds is None else max(0.01, seconds)
+        x, bound = agreed(model, self.session, Settings(seconds, gap, self.session.settings.seed))
+        return (None if x is None else self.model.counts(x)), None if bound is None else bound / self.unit
 
     def prefer_local(self, oracle: Projection, usd_per_month: float) -> None:
         """Hold the cost at `usd_per_month` and maximise the load served in its own region, tangent by tangent."""
@@ -295,7 +302,7 @@ class _Run:
         proved = gap <= 2 * PROOF
         limit: Limit | None = None
         if not proved:
-            limit = "gap" if gap <= self.target else "interrupt" if cancelled() else "time"
+            limit = "gap" if gap <= self.target or self.until is None else "interrupt" if cancelled() else "time"
         return Outcome(
             "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
@@ -456,49 +463,67 @@ class _Run:
         self.master.between()
         self.master.integers(on=False)
 
-    def _gap(self) -> float:
-        return np.inf if self.best is None else (self.best.value - self.lower) / max(abs(self.best.value), 1e-9)
+    def _gap(self, lower: float | None = None) -> float:
+        lower = self.lower if lower is None else lower
+        return np.inf if self.best is None else (self.best.value - lower) / max(abs(self.best.value), 1e-9)
 
     def _integers(self) -> str:
-        """MIP master, check, cut, repeat."""
-        t, rounds = self.t, 0
+        """MIP master, check, cut, repeat; of a master with a hair a bound counts that two runs have reached."""
+        rounds = 0
         if self._gap() <= self.target:
             return "optimal"
         self.master.drop_slack()
         self.master.integers(on=True)
-        flows_due = flow_variables(t) <= FEW_FLOWS
+        flows_due = flow_variables(self.t) <= FEW_FLOWS
+        tried: set[bytes] = set()  # by further runs
+        inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
+
+        def seconds() -> float | None:
+            left = self.to_turn()
+            return min(FLOWS_SECONDS, np.inf if left is None else left) if flows_due else left
+
         while not self.out_of_time():
             rounds += 1
-            inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
-            seconds = self.to_turn()
-            if flows_due:
-                seconds = min(FLOWS_SECONDS, np.inf if seconds is None else seconds)
-            status, x, bound = self.master.solve(inner, seconds)
+            most, hair = seconds(), self.master.session.hair
+            status, x, bound = self.master.solve(inner, most / 2 if hair and most is not None else most)
             if status == "infeasible":
                 return "infeasible"
-            if bound is not None:
-                self.lower = max(self.lower, bound)
-            if x is not None:
-                x = np.round(x / t.column_step) * t.column_step
-                hard = self.oracle.violated(t.reserved(x))
-                self.master.add(hard)
-                if self.soft or not hard:
-                    found = self._settle(x)
-                    if not hard:
-                        self._offer(found)
-            self.record()
             stuck = status == "limit"
+            model = self.master.session.compiled() if self.master.session.hair else None
+            if model is None:
+                self.lower = max(self.lower, bound or 0.0)
+            if x is not None:
+                self._take(x)
+            higher = bound is not None and bound > self.lower
+            if model is not None and higher and (stuck or self._gap(bound) <= self.target):
+                other, bound = self.master.agreed(model, inner, seconds())
+                self.lower, stuck = max(self.lower, bound or 0.0), True
+                if other is not None and other.tobytes() not in tried:
+                    tried.add(other.tobytes())
+                    self._take(other)
+                    stuck = False
+            self.record()
             if self._gap() > self.target and flows_due and (stuck or rounds >= FEW_ROUNDS):
                 stuck = flows_due = False
                 if self._by_flows() == "infeasible":
                     return "infeasible"
-            if self._gap() > self.target and self.due():
+            if self._gap() > self.target and (self.due() or (stuck and self.heuristics_due)):
                 stuck = False
                 self.heuristics()
             if self._gap() <= self.target or stuck:
                 break
         self.log["integer_rounds"] = rounds
         return "optimal" if self.best is not None else "limit"
+
+    def _take(self, x: Array) -> None:
+        """Cut reservations off where they do not do, or offer them, with cuts of what they cost."""
+        x = np.round(x / self.t.column_step) * self.t.column_step
+        hard = self.oracle.violated(self.t.reserved(x))
+        self.master.add(hard)
+        if self.soft or not hard:
+            found = self._settle(x)
+            if not hard:
+                self._offer(found)
 
     def _by_flows(self) -> str:
         """The flow model of a small instance as it stands, for half of the time that is left at most."""
