@@ -81,7 +81,7 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
         serving=serving_lines(case),
-        forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
+        forwarded_share=float(mean[~np.eye(R, dtype=bool)].sum() / mean.sum()) if mean.sum() > 0 else 0.0,
         cost=CostLines(
             reserved_usd_per_month=parts[0], beyond_horizon_usd_per_month=parts[1], on_demand_usd_per_month=parts[2],
             spot_usd_per_month=parts[3], unserved_usd_per_month=parts[4], egress_usd_per_month=parts[5],
