@@ -334,7 +334,7 @@ def explain(
 
     Args:
         source: instance file, mapping or problem; nothing may meet its limits.
-        time_limit: seconds for all solves together (default 120); what it cut off is listed as skipped.
+        time_limit: seconds for all solves together (default 60); what it cut off is listed as skipped.
         max_solves: number of solves (default 1,000).
         next_plans: how many of the best plans beside the first.
         on_step: called before every solve with what it is for.

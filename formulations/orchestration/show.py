@@ -184,7 +184,7 @@ def _out_of_sample(found: Mapping[str, Any]) -> str:
 
 
 def _instances(p: OrchestrationPlan) -> Table:
-    table = titled("Instances", "model", "parallelism", "batch", "GPUs each", "instances", "requests", "where")
+    table = titled("Instances", "model", "parallelism", "batch", "GPUs each", "count", "requests", "where")
     for j, c in enumerate(p.configurations[:ROWS_SHOWN]):
         mine = [i for i in p.instances if i.configuration == j]
         where = "; ".join(_where(i.placement) for i in mine[:4]) + (

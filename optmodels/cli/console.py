@@ -156,7 +156,7 @@ def _records(table: Table) -> Iterator[str]:
     """
     heads = [" ".join(str(c.header).split()) for c in table.columns]
     for first, *others in zip(*(c.cells for c in table.columns), strict=True):
-        if str(first)[:1].isdigit():
+        if str(first)[:1].isdigit() and len(str(first)) <= QUANTITY:
             first = f"{heads[0]} {first}"
         said = [f"{head} {cell}".strip() for head, cell in zip(heads[1:], others, strict=True) if str(cell).strip()]
         yield f"[bold]{first}[/bold]  {'; '.join(said)}"

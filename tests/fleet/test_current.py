@@ -16,7 +16,9 @@ from scipy.optimize import linprog
 import optmodels
 from formulations.fleet.current import RoutingModel, of_trace
 from optmodels.cli import run
+from optmodels.cli.console import show
 from optmodels.errors import InputError
+from optmodels.reporting.evaluate import evaluate_lines
 from optmodels.solver.highs import solve_compiled
 from optmodels.traces.types import Label, Trace
 
@@ -90,6 +92,15 @@ def test_the_best_plans_own_fleet_has_nothing_to_save(found):
     routing = again["report"]["planned_routing"]
     assert routing["served_share"] == pytest.approx(1.0)
     assert routing["engines_needed"] == routing["engines"]
+
+
+def test_it_fits_a_screen_of_80_columns(found, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    show(evaluate_lines(found))
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "chat/300x150" in said and "\n3× g6e.xlarge, TP=1, for chat  USD/h " in said
+    assert "…" not in said
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -37,6 +37,20 @@ def test_by_hand(name, machines):
     assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
 
 
+def test_where_nothing_is_forwarded_the_share_is_no_negative_zero():
+    """Six demands whose sum depends on the order: 1 − what stays/all is −2.2e-16."""
+    names, per_hour = "abcdef", (13102.3, 6125.9, 1778.5, 1314.0, 16452.1, 18342.4)
+    demand = {name: [rate] for name, rate in zip(names, per_hour, strict=True)}
+    far = {a: {b: 100.0 for b in names if b > a} for a in names[:-1]}
+    document = two_regions(
+        regions=[{"region": name} for name in names], network={"rtt_ms": far},
+        services=service(demand={"kind": "inline", "unit": "requests_per_hour", "by_region": demand}),
+    )  # fmt: skip
+    plan = run(document, "region_local")[1].plan
+    assert plan.forwarded_share == 0.0
+    assert ", 0.0% forwarded" in plan.headline()
+
+
 def test_a_model_too_large_to_write_out_has_a_plan_and_a_bound(monkeypatch):
     monkeypatch.setattr(full, "MOST_FLOWS", 7)  # of 8
     monkeypatch.setattr(full, "MERGED_FLOWS", 4)  # one row, of the mean demand 6 + 6: as many machines as 10 + 2 take

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,42 @@ def test_it_returns_what_the_call_returns_and_raises_what_it_raises():
         in_own_process(divmod, 17, 0, seconds=None)
     with pytest.raises(SolverError, match="died"):
         in_own_process(os._exit, 3, seconds=30.0)
+
+
+def test_the_next_call_has_the_same_process_and_one_that_was_ended_has_no_next():
+    first = in_own_process(os.getpid, seconds=30.0)
+    assert first != os.getpid()
+    with pytest.raises(ZeroDivisionError):
+        in_own_process(divmod, 17, 0, seconds=30.0)
+    assert in_own_process(os.getpid, seconds=30.0) == first
+    with pytest.raises(EndedError):
+        in_own_process(time.sleep, 60, seconds=0.2)
+    assert in_own_process(os.getpid, seconds=30.0) != first
+
+
+def test_calls_at_a_time_have_a_process_each():
+    together = threading.Barrier(2)
+
+    def call(_):
+        together.wait()
+        return in_own_process(_slowly, seconds=60.0)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert len(set(threads.map(call, range(2)))) == 2
+
+
+def _slowly():
+    time.sleep(1.0)
+    return os.getpid()
+
+
+def test_it_has_the_path_of_the_caller(monkeypatch, tmp_path):
+    (tmp_path / "made_up_module.py").write_text("def answer():\n    return 42\n", encoding="utf-8")
+    in_own_process(os.getpid, seconds=30.0)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import made_up_module  # type: ignore[import-not-found]
+
+    assert in_own_process(made_up_module.answer, seconds=30.0) == 42
 
 
 def test_it_is_ended_when_its_time_is_over():

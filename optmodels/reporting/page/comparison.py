@@ -55,7 +55,7 @@ def _short(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> str:
         if gaps:
             means.append((sum(gaps) / len(gaps), m, len(gaps)))
     means.sort()
-    text = f"{len(proved)} of {total} instances are settled with proof."
+    text = f"{len(proved)} of {total} instance{'s' * (total != 1)} settled with proof."
     if means:
         nearest, method, count = means[0]
         furthest, last, last_count = means[-1]

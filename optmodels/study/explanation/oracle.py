@@ -76,7 +76,7 @@ class Budget:
             raise OutOfBudgetError
         self.solves += 1
         if self.on_step is not None:
-            self.on_step(f"{self.what} · solve {self.solves}, {self.seconds:.1f} s")
+            self.on_step(f"{self.what} · solve {self.solves}, {self.seconds:.1f} of {self.time_limit:g} s")
         return min(self.left, self.share)
 
     @property

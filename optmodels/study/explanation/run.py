@@ -17,7 +17,7 @@ from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, Instance
 from optmodels.study.explanation.rows import RowOracle
 from optmodels.study.explanation.thresholds import TOLERANCE, relative_change
 
-TIME_LIMIT = 120.0
+TIME_LIMIT = 60.0
 MAX_SOLVES = 1000
 NEXT_PLANS = 3
 # Of the time that is left when it is their turn, at most:
