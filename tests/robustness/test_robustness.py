@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-
 CASES = Path(__file__).parent / "cases"
 
 # What is said of files that are none, after the file's name: line, path, value and what was expected.
@@ -21,15 +20,15 @@ REFUSED = {
     "HANG-orchestration-1116.yaml": ":6: cluster.servers: got 8000000; expected at most 1,000,000 GPUs",
     "HANG-orchestration-121.yaml": ":6: cluster.servers: got 8000000; expected at most 1,000,000 GPUs",
     "cost_efficiency-2022.yaml": ":14: slo.tbt_s: got 5e-324; expected 0, or a number of at least 2.23e-308",
-    "fleet-216.yaml": ": workloads[0]: got '1.2e+19 requests/s of chat/1024x256'; expected a demand that 1,000,000 depl",
+    "fleet-216.yaml": ": workloads[0]: got '1.2e+19 requests/s of chat/1024x256'; expected a demand that",
     "fleet-2828.yaml": ":34: strategies.replicas: got []; expected at least 1 entry",
-    "honest-fleet-25.yaml": ": workloads[0]: got '8e+12 requests/s of chat/1024x256'; expected a demand that 1,000,000 d",
+    "honest-fleet-25.yaml": ": workloads[0]: got '8e+12 requests/s of chat/1024x256'; expected a demand that",
     "honest-reserved_capacity-146.yaml": ":16: services[0].demand: got 12000000008.0; expected a peak of requests/s",
     "honest-reserved_capacity-32.yaml": ":18: services[0].demand: got 4.6491913464319654e+17; expected a peak of",
     "honest-reserved_capacity-63.yaml": ":16: services[0].demand: got 1.2000000000000008e+16; expected a peak of",
     "honest-reserved_capacity-75.yaml": ":13: services[].demand: got 4.649191346431965e-07; expected a peak of",
     "orchestration-1260.yaml": ":77: requests.trace.generated: got 'p3'; expected a section (key: value lines)",
-    "orchestration-488.yaml": ":4: schema: got a whole number of thousands of digits; expected a whole number below 9.22e+18",
+    "orchestration-488.yaml": ":4: schema: got a whole number of thousands of digits; expected a whole number",
     "reserved_capacity-1216.yaml": ":18: services[0].demand: got 464.91913464319657; expected a peak of requests/s",
     "reserved_capacity-1748.yaml": ":9: regions[3].region: got 'us-east-1'; expected each name once",
     "reserved_capacity-2125.yaml": ":16: services[0].demand: got 4e+18; expected a peak of requests/s",
@@ -77,8 +76,8 @@ BY_HAND = {
     # One pool over five regions within 0.45 s: 1.9 · 400 requests/s in turn are 467.1 at most (reference, of 24 hours:
     # a thousand equal days cost what one does), and 117 machines serve 468.
     "HANG-reserved_capacity-1266.yaml": 117 * 37.56 * MONTH_H,
-    # TTFT on the small machine is 9.6 ms of 5; the big one on spot makes 1,000 tokens/s · 3,600 s for 0.4 USD. `name` of
-    # the mapping that is merged gives way to that of the file.
+    # TTFT on the small machine is 9.6 ms of 5; the big one on spot makes 1,000 tokens/s · 3,600 s for 0.4 USD. What is
+    # merged gives way to the file's own `name`.
     "merge.yaml": 1000 * 3600 / 0.4,
     # No score is above 1, and these plans have everybody in time, at once, with every token.
     "HANG-orchestration-1492.json": 1.0,
@@ -98,8 +97,8 @@ BY_REFERENCE = {
 }
 # 7 instances of 4 GPUs at least on 24; and two spare ones where a machine set is 8 machines, at 10 USD/h (reference).
 INFEASIBLE = ("cli-200013.yaml", "orchestration-1392.json")
-# Too large to be proved in seconds: a plan that passes its check, no better than the optimum (where it is known), no worse
-# than this, which half of the time is enough for; and a bound on the right side.
+# Too large to be proved in seconds: a plan that passes its check and is no worse than this, a bound on the right side,
+# and the optimum between them where it is known.
 OPEN = {
     "FALSE-INFEASIBLE-reserve.yaml": (6335.0, None),
     "HANG-orchestration-1259.yaml": (0.38, None),
@@ -123,7 +122,7 @@ PLANS = {
     "other-plan-76-plan.json": "purchases and unserved as columns of one length",
     "other-plan-316-plan.json": None,  # nothing that is checked is wrong: it says what is not
 }
-QUALITY = {key: 0.0 for key in ("mape", "p50", "p90", "p99", "bias")} | {"rows": 4, "r2": 1.0}
+QUALITY = dict.fromkeys(("mape", "p50", "p90", "p99", "bias"), 0.0) | {"rows": 4, "r2": 1.0}
 MODEL = {
     "schema": 1, "model": "additive", "measured": "step",
     "targets": {"latency_s": {"in_sample": QUALITY, "segments": [{"when": "all", "terms": [
