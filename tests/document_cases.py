@@ -46,6 +46,13 @@ def _reserved(**changes):
     return document | changes
 
 
+def _days():
+    """Two days, of which others are drawn: what the plan is worth on them is in the report."""
+    by_region = {"west": [10.0] * 24 + [2.0] * 24, "east": [2.0] * 24 + [10.0] * 24}
+    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+    return two_regions(services=service(demand=demand))
+
+
 def _on_engines():
     """What a machine serves is a level of an engine."""
     document = two_regions(
@@ -160,6 +167,7 @@ CASES = {
         "two regions": (two_regions(), "exact"),
         "futures": (_reserved(), "full"),
         "by themselves": (two_regions(), "region_local"),
+        "other days": (_days(), "exact"),
         "continuous batching": (_on_engines(), "exact"),
     },
 }  # fmt: skip
