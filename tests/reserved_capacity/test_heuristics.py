@@ -215,15 +215,3 @@ def test_no_plan_a_hair_short_is_better_than_a_bound(kappa, hair):
     assert bounds.keys() >= {"exact", "full"} and all(plans[name].status == "optimal" for name in bounds)
     for name, r in plans.items():
         assert r.objective is None or (r.check.ok and r.objective >= max(bounds.values()) * (1 - 1e-6)), (name, bounds)
-
-
-def test_nothing_forwarded_is_a_share_of_zero():
-    """Of these twelve regions' requests 1 − local/all is −2·10⁻¹⁶: "−0.0% forwarded"."""
-    document, names = two_regions(), [f"r{i}" for i in range(12)]
-    document["regions"] = [{"region": name, "utc_offset_h": 0} for name in names]
-    rtt_ms = {a: dict.fromkeys(names[i + 1 :], 100.0) for i, a in enumerate(names[:-1])}
-    document["network"] = {"rtt_ms": rtt_ms, "local_rtt_ms": 5.0}
-    random = np.random.default_rng(10)
-    document["services"][0]["demand"]["by_region"] = {name: random.uniform(1, 10, 3).tolist() for name in names}
-    plan = optmodels.solve(load(document), "region_local").plan
-    assert str(plan["forwarded_share"]) == "0.0"
