@@ -476,7 +476,7 @@ class _Run:
         self.master.integers(on=True)
         flows_due = flow_variables(self.t) <= FEW_FLOWS
         tried: set[bytes] = set()  # by further runs
-        inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
+        inner = 0.3 * self.target
 
         def seconds() -> float | None:
             left = self.to_turn()
