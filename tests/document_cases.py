@@ -53,15 +53,15 @@ def _days():
     return two_regions(services=service(demand=demand))
 
 
-def _on_engines():
+def _on_engines(model="llama-3.1-8b", gpus=1, **workload):
     """What a machine serves is a level of an engine."""
     document = two_regions(
         terms=["on_demand"], serving="continuous", engine={"chunk_tokens": 512}, latency={"model": "roofline"},
-        machines=[{"machine": "box", "gpu": "l40s", "gpu_count": 1, "prices": {"on_demand": 3.0}}],
+        machines=[{"machine": "box", "gpu": "l40s", "gpu_count": gpus, "prices": {"on_demand": 3.0}}],
     )  # fmt: skip
     document["services"] = [document["services"][0] | {
         "slo": {"ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": 0.1, "queue_s": 0.1},
-        "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128},
+        "workload": {"model": model, "input_tokens": 512, "output_tokens": 128} | workload,
     }]  # fmt: skip
     return document
 
@@ -98,6 +98,11 @@ IN_FLIGHT = _cost("high_end") | {
         {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 2.0}}]},
     "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},
     "strategies": {"families": ["high_end"]},
+}  # fmt: skip
+DEALT = IN_FLIGHT | {  # over attention ranks
+    "model": "deepseek-v2-lite", "strategies": {"families": ["high_end"], "attention_ranks": [4]},
+    "pool": {"machines": [
+        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 6.0}}]},
 }  # fmt: skip
 LOOP = IN_FLIGHT | {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
@@ -142,6 +147,7 @@ CASES = {
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
         "continuous batching": (IN_FLIGHT, "exact"),
+        "attention ranks": (DEALT, "exact"),
         "stages apart": (LOOP, "exact"),
     },
     "fleet": {
@@ -169,5 +175,6 @@ CASES = {
         "by themselves": (two_regions(), "region_local"),
         "other days": (_days(), "exact"),
         "continuous batching": (_on_engines(), "exact"),
+        "attention ranks": (_on_engines("deepseek-v2-lite", gpus=4, attention_ranks=[4]), "exact"),
     },
 }  # fmt: skip
