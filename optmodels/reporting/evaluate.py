@@ -58,6 +58,8 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     if routing is not None:
         lines += ["", f"  Planned routing on the same engines: {routing['served_share']:.1%} served within the SLO by "
                   f"{routing['engines_needed']} of {routing['engines']} engines"]  # fmt: skip
+    if found["left_out"]:
+        lines += ["", f"Left out at the time limit: {plain(', '.join(found['left_out']))}"]
     lines += ["", *source_lines(report.get("latency", ()))]
     lines += ["", *_distance(found)]
     if "folder" in found:
