@@ -26,5 +26,5 @@ def compiling_s() -> float:
 def time_to_replay(what: str) -> bool:
     """Whether the time limit leaves time for a simulation of engines; if not, it is named as left out, and why."""
     least = compiling_s()
-    why = f" (its simulator has to be compiled first, about {least:g} s once for an installation)" if least else ""
+    why = f" (not compiled yet, which takes about {least:g} s, once)" if least else ""
     return seconds_for(f"{what}{why}", math.inf, least) > 0

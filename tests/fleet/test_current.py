@@ -222,7 +222,7 @@ def test_no_replay_begins_that_has_to_be_compiled_for_longer_than_there_is_time(
     monkeypatch.setattr(compiling, "compiling_s", lambda: 60.0)
     found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=100)  # of which 50 s are for what runs
     first, second = found["left_out"]
-    assert first.startswith("the replay (its simulator has to be compiled first, about 60 s")
+    assert first.startswith("the replay (not compiled yet, which takes about 60 s")
     assert second.startswith("the replay of the planned routing (")
     assert found["report"]["planned_routing"]["served_share"] == pytest.approx(1.0)
     assert optmodels.evaluate(TODAY, instance=INSTANCE)["left_out"] == []
