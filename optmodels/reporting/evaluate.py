@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.replay import shown, words
+from optmodels.reporting.replay import requests_of, shown, words
 from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
@@ -39,7 +39,7 @@ HOW = {
 def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     """Rich renderables of an evaluate document."""
     report = found["report"]
-    asked = "its own requests" if found["trace"] is None else f"{found['requests']:,} requests of {found['trace']}"
+    asked = "its own requests" if found["trace"] is None else requests_of(found["requests"], found["trace"])
     lines: list[Any] = [f"{plain(found['instance'])}  [dim]{plain(asked)}[/dim]"]
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
     price = f"{report['usd_per_hour']:,.4f} USD/h, " if "usd_per_hour" in report else ""
