@@ -646,7 +646,9 @@ def evaluate(
         columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
-        time_limit: seconds for the best plan.
+        time_limit: seconds for everything, once the files are read: half of them at most for what runs, the rest for
+            the best plan. Replays and the planned routing are left out where no time is left for them, and named in
+            ``left_out``; a replay that has begun is finished.
         seed: of everything drawn.
         out: folder for results; a new folder is made in it with evaluate.json, a table of requests for each run, and
             the best plan with its page.
@@ -683,25 +685,25 @@ def evaluate(
         requests = shape.sped_up(shape.part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
     kept: dict[str, Mapping[str, Any]] = {}
+    limit = options.time_limit
+    how = ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None)
     try:
-        found = form.evaluate(
-            problem,
-            runs,
-            requests,
-            ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None),
-        )
+        with deadline(None if limit is None else limit / 2) as left_out:
+            found = form.evaluate(problem, runs, requests, how)
     except InputError as error:
         raise InputError(
             replace(m, file=file) if m.file is None and m.path.startswith("deployments[") else m for m in error.mistakes
         ) from None
     evaluated = time.perf_counter()
-    best = solve(found.problem, time_limit=options.time_limit, seed=options.seed)
+    left = None if limit is None else max(MOMENT_S, limit - (evaluated - began))
+    best = solve(found.problem, time_limit=left, seed=options.seed)
     plan = None if best.plan is None or form.plan is None else form.plan.model_validate(best.plan)
     document: dict[str, Any] = {
         "current": file, "instance": problem.name, "formulation": form.name,
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "trace_notes": [] if requests is None else list(requests.notes), "rate_factor": rate_factor,
-        "first_s": first_s, "seed": seed, "report": found.report, **_distance(found, best, plan),
+        "first_s": first_s, "seed": seed, "report": found.report, "left_out": left_out,
+        **_distance(found, best, plan),
         "seconds": {"evaluate": evaluated - began, "solve": time.perf_counter() - evaluated},
         "optmodels_version": version(),
     }  # fmt: skip

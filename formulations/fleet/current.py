@@ -30,8 +30,10 @@ from optmodels.plan.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.serving.continuous import Classes, EngineLimits, seconds_and_quantile
 from optmodels.serving.running import Running, running, shares
+from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
 from optmodels.simulation.options import ReplayOptions
+from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Settings, solve_compiled
 from optmodels.traces.types import Trace
 from optmodels.units import PositiveInt
@@ -41,6 +43,7 @@ Ints = npt.NDArray[np.int64]
 Dispatcher = Literal["round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 LIMITS = (("ttft", "ttft_s", "ttft_s"), ("tpot", "tbt_s", "tpot_s"), ("e2e", "deadline_s", "e2e_s"))
 ROUTED = 1e-3  # gap of the best routing
+ROUTING_S = 10.0  # that it may take for a group
 NOTHING = 1e-6  # of a group's requests, at which an engine that gets none is described
 
 
@@ -143,11 +146,12 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     else:
         requests, code = trace, codes_of(case, trace)
     serve = _Simulation(case, lines, groups, requests, code)
+    runs: dict[str, Served] = {}
+    if time_to_replay("the replay"):
+        runs["replayed"] = serve(current.dispatcher)
     best = routing(known, lines, groups)
-    runs = {
-        "replayed": serve(current.dispatcher),
-        "planned_routing": serve("planned_shares", best.sent(groups, weight)),
-    }
+    if best is not None and time_to_replay("the replay of the planned routing"):
+        runs["planned_routing"] = serve("planned_shares", best.sent(groups, weight))
     for name, seen in runs.items():
         if options.keep is not None:
             options.keep(name, serve.columns(seen))
@@ -160,9 +164,9 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         "requests_per_s": float(rate.sum()), "dispatcher": current.dispatcher, "period": case.periods[period].name,
         "keeps_every_slo": {how: all(d[f"{how}_keeps"] for d in demands) for how in hows},
         "attainment": {how: float(rate @ [d[f"{how}_within"] for d in demands] / rate.sum()) for how in hows},
-        "deployments": _deployments(case, lines, groups, share, states, serve, runs["replayed"], best),
+        "deployments": _deployments(case, lines, groups, share, states, serve, runs.get("replayed"), best),
         "demands": demands,
-        "planned_routing": {
+        "planned_routing": None if best is None else {
             "served_share": best.served / float(rate.sum()), "engines_needed": int(best.used.sum()),
             "engines": sum(line.count for line in lines), "proved": best.proved,
         },
@@ -479,11 +483,18 @@ def engines_there_are(m: RoutingModel) -> Rows:
     return at_most(m.counts.astype(float), m.n.by(e=m.line))
 
 
-def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limit: float = 10.0) -> Routing:
-    """Most requests/s within their SLOs that the engines can serve, and then with the cheapest of them."""
+def routing(case: FleetCase, lines: list[_Line], groups: list[_Group]) -> Routing | None:
+    """Most requests/s within their SLOs that the engines can serve, and then with the cheapest of them.
+
+    None where the time limit leaves no time for that.
+    """
     W, L = len(case.demands), len(lines)
     found = Routing(np.zeros((W, L)), np.zeros(L, np.int64), 0.0, True)
-    for g in groups:
+    for number, g in enumerate(groups):
+        parts_left = len(groups) - number + 1  # of the time: one for each group, and one for the replay
+        seconds = seconds_for("the planned routing", ROUTING_S * parts_left) / parts_left
+        if seconds <= 0:
+            return None
         parts, of = [], []
         for i, j in enumerate(g.lines):
             made, _, _ = levels(_with_limits(case, lines[j].limits), g.demands, [lines[j].kind])
@@ -499,7 +510,7 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limi
         m = RoutingModel(g.rates, np.concatenate(parts, axis=2), line, counts, usd)
         if not len(m.x):
             continue
-        report = solve_compiled(m.compiled(), Settings(time_limit, ROUTED))
+        report = solve_compiled(m.compiled(), Settings(seconds, ROUTED))
         if report.x is None:
             continue
         w, p = m.x.labels
@@ -518,7 +529,7 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limi
 
 def _demands(
     case: FleetCase, groups: list[_Group], weight: Array, states: list[Running | None], code: Ints,
-    runs: Mapping[str, Served], best: Routing,
+    runs: Mapping[str, Served], best: Routing | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By demand: every limit with what is predicted and what was replayed; `within` counts all limits together.
 
@@ -548,7 +559,8 @@ def _demands(
             row["predicted_keeps"] = bool(row["predicted_keeps"] and kept)
         for run, seen in runs.items():
             row |= _replayed(run, seen, mine, limits)
-        row["planned_routing_served_share"] = float(best.shares[k].sum())
+        if best is not None:
+            row["planned_routing_served_share"] = float(best.shares[k].sum())
         rows.append(row)
     return rows
 
@@ -571,28 +583,31 @@ def _replayed(run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, f
 
 def _deployments(
     case: FleetCase, lines: list[_Line], groups: list[_Group], share: Array, states: list[Running | None],
-    serve: _Simulation, seen: Served, best: Routing,
+    serve: _Simulation, seen: Served | None, best: Routing | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By line: what it is and costs, its load as predicted and as replayed."""
     rows = []
     engine_line = np.array([*serve.line, -1])
     rate = {j: float(g.rates.sum()) for g in groups for j in g.lines}
     for j, line in enumerate(lines):
-        mine = engine_line == j
         m, state = line.machine, states[j]
-        steps = int(seen.steps[mine[:-1]].sum())
         row: dict[str, Any] = {
             "name": line.name, "workloads": list(line.workloads), "machine": m.machine, "region": m.region,
             "market": line.market, "gpu": m.gpu, "machines": line.machines, "usd_per_hour": line.usd_per_hour,
             "tensor_parallel": line.kind.gpus, "engines": line.count, **line.limits.model_dump(),
-            "engines_needed": int(best.used[j]),
+            **({} if best is None else {"engines_needed": int(best.used[j])}),
         }  # fmt: skip
+        rows.append(row)
         if state is not None:
             row |= {
                 "requests_per_s": float(share[j]) * line.count * rate[j], "load": state.load, "step_s": state.step_s,
                 "running": state.running, "slots_in_use": state.slots, "kv_in_use": state.kv, "full": state.full,
                 "waiting_s": state.waiting_s,
             }  # fmt: skip
+        if seen is None:
+            continue
+        mine = engine_line == j
+        steps = int(seen.steps[mine[:-1]].sum())
         sent = mine[seen.instance] & seen.served
         span = max(float(seen.finish_s[sent].max(initial=0.0)), serve.trace.duration_s, 1e-9)
         row |= {
@@ -601,7 +616,6 @@ def _deployments(
             "replayed_step_s": float(seen.busy_s[mine[:-1]].sum()) / steps if steps else 0.0,
             "replayed_most_running": int(seen.most_running[mine[:-1]].max(initial=0)),
         }  # fmt: skip
-        rows.append(row)
     return rows
 
 

@@ -14,7 +14,7 @@ from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
-from formulations.fleet.problem import FleetCase
+from formulations.fleet.problem import FleetCase, FleetWorkload
 from formulations.fleet.replay import out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
@@ -23,7 +23,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.continuous import of_lengths, seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
@@ -48,7 +48,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         },
         **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
-        "notes": list(tables.case.notes),
+        "notes": [*tables.case.notes, *_of_mean_lengths(tables.case)],
         **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
         "prices": tables.case.price_source,
         **({} if plan is None or not tables.case.problem.continuous else {"predicted": predicted(tables.case, plan)}),
@@ -56,9 +56,23 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_mean_lengths(case: FleetCase) -> list[str]:
+    """What percentiles are of, of workloads cut from traces; certification has the lengths of their requests."""
+    if case.problem.certify != "none" or case.points is not None:
+        return []
+    return [
+        f"{w.name}: {said}" for w in _traced(case)
+        for said in of_lengths((w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s), "the mean lengths of each bucket")
+    ]  # fmt: skip
+
+
+def _traced(case: FleetCase) -> list[FleetWorkload]:
+    return [w for w in case.workloads if w.trace is not None or w.requests is not None]
+
+
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
-    traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
+    traced = [w.name for w in _traced(case)]
     if traced and case.trace is None:
         long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -33,8 +34,10 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.plan.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.cluster import Requests as Simulated
+from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import columns, summary
+from optmodels.solver.deadline import seconds_for
 from optmodels.traces.types import Trace
 from optmodels.units import PositiveInt
 
@@ -104,12 +107,16 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
     queue: Literal["fifo"] = "fifo"
     today = Dispatcher(policy=current.dispatcher, overflow_protection=current.refuse_late, queue=queue)
     requests = requests_of(at, None, options.seed)
-    routed = dispatched(at, [plan], options.seed)
-    way = routed.online if routed.online is not None and routed.dispatcher.policy == "planned" else routed.dispatcher
-    seen = {
-        "replayed": _replayed(at, _with_limits(plan, at), requests, today, options, "replayed"),
-        "best_dispatcher": _replayed(at, routed, requests, way, options, "best_dispatcher"),
-    }
+    in_time = time_to_replay if t.taken is not None else partial(seconds_for, most=np.inf)
+    seen: dict[str, dict[str, Any]] = {}
+    way = None
+    if in_time("the replay"):
+        seen["replayed"] = _replayed(at, _with_limits(plan, at), requests, today, options, "replayed")
+    if in_time("the replay with the best dispatcher"):
+        routed = dispatched(at, [plan], options.seed)
+        planned = routed.dispatcher.policy == "planned"
+        way = routed.online if routed.online is not None and planned else routed.dispatcher
+        seen["best_dispatcher"] = _replayed(at, routed, requests, way, options, "best_dispatcher")
     return Evaluated(problem, _report(t, at, current, plan, seen, way), plan.score.total, _keeps(problem, plan))
 
 
@@ -210,12 +217,14 @@ def _best_use(
 
 
 def _ascended(start: list[int], levels: Sequence[int], value: Callable[[Sequence[int]], float]) -> list[int]:
-    """Coordinate ascent over levels."""
+    """Coordinate ascent over levels, until there is no time."""
     best, most = start, value(start)
     for _ in range(SWEEPS):
         before = best
         for j, n in enumerate(levels):
             for i in range(n):
+                if not seconds_for("better levels of what runs", np.inf):
+                    return best
                 other = [*best[:j], i, *best[j + 1 :]]
                 if other != best and (found := value(other)) > most:
                     best, most = other, found
@@ -280,7 +289,7 @@ def _shares(p: OrchestrationPlan) -> dict[str, float]:
 
 def _report(
     t: OrchestrationTables, at: OrchestrationTables, current: CurrentCluster, p: OrchestrationPlan,
-    seen: dict[str, dict[str, Any]], way: Dispatcher,
+    seen: dict[str, dict[str, Any]], way: Dispatcher | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What `evaluate` says."""
     planned, rows = _shares(p), []
@@ -296,8 +305,9 @@ def _report(
         line: dict[str, Any] = {
             "name": d.name or f"{d.instances}× {c.model} {c.parallelism} on {c.gpu}", "model": c.model, "gpu": c.gpu,
             "gpus": c.gpus, "engines": d.instances * d.dp, "tp": c.tp, "pp": c.pp, "dp": c.dp,
-            "requests_per_s": seen["replayed"]["served_per_s"][j], "replayed_busy": seen["replayed"]["busy"][j],
         }  # fmt: skip
+        if (replayed := seen.get("replayed")) is not None:
+            line |= {"requests_per_s": replayed["served_per_s"][j], "replayed_busy": replayed["busy"][j]}
         if x.engine is not None:
             line |= {"step_s": x.engine.step_s, "planned_level": c.batch,
                      **{k: getattr(x.engine.limits, k) for k in (
@@ -316,6 +326,7 @@ def _report(
     return {
         "gpus": p.prediction.gpus_used, "gpus_of_cluster": p.prediction.gpus,
         "attainment": attainment | {"planned_routing": p.prediction.attainment}, "keeps_every_slo": kept,
-        "deployments": deployments, "demands": rows, "replays": seen, "planned_dispatcher": way.policy,
+        "deployments": deployments, "demands": rows, "replays": seen,
+        "planned_dispatcher": None if way is None else way.policy,
         "latency": source_entries(sources, t.case.problem.latency.safety),
     }  # fmt: skip

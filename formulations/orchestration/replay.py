@@ -339,15 +339,15 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     names = list(t.case.models)
     label = trace.labels.get("model")
     if label is None and len(names) > 1 and t.case.problem.requests.model is None:
-        raise InputError(Mistake(None, "trace", "no model column", f"requests for {', '.join(names)}"))
+        raise InputError(Mistake(trace.name, "model", None, f"a column with one of {', '.join(names)}"))
     asked = [n for n in (label.names if label is not None else ()) if n not in names]
     if asked:
-        raise InputError(Mistake(None, "trace", asked[0], f"requests for one of {', '.join(names)}"))
+        raise InputError(Mistake(trace.name, "model", asked[0], f"one of {', '.join(names)}"))
     only = names.index(t.case.problem.requests.model or names[0])
     model = np.full(len(trace), only) if label is None else np.array([names.index(n) for n in label.names])[label.codes]
     factor = trace.slo_factor if trace.slo_factor is not None else t.case.problem.slo.factor
     if factor is None:
-        raise InputError(Mistake(None, "slo.factor", None, "θ > 0: the trace has no SLO factors"))
+        raise InputError(Mistake(trace.name, "slo_factor", None, "a column of θ > 0, or slo.factor in the instance"))
     per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,7 +80,10 @@ def plan(
         attention_ranks=whole_numbers(attention_ranks, "--attention-ranks"), certify=certify,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
-    made = question.instance(asked, folder)
+    try:
+        made = question.instance(asked, folder)
+    except InputError as error:
+        raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
     text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
     try:
         problem = load(made, folder=folder)

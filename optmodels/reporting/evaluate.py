@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.replay import shown, words
+from optmodels.reporting.replay import requests_of, shown, words
 from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
@@ -39,7 +39,7 @@ HOW = {
 def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     """Rich renderables of an evaluate document."""
     report = found["report"]
-    asked = "its own requests" if found["trace"] is None else f"{found['requests']:,} requests of {found['trace']}"
+    asked = "its own requests" if found["trace"] is None else requests_of(found["requests"], found["trace"])
     lines: list[Any] = [f"{plain(found['instance'])}  [dim]{plain(asked)}[/dim]"]
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
     price = f"{report['usd_per_hour']:,.4f} USD/h, " if "usd_per_hour" in report else ""
@@ -58,6 +58,8 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     if routing is not None:
         lines += ["", f"  Planned routing on the same engines: {routing['served_share']:.1%} served within the SLO by "
                   f"{routing['engines_needed']} of {routing['engines']} engines"]  # fmt: skip
+    if found["left_out"]:
+        lines += ["", f"Left out at the time limit: {plain(', '.join(found['left_out']))}"]
     lines += ["", *source_lines(report.get("latency", ()))]
     lines += ["", *_distance(found)]
     if "folder" in found:

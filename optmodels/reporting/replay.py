@@ -18,7 +18,7 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
     report = found["report"]
     speed = "" if found["speed"] == "load" else ", decoding as in full batches"
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
-    asked = f"{found['requests']:,} requests of {found['trace']}{faster}" if found["trace"] else "its own requests"
+    asked = f"{requests_of(found['requests'], found['trace'])}{faster}" if found["trace"] else "its own requests"
     lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
     lines[1:1] = [f"[dim]{plain(note)}[/dim]" for note in found.get("trace_notes", ())]
     order = dict.fromkeys([*(k for k in FIRST if k in report), *report])
@@ -89,6 +89,11 @@ def _table(rows: list[Mapping[str, Any]]) -> Any:
     if len(rows) > MAX_ROWS:
         table.add_row(f"… {len(rows) - MAX_ROWS} more in replay.json")
     return table
+
+
+def requests_of(count: int, trace: str) -> str:
+    """How many of which trace."""
+    return f"{count:,} request{'' if count == 1 else 's'} of {trace}"
 
 
 def words(key: str) -> str:

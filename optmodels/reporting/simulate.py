@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.replay import shown, words
+from optmodels.reporting.replay import requests_of, shown, words
 from optmodels.reporting.text import plain
 
 SHADES = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 _TABLE = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+_OF_LIMITS = ("good_share", "goodput_requests_per_s", "goodput_tokens_per_s")
 _OVER_TIME = ("busy_share", "running", "waiting", "kv_use")
 
 
@@ -21,7 +22,7 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     d, report, latency = found["deployment"], found["report"], found["latency"]
     what = f"{d['instances']} × {d['llm']} on {d['tp']} {d['gpu']}, {d['precision']}, {d['engine']}"
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
-    asked = f"{report['requests']:,} requests of {found['trace']}{faster}"
+    asked = f"{requests_of(report['requests'], found['trace'])}{faster}"
     model = ": ".join(str(latency[k]) for k in ("model", "source") if latency[k])
     lines: list[Any] = [
         f"{plain(what)}  [dim]{plain(asked)}[/dim]",
@@ -34,8 +35,10 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     for key in _TABLE:
         table.add_row(plain(words(key)), *(shown(v) for v in report[key].values()))
     lines += ["", table, ""]
+    unlimited = all(limit is None for limit in found["limits"].values())
+    left_out = ("over_time", *_TABLE, *(_OF_LIMITS if unlimited else ()))
     for key, value in report.items():
-        if key in ("over_time", *_TABLE):
+        if key in left_out:
             continue
         text = ", ".join(f"{k} {shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else shown(value)
         lines.append(plain(f"{words(key)}: {text}"))
@@ -59,7 +62,7 @@ def prefix_lines(found: Mapping[str, Any]) -> list[Any]:
         table.add_row(f"{size:,.0f}", *named, *(f"{shares[size, name, n]:.1%}" for n in counts))
     crowded = ", ".join(f"{v:.2f} with {n}" for n, v in found["busiest"].items() if n != "1")
     lines: list[Any] = [
-        plain(f"Share of prompt tokens found in the cache: {found['requests']:,} requests of {found['trace']}, sent"
+        plain(f"Share of prompt tokens found in the cache: {requests_of(found['requests'], found['trace'])}, sent"
               f" {how} to so many engines, each with a cache of so many tokens for prompts that nobody works on"),
         "", table, "",
     ]  # fmt: skip

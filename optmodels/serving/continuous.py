@@ -198,15 +198,20 @@ def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | Non
 
 
 def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:
-    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any.
+    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any."""
+    return of_lengths(limits, f"prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens")
+
+
+def of_lengths(limits: Iterable[LatencyLimit | None], lengths: str) -> list[str]:
+    """The same of requests of given lengths, in words.
 
     Longer answers than the mean one come later than it, which no percentile of equal requests knows.
     """
     if not any(isinstance(x, Percentile) for x in limits):
         return []
     return [
-        f"percentiles are of prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens; where"
-        " lengths vary fewer requests are within their limits (optmodels replay --trace says how many)"
+        f"percentiles are of {lengths}; where lengths vary fewer requests are within their limits"
+        " (optmodels replay --trace says how many)"
     ]
 
 

@@ -42,8 +42,10 @@ def deadline(seconds: float | None, without: Collection[str] = ()) -> Iterator[l
         _DEADLINE.reset(token)
 
 
-def seconds_for(what: str, most: float) -> float:
+def seconds_for(what: str, most: float, least: float = 0.0) -> float:
     """Seconds that something beside the answer may take, at most `most`; 0: none, and it is named as left out.
+
+    What takes `least` seconds or more has none where fewer are left.
 
     None once the call is to stop.
     """
@@ -51,6 +53,8 @@ def seconds_for(what: str, most: float) -> float:
     if found is None:
         return most
     left = 0.0 if what in found.without or cancelled() else found.until - time.perf_counter()
-    if left <= 0 and what not in found.left_out:
-        found.left_out.append(what)
-    return min(most, max(left, 0.0))
+    if left <= 0 or left < least:
+        left = 0.0
+        if what not in found.left_out:
+            found.left_out.append(what)
+    return min(most, left)

@@ -140,7 +140,7 @@ def test_a_trace_stands_for_lengths_and_rate(cli, folder):
         (["--rate", "3"], "--rate: got 3.0; expected nothing beside --trace"),
         (["--longest", "3"], "--longest: got 3; expected nothing beside --trace"),
         (["--rate-factor", "-1"], "--rate-factor: got -1.0"),
-        (["--write", "elsewhere/mine.yaml"], "or above it, since instances name traces beside them or below"),
+        (["--write", "elsewhere/mine.yaml"], "--write: got 'elsewhere/mine.yaml'; expected a file in kept or above it"),
     ],
 )
 def test_a_mistake_beside_a_trace_is_said_of_the_option(cli, folder, more, expected):

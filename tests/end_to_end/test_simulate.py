@@ -14,6 +14,7 @@ from optmodels.catalog.types import Window
 from optmodels.latency.fit.document import read_latency_model
 from optmodels.latency.fit.steps import HOST_REQUEST_S, step_costs
 from optmodels.latency.steps import StepCosts
+from optmodels.reporting.simulate import simulate_lines
 
 ON = ("simulate", "--llm", "llama-3.1-8b", "--gpu", "h100")
 TRACE = "arrival_s,prompt_tokens,output_tokens\n0,1000,3\n10,200,1\n"
@@ -114,3 +115,13 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
 def test_mistakes_are_named(cli, arguments, said):
     seen = cli(*ON, *arguments)
     assert seen.status == 2 and said in seen.err
+
+
+def test_what_is_good_is_said_where_a_limit_says_what_that_is():
+    found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", model="roofline", ttft_limit_s=0.5)
+    assert any(str(line).startswith("good share: ") for line in simulate_lines(found))
+    found["limits"] = dict.fromkeys(found["limits"])
+    found["report"]["requests"] = 1
+    said = [str(line) for line in simulate_lines(found)]
+    assert not any("good" in line for line in said)
+    assert any("  [dim]1 request of " in line for line in said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 
@@ -15,10 +16,12 @@ from scipy.optimize import linprog
 
 import optmodels
 from formulations.fleet.current import RoutingModel, of_trace
+from optmodels import api
 from optmodels.cli import run
 from optmodels.cli.console import show
 from optmodels.errors import InputError
 from optmodels.reporting.evaluate import evaluate_lines
+from optmodels.simulation import compiling
 from optmodels.solver.highs import solve_compiled
 from optmodels.traces.types import Label, Trace
 
@@ -199,3 +202,34 @@ def test_the_fewest_gpus_of_a_fleet():
     tiny = fleet([3.0], [[1.0]], [1.0])
     with pytest.raises(InputError, match="a pool, whose GPUs are known"):
         optmodels.fewest_gpus(tiny)
+
+
+def test_the_time_limit_is_of_everything(monkeypatch):
+    """What has no time is left out and named, what is predicted stays; the best plan has what is left."""
+    given, solve = [], api.solve
+    monkeypatch.setattr(api, "solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
+    found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=1e-3)
+    assert found["left_out"] == ["the replay", "the planned routing"]
+    report = found["report"]
+    assert list(report["attainment"]) == ["predicted"]
+    assert report["planned_routing"] is None
+    assert all("load" in d and "replayed_step_s" not in d for d in report["deployments"])
+    assert "Left out at the time limit: the replay, the planned routing" in evaluate_lines(found)
+    assert given == [api.MOMENT_S]
+
+
+def test_no_replay_begins_that_has_to_be_compiled_for_longer_than_there_is_time(monkeypatch):
+    monkeypatch.setattr(compiling, "compiling_s", lambda: 60.0)
+    found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=100)  # of which 50 s are for what runs
+    first, second = found["left_out"]
+    assert first.startswith("the replay (not compiled yet, which takes about 60 s")
+    assert second.startswith("the replay of the planned routing (")
+    assert found["report"]["planned_routing"]["served_share"] == pytest.approx(1.0)
+    assert optmodels.evaluate(TODAY, instance=INSTANCE)["left_out"] == []
+
+
+def test_a_new_installation_knows_that_it_compiles(tmp_path):
+    said = "from optmodels.simulation.compiling import *; print(compiling_s(), COMPILING_S)"
+    ran = subprocess.run([sys.executable, "-c", said], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+                         capture_output=True, text=True, check=True)  # fmt: skip
+    assert ran.stdout.split() == ["60.0", "60.0"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import optmodels
-from formulations.fleet.certify import simulations
+from formulations.fleet.certify import FleetRounds, simulations
 from formulations.fleet.files import Trace, bucket_trace
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet
@@ -105,6 +107,33 @@ def test_promised_replayed_and_out_of_sample_are_those_of_replays(file: Path, tm
     changed["report"]["out_of_sample"]["promises"][0]["out_of_sample"] = 0.125
     written.write_text(json.dumps(changed))
     assert any("out_of_sample" in v.requirement for v in optmodels.check(written).violations)
+
+
+def test_percentiles_say_that_they_are_of_mean_lengths_where_nothing_is_certified(file: Path, tmp_path: Path) -> None:
+    result = optmodels.solve(file)
+    [note] = result.report["notes"]
+    assert note.startswith("chat: percentiles are of the mean lengths of each bucket; where lengths vary fewer")
+    assert optmodels.check(result).ok  # the document says the same of the instance that it carries
+    certified, means = document() | {"certify": "replay"}, document()
+    means["workloads"][0]["slo"] = {"ttft_s": 2.0}
+    for other in (certified, means):
+        assert optmodels.solve(load(other, folder=file.parent)).report["notes"] == []
+
+
+def test_certification_leaves_it_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that take all that they may do not take the time of the replay."""
+
+    def judge(self: FleetRounds, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[Any], bool]:
+        while not over():
+            time.sleep(0.01)
+        return [], False
+
+    optmodels.solve(file)  # compiles the simulator, which is no part of the limit below
+    monkeypatch.setattr(FleetRounds, "judge", judge)
+    result = optmodels.solve(file, certify=True, time_limit=4.0)
+    assert result.plan is not None and result.plan["certification"]["status"] == "incomplete"
+    assert result.log.get("left_out", []) == []
+    assert len(result.report["out_of_sample"]["promises"]) == 4
 
 
 def test_it_is_left_out_when_asked(file: Path) -> None:

@@ -122,3 +122,15 @@ def test_mistakes_are_named(change, path):
 def test_a_dispatcher_of_the_other_kind_of_serving_is_a_mistake():
     with pytest.raises(InputError, match="dispatcher"):
         optmodels.evaluate(SLOTS | {"dispatcher": "least_kv"}, instance=two_models(60))
+
+
+@pytest.mark.parametrize(("current", "instance"), [(SLOTS, two_models(60)), (ENGINE, two_models(1, **ONE_H100))])
+def test_what_has_no_time_is_left_out_and_named(current, instance):
+    found = optmodels.evaluate(current, instance=instance, time_limit=1e-3)
+    assert "the replay" in found["left_out"]
+    assert "the replay with the best dispatcher" in found["left_out"]
+    report = found["report"]
+    assert list(report["attainment"]) == ["planned_routing"]
+    assert report["replays"] == {}
+    assert all("replayed_busy" not in d for d in report["deployments"])
+    assert any("Left out at the time limit" in str(x) for x in evaluate_lines(found))

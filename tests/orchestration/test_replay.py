@@ -16,6 +16,7 @@ from optmodels.errors import InputError
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.generated import generate
 from optmodels.traces.spec import Generated
+from optmodels.traces.types import Label, Trace
 
 REQUESTS = {"maaso": 4, "requests": 800, "requests_per_s": 15.0, "cv": 4, "models": {"mistral-7b": 1}}
 
@@ -124,3 +125,22 @@ def test_a_written_plan_replays_as_right_after_solve(tmp_path):
     alone = optmodels.replay(result, dataclasses.replace(own, prefixes=None))["report"]
     policy = again["policy"]
     assert again["policies"][policy]["ttft_s"]["mean"] < alone["policies"][policy]["ttft_s"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "path", "value"),
+    [
+        ({}, "model", None),
+        ({"model": Label(("<b>", "llama-3.2-3b"), np.array([0, 1]))}, "model", "<b>"),
+        ({"model": Label(("mistral-7b", "llama-3.2-3b"), np.array([0, 1]))}, "slo_factor", None),
+    ],
+)
+def test_what_a_trace_lacks_names_it(labels, path, value):
+    rows = {"arrival_s": [0.0, 1.0], "prompt_tokens": [9, 9], "output_tokens": [9, 9], "slo_factor": [2.0, 2.0]}
+    instance = two_models(10, requests={"rows": rows | {"model": ["mistral-7b", "llama-3.2-3b"]}}, slo={})
+    plan = optmodels.solve(instance, "round_robin")
+    trace = Trace("log.csv", np.array([0.0, 2.0]), np.array([8, 9]), np.array([9, 9]), labels)
+    with pytest.raises(InputError) as caught:
+        optmodels.replay(plan, trace)
+    [mistake] = caught.value.mistakes
+    assert (mistake.file, mistake.path, mistake.value) == ("log.csv", path, value)
