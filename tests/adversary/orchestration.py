@@ -1340,14 +1340,15 @@ class _Making:
         if alone:
             bins = {}
         if quantiles:
-            bins = {key: d.whole(1, 5) for key in ("lengths", "slo") if d.chance(0.8)}
+            few = self.kind in ("stages", "prefixes")  # as ways are many
+            bins = {key: d.whole(1, 2 if few else 5) for key in ("lengths", "slo") if few or d.chance(0.8)}
         if (alone or quantiles or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
             most = 2.5 if engines and d.chance(0.6) else high  # here and there some of a class cannot be in time
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, most) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if self.kind in ("stages", "prefixes"):  # few bins, as ways are many
+        if self.kind in ("stages", "prefixes"):  # few bins, too
             bins["seconds"] = d.number(1, 8)
         elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
