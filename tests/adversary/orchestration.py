@@ -1,9 +1,10 @@
 """Orchestration, answered by one plain programme: servers one by one, admissions and starts as cumulative curves.
 
 Written from formulations/orchestration/README.md and the descriptions in its schema; what these leave open (time bins
-of a trace, the default latency threshold, which tokens memory holds) from its check. Every candidate is a variable,
-also those whose work others do; every unit of an instance has its server; and the schedule is the exact form's, nothing
-pooled: within a class and a configuration first come, first served is optimal.
+of a trace, the default latency threshold, which tokens memory holds) from its check, and where edges between groups
+move from the groups that it makes. Every candidate is a variable, also those whose work others do; every unit of an
+instance has its server; and the schedule is the exact form's, nothing pooled: within a class and a configuration first
+come, first served is optimal.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,7 @@ METHODS = (
 GIB = float(2**30)
 GENEROUS = 2e-6  # slots are read so many times larger
 EDGE = 1e-9  # of a deadline: service may be longer, read generously, or must be shorter, read strictly
+FEW = 50  # requests of a trace that has no groups unless `bins` says otherwise
 LEAST_WAIT = 0.02  # of a bin: who cannot wait so long does not wait
 
 
@@ -771,7 +773,7 @@ def _requests(
     data: Instance, names: list[str], trace: list[Request], slices: list[float], held: list[float],
     candidates: list[Candidate], lengths: list[tuple[float, float, float]],
 ) -> tuple[list[Group], int, float]:  # fmt: skip
-    """A trace: one group a model, a length or a request (as generated); bins to the last arrival and longest wait."""
+    """A trace, in groups of like requests; bins to the last arrival and longest wait."""
     dues = [r.factor * slices[r.model] * r.output for r in trace]
     long = [r.prompt + r.output > held[r.model] for r in trace]
     last = trace[-1].at
@@ -791,13 +793,17 @@ def _requests(
     ttft = data.get("slo", {}).get("ttft_s")
     T += math.ceil((wait if ttft is None else min(wait, ttft)) / bin_s)
     bins = data.get("bins", {})
-    alone, by_length = not {"lengths", "slo"} & bins.keys(), bins.get("lengths", 3) > 1
+    alone = len(trace) <= FEW and not {"lengths", "slo"} & bins.keys()
     groups = []
     for m in range(len(names)):
-        keys = {
-            i: (x, 0 if x else i + 1 if alone else r.output if by_length else 0)
-            for i, (r, x) in enumerate(zip(trace, long, strict=True)) if r.model == m
-        }  # fmt: skip
+        mine = [i for i, r in enumerate(trace) if r.model == m]
+        can = [i for i in mine if not long[i]]
+        lengths_of = group_of([float(trace[i].output) for i in can], bins.get("lengths", 3))
+        knees = [1.0 / c.rate for c in decoding if c.model == m]
+        allowed_of = group_of([trace[i].factor * slices[m] for i in can], bins.get("slo", 4), knees)
+        keys = {i: (1, 0, 0) for i in mine if long[i]}
+        for i, of_length, of_allowed in zip(can, lengths_of, allowed_of, strict=True):
+            keys[i] = (0, i, 0) if alone else (0, of_length, of_allowed)
         for key in sorted(set(keys.values())):
             mine = [i for i, own in keys.items() if own == key]
             arrivals = np.zeros(T)
@@ -810,6 +816,24 @@ def _requests(
                 np.array([-1.0 if key[0] else dues[i] for i in mine]), np.array(mine),
             ))  # fmt: skip
     return groups, T, bin_s
+
+
+def group_of(values: list[float], groups: int, knees: Sequence[float] = ()) -> list[int]:
+    """The group of each value: how many of the edges between groups it reaches.
+
+    Edges are the quantiles 1/g, 2/g, …, or the knee between the least value and the largest that is next to one,
+    where that is within half of (largest − least)/g.
+    """
+    if not values:
+        return []
+    least, largest = min(values), max(values)
+    inside = [x for x in knees if least < x < largest]
+    edges = []
+    for i in range(1, groups):
+        edge = float(np.quantile(values, i / groups))
+        far = [abs(x - edge) for x in inside]
+        edges.append(inside[int(np.argmin(far))] if far and min(far) <= (largest - least) / groups / 2 else edge)
+    return [sum(edge <= x for edge in edges) for x in values]
 
 
 # The programme --------------------------------------------------------------------------------------------------------
@@ -1016,9 +1040,9 @@ class _Score:
 # Instances ------------------------------------------------------------------------------------------------------------
 
 KINDS = (
-    "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
-    "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
-    "everything", "engines", "engines", "engines", "steps", "stages", "stages", "prefixes", "prefixes",
+    "classes", "constant", "rows", "lengths", "quantiles", "files", "crowd", "unlike-servers", "odd-sizes", "memory",
+    "change", "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart",
+    "edge", "everything", "engines", "engines", "engines", "steps", "stages", "stages", "prefixes", "prefixes",
 )  # fmt: skip
 
 
@@ -1083,7 +1107,7 @@ class _Making:
             data["deployment"] = static.linked(d.rng, static.stages(d.rng), [])
         elif d.chance(0.05):
             data["deployment"] = static.linked(d.rng, ["both"], [])
-        listed = self.kind in ("rows", "lengths", "files", "crowd", "prefixes")
+        listed = self.kind in ("rows", "lengths", "quantiles", "files", "crowd", "prefixes")
         listed |= self.kind in ("everything", "engines", "stages") and d.chance(0.5)
         data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
         if self.on("limits") or d.chance(0.2):
@@ -1283,7 +1307,8 @@ class _Making:
     def rows(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(requests, slo, bins) of requests one by one.
 
-        Classes are one a model (with factors of their own), one a length (with one factor), or one a request.
+        Classes are one a model (with factors of their own), one a length (with one factor), one a request, or
+        groups by quantiles.
         """
         d = self.d
         n = 70 if self.kind == "crowd" else d.whole(1, 12)
@@ -1293,6 +1318,8 @@ class _Making:
             n, span = d.whole(1, d.one((5, 60))), d.number(0.2, 4)
         if self.kind == "prefixes":
             n, span = d.whole(4, 25), d.magnitude(0.05, 4)
+        if quantiles := self.kind == "quantiles" or (self.kind != "crowd" and d.chance(0.15)):
+            n = d.whole(2, 25) if engines else d.one((d.whole(2, 12), d.whole(13, 50), d.whole(51, 70)))
         by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
         rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
         rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
@@ -1309,16 +1336,19 @@ class _Making:
         slo: dict[str, Any] = {"factor": d.number(low, high)}
         # So many groups that every length has its own; of one allowance, whose groups make no difference then.
         bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
-        alone = n <= 12 and d.chance(0.2)
+        alone = not quantiles and n <= 12 and d.chance(0.2)
         if alone:
             bins = {}
-        if (alone or not by_length) and d.chance(0.7):
+        if quantiles:
+            few = self.kind in ("stages", "prefixes")  # as ways are many
+            bins = {key: d.whole(1, 2 if few else 5) for key in ("lengths", "slo") if few or d.chance(0.8)}
+        if (alone or quantiles or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
             most = 2.5 if engines and d.chance(0.6) else high  # here and there some of a class cannot be in time
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, most) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if self.kind in ("stages", "prefixes"):  # few bins, as ways are many
+        if self.kind in ("stages", "prefixes"):  # few bins, too
             bins["seconds"] = d.number(1, 8)
         elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)

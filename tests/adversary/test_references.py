@@ -68,6 +68,19 @@ def test_slots_without_a_gpu_serve_nobody() -> None:
     assert orchestration.reference(data).best is None
 
 
+def test_groups_by_quantiles_by_hand() -> None:
+    """Of 0, 1, 4, 9 and 20 the quarters are 1, 4 and 9 (on an edge is above it); half a group's width is 2.5."""
+    values = [20.0, 0.0, 1.0, 4.0, 9.0]
+    assert orchestration.group_of(values, 1) == [0] * 5
+    assert orchestration.group_of(values, 2) == [1, 0, 0, 1, 1]
+    assert orchestration.group_of(values, 4) == [3, 0, 1, 2, 3]
+    assert orchestration.group_of(values, 4, [6.0]) == [3, 0, 1, 1, 3]  # in the place of 4
+    assert orchestration.group_of(values, 4, [6.0, 11.6, 3.0]) == [3, 0, 0, 2, 3]  # 1 and 4 both move to 3, 9 stays
+    assert orchestration.group_of(values, 4, [-0.5, 20.0]) == [3, 0, 1, 2, 3]  # outside of all
+    assert orchestration.group_of([2.0, 2.0], 3) == [2, 2]
+    assert orchestration.group_of([], 3) == []
+
+
 COSTS = StepCosts(
     fixed_s=0.01, prompt_step_s=2e-3, prompt_token_s=1e-5, prompt_pair_s=1e-8, prompt_context_s=1e-7,
     decode_request_s=1e-4, context_s=1e-6, mixed_context_s=1e-6,
