@@ -28,12 +28,13 @@ SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance m
 LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
 
 
-def short_of(t: ReservedTables) -> float:
-    """Share of a row's demand by which bounds ask for less: a plan may lack `SHORT`, and none is better than a bound.
+def less_a_hair(t: ReservedTables) -> Array:
+    """Demand of bounds, requests/s, (H, I): what must be served less `SHORT`, which a plan may lack; none is better.
 
-    Where hours cost money, what is lacking is bought or paid for, and no count hangs on a hair.
+    What lacks of demand that has a price is paid for.
     """
-    return 0.0 if t.costs_by_the_hour else SHORT
+    less: Array = t.demand * np.where(np.isfinite(t.penalty), 1.0, 1 - SHORT)
+    return less
 
 
 @dataclass(frozen=True)

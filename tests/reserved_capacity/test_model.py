@@ -429,3 +429,23 @@ def test_what_a_plan_leaves_of_a_demand_by_a_hair_is_paid_for(name):
     assert found.status == "optimal"
     assert found.plan.cost.total_usd_per_month == pytest.approx(1438.298141, rel=1e-7)
     assert found.bound <= found.plan.cost.total_usd_per_month * (1 + 1e-6)
+
+
+def test_enough_is_read_alike_where_one_service_has_a_price():
+    """Six machines carry 9 of 9.0000009 requests/s at the peak; `exact` proved seven, `full` and `greedy` have six."""
+    demands = {
+        "chat": {"west": [4.5, 4.5000009], "east": [4.5000009, 0.0]},
+        "code": {"west": [0.0, 5.4], "east": [0.0, 0.0]},
+    }
+    services = [
+        {"service": name, "slo": {"ttft_s": 0.5},
+         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}}
+        for name, by_region in demands.items()
+    ]  # fmt: skip
+    services[1]["unserved_usd_per_request"] = 0.005
+    rates = {"chat": {"requests_per_second": 1.5, "prefill_s": 0.02},
+             "code": {"requests_per_second": 2.7, "prefill_s": 0.02}}  # fmt: skip
+    problem = load(two_regions(services=services, machines=machine(serves=rates)) | {"terms": ["reserved_3y"]})
+    found = [FORM.method(name)(problem, FORM.tables(problem), Options()) for name in ("exact", "full", "greedy")]
+    assert [x.plan.cost.total_usd_per_month for x in found] == pytest.approx([6 * 730] * 3, rel=1e-6)
+    assert all(x.bound <= 6 * 730 * (1 + 1e-6) for x in found[:2])

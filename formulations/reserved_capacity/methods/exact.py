@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch, RowLp, short_of
+from formulations.reserved_capacity.dispatch import SHORT, Dispatch, RowLp
 from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
 from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
@@ -99,7 +99,7 @@ class Master:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
             least = constant / largest if largest else 1.0
-            lower.append(least if cut.group is not None else _less_a_hair(least, short_of(self.t)))
+            lower.append(least if cut.group is not None else _less_a_hair(least))
             indices.append(index[keep])
             values.append(value[keep] / largest if largest else value[keep])
         if lower:
@@ -574,13 +574,13 @@ class _Run:
                 return
 
 
-def _less_a_hair(machines: float, short: float) -> float:
-    """What a hard cut asks for: `short` of it less, or a plan that other methods call enough is better than the bound.
+def _less_a_hair(machines: float) -> float:
+    """What a hard cut asks for: `SHORT` of it less, or a plan that other methods call enough is better than the bound.
 
     Whole numbers stay what they are; so the solver need not tell them from what lies a hair beside.
     """
     whole = round(machines)
-    return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - short * abs(machines)
+    return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - SHORT * abs(machines)
 
 
 def _typical_usd(t: ReservedTables) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch, RowLp, dispatch, free_orders, greedy_flows, short_of
+from formulations.reserved_capacity.dispatch import SHORT, Dispatch, RowLp, dispatch, free_orders, greedy_flows
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, undominated, unserved
 from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
@@ -104,7 +104,7 @@ class Projection:
     def __init__(self, t: ReservedTables, load: Array, strength: Array, families: list[Mask], groups: Index) -> None:
         self.t, self.strength, self.groups = t, strength, groups
         self.quarter_of_group = _quarter_of_group(t, groups)
-        self.load, self.lacks = t.demand * load, TOLERANCE + short_of(t)
+        self.load, self.lacks = t.demand * load, TOLERANCE + SHORT
         parts = [b for b in brackets(t, load, strength) if b.sources.any()]
         self.soft, self.hard = [b for b in parts if b.usd is not None], [b for b in parts if b.usd is None]
         self.parts = [self._part(family) for family in families]
@@ -296,7 +296,7 @@ class RowByRow:
         self.t, self.groups = t, groups
         self.quarter_of_group = _quarter_of_group(t, groups)
         self.lp, self.feasibility = RowLp(t, tie_break=False), RowLp(t, phase_one=True)
-        self.lacks = TOLERANCE + short_of(t)
+        self.lacks = TOLERANCE + SHORT
         self.random = np.random.default_rng(seed)
         I, J = t.reach.shape  # noqa: E741
         self.costs, self.losses = _Duals(I, J), _Duals(I, J)
