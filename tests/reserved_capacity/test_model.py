@@ -431,21 +431,44 @@ def test_what_a_plan_leaves_of_a_demand_by_a_hair_is_paid_for(name):
     assert found.bound <= found.plan.cost.total_usd_per_month * (1 + 1e-6)
 
 
-def test_enough_is_read_alike_where_one_service_has_a_price():
-    """Six machines carry 9 of 9.0000009 requests/s at the peak; `exact` proved seven, `full` and `greedy` have six."""
-    demands = {
-        "chat": {"west": [4.5, 4.5000009], "east": [4.5000009, 0.0]},
-        "code": {"west": [0.0, 5.4], "east": [0.0, 0.0]},
-    }
+def _priced_beside(chat, code, rates, usd, **more):
+    """`chat`, which must be served, beside `code` at a price of being unserved, on machines of three years."""
     services = [
         {"service": name, "slo": {"ttft_s": 0.5},
          "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}}
-        for name, by_region in demands.items()
+        for name, by_region in (("chat", chat), ("code", code))
     ]  # fmt: skip
-    services[1]["unserved_usd_per_request"] = 0.005
-    rates = {"chat": {"requests_per_second": 1.5, "prefill_s": 0.02},
-             "code": {"requests_per_second": 2.7, "prefill_s": 0.02}}  # fmt: skip
-    problem = load(two_regions(services=services, machines=machine(serves=rates)) | {"terms": ["reserved_3y"]})
+    services[0] |= more
+    services[1]["unserved_usd_per_request"] = usd
+    serves = {
+        name: {"requests_per_second": rate, "prefill_s": 0.02}
+        for name, rate in zip(("chat", "code"), rates, strict=True)
+    }
+    return load(two_regions(services=services, machines=machine(serves=serves)) | {"terms": ["reserved_3y"]})
+
+
+def test_enough_is_read_alike_where_one_service_has_a_price():
+    """Six machines carry 9 of 9.0000009 requests/s at the peak; `exact` proved seven, `full` and `greedy` have six."""
+    chat = {"west": [4.5, 4.5000009], "east": [4.5000009, 0.0]}
+    problem = _priced_beside(chat, {"west": [0.0, 5.4], "east": [0.0, 0.0]}, (1.5, 2.7), 0.005)
     found = [FORM.method(name)(problem, FORM.tables(problem), Options()) for name in ("exact", "full", "greedy")]
     assert [x.plan.cost.total_usd_per_month for x in found] == pytest.approx([6 * 730] * 3, rel=1e-6)
     assert all(x.bound <= 6 * 730 * (1 + 1e-6) for x in found[:2])
+
+
+@pytest.mark.parametrize(
+    ("problem", "machines"),
+    [
+        # Within HiGHS' tolerance three machines are enough for 4.5000015 requests/s.
+        (_priced_beside({"west": [0.0, 1.5000015], "east": [0.0, 3.0]}, {"west": [0.0, 0.0], "east": [6.6, 0.0]},
+                        (1.5, 2.2), 0.0029, kappa=1.2), 4.0),
+        # Runs of HiGHS state bounds above its own point.
+        (_priced_beside({"west": [0.0, 4.0000008], "east": [6.0, 2.0000004]},
+                        {"west": [3.30000066, 3.3], "east": [2.2, 2.2]}, (2.0, 1.1), 0.007), 8.0),
+    ],
+)  # fmt: skip
+def test_what_full_finds_on_hairs_is_a_plan(problem, machines):
+    found = {name: api.solve(problem, name) for name in ("exact", "full")}
+    assert all(r.check.ok and r.objective == pytest.approx(machines * 730, rel=1e-5) for r in found.values())
+    assert found["exact"].status == "optimal" and found["full"].status in ("optimal", "feasible")
+    assert all(r.bound is None or r.bound <= machines * 730 * (1 + 1e-5) for r in found.values())

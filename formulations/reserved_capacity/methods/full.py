@@ -52,10 +52,10 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
     solved, counts, size, seconds = solve_flows(tables, options, start)
     log = {"solver": solved.message, "nodes": solved.nodes}
     clock = time.perf_counter()
-    plan = None if counts is None else make_plan(tables, counts)
+    plan = None if counts is None else _with(tables, counts, None)  # None: a hair short, within HiGHS' tolerance
     seconds["extract"] = time.perf_counter() - clock
     status, bound = solved.status, solved.bound
-    if solved.limit == "time":  # no heuristic is to have a better plan
+    if solved.limit == "time" or (counts is not None and plan is None):  # no heuristic is to have a better plan
         below = np.inf if plan is None else plan.cost.total_usd_per_month
         if known is None:
             other = best_of_all(problem, tables, options, began, below)
@@ -65,9 +65,9 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
                 bound, log["reason"] = known.bound, known.log["reason"]
         if other is not None and other[0].cost.total_usd_per_month < below:
             plan, log["plan_of"] = other
-        if plan is not None:
-            status = "feasible"
-    return Outcome(status, plan, bound, solved.limit, seconds, size, log, solved.events)
+        status = "no_solution_found" if plan is None else "feasible"
+    stopped = solved.limit or ("gap" if status == "feasible" else None)
+    return Outcome(status, plan, bound, stopped, seconds, size, log, solved.events)
 
 
 def _by_merged_rows(problem: ReservedCapacity, t: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
