@@ -57,13 +57,11 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
 
 
 def _of_mean_lengths(case: FleetCase) -> list[str]:
-    """What percentiles are of, of workloads cut from traces; certification has the lengths of their requests."""
+    """What percentiles are of; certification has the lengths of a trace's requests."""
     if case.problem.certify != "none" or case.points is not None:
         return []
-    return [
-        f"{w.name}: {said}" for w in _traced(case)
-        for said in of_lengths((w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s), "the mean lengths of each bucket")
-    ]  # fmt: skip
+    limits = [x for w in case.workloads for x in (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s)]
+    return of_lengths(limits, "the mean lengths of each bucket")
 
 
 def _traced(case: FleetCase) -> list[FleetWorkload]:
