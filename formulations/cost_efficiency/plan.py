@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from optmodels.latency.strategies import FAMILY_TITLES, Family
-from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money, SeveralRanks, without_one_rank
+from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money, RankedDocument, SeveralRanks
 from optmodels.plan.outcome import Document
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -40,7 +40,7 @@ class DecodeLine(Document):
     gb_per_s: Money = Field(description="of KV caches from one stage to the other at that rate")
 
 
-class CostPlan(Document):
+class CostPlan(RankedDocument):
     """One deployment for one workload."""
 
     formulation: Literal["cost_efficiency"] = "cost_efficiency"
@@ -71,10 +71,6 @@ class CostPlan(Document):
     )
     decode: DecodeLine | None = Field(default=None, description="prefill and decode apart: what decodes")
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
-
-    @model_serializer(mode="wrap")
-    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_one_rank(made(self))
 
     def headline(self) -> str:
         """One line: what to buy and how to run it."""

@@ -14,9 +14,8 @@ from formulations.cost_efficiency.predicted import predicted
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
-from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
+from optmodels.reporting.sources import at_most, compared_lines, of_one_length, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled
-from optmodels.serving.continuous import of_one_length
 from optmodels.serving.points import NONE
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import (
@@ -14,8 +14,8 @@ from optmodels.plan.lines import (
     LimitLine,
     MachineLine,
     Money,
+    RankedDocument,
     SeveralRanks,
-    without_one_rank,
 )
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
@@ -47,7 +47,7 @@ class ShareLine(Document):
     misses_slo: bool = False
 
 
-class DeploymentLine(Document):
+class DeploymentLine(RankedDocument):
     """Some equal deployments in one period."""
 
     name: str
@@ -72,10 +72,6 @@ class DeploymentLine(Document):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
-
-    @model_serializer(mode="wrap")
-    def _named_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_one_rank(made(self))
 
 
 class TransferLine(Document):
@@ -136,7 +132,7 @@ class RoundLine(Document):
     requests: Whole = Field(description="simulated")
 
 
-class CutLine(Document):
+class CutLine(RankedDocument):
     """What certification took from a point: an engine at one level, in whatever market and place."""
 
     loads: str = Field(description="a workload whose model it loads")
@@ -153,10 +149,6 @@ class CutLine(Document):
     most_of_wait: Amount | None = None
     keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
-
-    @model_serializer(mode="wrap")
-    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_one_rank(made(self))
 
 
 class CertificationLine(Document):

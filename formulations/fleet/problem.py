@@ -28,7 +28,7 @@ from optmodels.limits import ELEMENT, Limit, Price, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, latency_limit
 from optmodels.serving.continuous import Percentile as Percentile
-from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
+from optmodels.serving.engine import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
 from optmodels.serving.stages import Deployment
 from optmodels.serving.static import (
     AlphaRange,
@@ -1117,7 +1117,7 @@ def _with_ranks(p: Fleet, wrong: Mistakes) -> None:
     """What nobody can say of engines of several attention ranks."""
     path, ranks = "strategies.attention_ranks", list(p.strategies.attention_ranks)
     if not p.continuous:
-        wrong.add(path, ranks, "[1] with serving: static, whose batches are of replicas apart from each other")
+        wrong.add(path, ranks, ONE_OF_STATIC)
     if p.prefix_cache is not None:
         wrong.add(path, ranks, "[1] beside prefix_cache: its hits are of engines with one cache, each rank has its own")
 

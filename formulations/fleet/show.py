@@ -14,16 +14,16 @@ from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
-from formulations.fleet.problem import FleetCase, FleetWorkload
+from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.certification import certification_lines
-from optmodels.reporting.sources import at_most, source_entries, source_lines
+from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled
-from optmodels.serving.continuous import of_lengths, seconds_and_quantile
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
@@ -64,13 +64,9 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
     return of_lengths(limits, "the mean lengths of each bucket")
 
 
-def _traced(case: FleetCase) -> list[FleetWorkload]:
-    return [w for w in case.workloads if w.trace is not None or w.requests is not None]
-
-
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
-    traced = [w.name for w in _traced(case)]
+    traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
     if traced and case.trace is None:
         long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]

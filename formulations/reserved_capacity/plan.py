@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from optmodels.catalog.types import Market
-from optmodels.plan.lines import Amount, Count, EngineLine, SeveralRanks, without_one_rank
+from optmodels.plan.lines import Amount, Count, EngineLine, RankedDocument, SeveralRanks
 from optmodels.plan.outcome import Document
 
 Index = Annotated[int, Field(ge=0, le=10**6)]
@@ -48,7 +48,7 @@ class Unserved(Document):
     requests_per_second: list[Amount] = []
 
 
-class ServingLine(Document):
+class ServingLine(RankedDocument):
     """How machines of one type run one service, with continuous batching; latencies are bounds at the SLO's percentile.
 
     The engine's capacities are those in use at the rate stated, of which `utilisation` plans a share.
@@ -65,10 +65,6 @@ class ServingLine(Document):
     tpot_s: Amount = Field(description="time per output token")
     e2e_s: Amount = Field(description="of a request at the machine, mean")
     engine: EngineLine
-
-    @model_serializer(mode="wrap")
-    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_one_rank(made(self))
 
 
 class FlowLine(Document):

@@ -23,7 +23,7 @@ from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
-from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.engine import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
@@ -575,8 +575,7 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
     for k, s in enumerate(p.services):
         of = f"services[{k}].slo"
         if p.serving == "static" and s.workload is not None and s.workload.attention_ranks != (1,):
-            expected = "[1] with serving: static, whose batches are of replicas apart from each other"
-            wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), expected)
+            wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), ONE_OF_STATIC)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
         for name in ("ttft_s", "tbt_s", "deadline_s"):

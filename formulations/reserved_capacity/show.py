@@ -23,9 +23,9 @@ from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
-from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
+from optmodels.reporting.sources import LEVEL, at_most, of_one_length, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
-from optmodels.serving.continuous import of_one_length, seconds_and_quantile
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30

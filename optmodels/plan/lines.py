@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from optmodels.catalog.types import Market
 from optmodels.latency.steps import Provenance
@@ -23,9 +23,12 @@ SeveralRanks = Annotated[
 ]
 
 
-def without_one_rank(data: dict[str, Any]) -> dict[str, Any]:
-    """As documents were before there were ranks."""
-    return {k: v for k, v in data.items() if k != "attention_ranks" or v is not None}
+class RankedDocument(Document):
+    """One with `attention_ranks: SeveralRanks`, a key that is left out of one rank, as before there were several."""
+
+    @model_serializer(mode="wrap")
+    def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {k: v for k, v in made(self).items() if k != "attention_ranks" or v is not None}
 
 
 class MachineLine(Document):

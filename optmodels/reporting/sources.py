@@ -1,4 +1,4 @@
-"""Where a plan's latencies come from and how far they may be off, as every formulation reports and prints it."""
+"""Where a plan's latencies come from, how far they may be off and of which requests, as all formulations say it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.text import plain
+from optmodels.serving.continuous import LatencyLimit, Percentile
 
 LEVEL = 0.9  # of the pessimistic end
 
@@ -90,3 +91,18 @@ def _end(entry: Mapping[str, Any]) -> str:
     if tbt is None:
         return "nobody has measured how far they are off"
     return f"9 of 10 measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
+
+
+def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:
+    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any."""
+    return of_lengths(limits, f"prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens")
+
+
+def of_lengths(limits: Iterable[LatencyLimit | None], lengths: str) -> list[str]:
+    """The same of requests of lengths in words: no percentile of equal requests knows those with longer answers."""
+    if not any(isinstance(x, Percentile) for x in limits):
+        return []
+    return [
+        f"percentiles are of {lengths}; where lengths vary fewer requests are within their limits"
+        " (optmodels replay --trace says how many)"
+    ]

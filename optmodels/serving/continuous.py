@@ -82,7 +82,7 @@ concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -195,24 +195,6 @@ def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | Non
     if limit is None:
         return math.inf, None
     return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
-
-
-def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:
-    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any."""
-    return of_lengths(limits, f"prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens")
-
-
-def of_lengths(limits: Iterable[LatencyLimit | None], lengths: str) -> list[str]:
-    """The same of requests of given lengths, in words.
-
-    Longer answers than the mean one come later than it, which no percentile of equal requests knows.
-    """
-    if not any(isinstance(x, Percentile) for x in limits):
-        return []
-    return [
-        f"percentiles are of {lengths}; where lengths vary fewer requests are within their limits"
-        " (optmodels replay --trace says how many)"
-    ]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ def _each_once(ranks: tuple[int, ...]) -> tuple[int, ...]:
     return ranks
 
 
+ONE_OF_STATIC = "[1] with serving: static, whose batches are of replicas apart from each other"  # expected
 AttentionRanks = Annotated[
     tuple[PositiveInt, ...],
     Field(

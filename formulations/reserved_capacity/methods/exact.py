@@ -302,7 +302,8 @@ class _Run:
         proved = gap <= 2 * PROOF
         limit: Limit | None = None
         if not proved:
-            limit = "gap" if gap <= self.target or self.until is None else "interrupt" if cancelled() else "time"
+            reached = gap <= self.target or (self.until is None and not cancelled())  # all that runs agree on
+            limit = "gap" if reached else "interrupt" if cancelled() else "time"
         return Outcome(
             "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),

@@ -55,7 +55,10 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
     plan = None if counts is None else _with(tables, counts, None)  # None: a hair short, within HiGHS' tolerance
     seconds["extract"] = time.perf_counter() - clock
     status, bound = solved.status, solved.bound
-    if solved.limit == "time" or (counts is not None and plan is None):  # no heuristic is to have a better plan
+    lacking = counts is not None and plan is None
+    if lacking:
+        log["reason"] = "the point found lacks a hair of the demand: a plan of the heuristics"
+    if solved.limit == "time" or lacking:  # no heuristic is to have a better plan
         below = np.inf if plan is None else plan.cost.total_usd_per_month
         if known is None:
             other = best_of_all(problem, tables, options, began, below)
