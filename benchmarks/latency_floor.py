@@ -234,7 +234,7 @@ def main() -> None:
     trees(rows, {"gpu": frame.gpu, "LLM under an engine on a GPU": cells["LLM under an engine on a GPU"],
                  "workload": levels["workload"]}, clean, known)  # fmt: skip
 
-    measured, predicted = own_rows(rows, levels["llm"], OWN, args.draws)["ttft_s"]
+    measured, predicted = own_rows(rows, own_draws(rows, levels["llm"], OWN, args.draws))["ttft_s"]
     print(f"{OWN} own rows, this form: {error(np.log(predicted / measured))}", flush=True)
     for what, those, given in (("", rows, 0.0 * wait), (", waits for a completion given", told, wait)):
         process = Continued(those, levels["llm"], args.draws, given)

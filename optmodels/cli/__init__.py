@@ -17,6 +17,7 @@ from typer.models import CommandInfo
 
 from optmodels.cli import (
     asking,
+    choosing,
     evaluating,
     explaining,
     latency,
@@ -64,7 +65,19 @@ def _options(
 
 app = _empty()
 app.callback(help=app.info.help)(_options)
-for verbs in (asking, planning, explaining, evaluating, replay, simulate, sweeping, reporting, latency, measure):
+for verbs in (
+    asking,
+    planning,
+    explaining,
+    evaluating,
+    replay,
+    simulate,
+    sweeping,
+    reporting,
+    latency,
+    measure,
+    choosing,
+):
     verbs.register(app)
 
 

@@ -110,7 +110,7 @@ def measure(
         offload=_words(offload, tuple(OFFLOADS), "--offload"),
         alphas=_numbers(alpha, "--alpha", 0.0, 1.0),
         schedules=ways,  # type: ignore[arg-type]
-        tps=_whole(tp, "--tp", 1024),
+        tps=whole_numbers(tp, "--tp", 1024),
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         gpu=gpu,
         dtype=_words(dtype, ("bf16", "fp16"), "--dtype")[0],
@@ -213,7 +213,8 @@ def _numbers(text: str, option: str, low: float, high: float) -> tuple[float, ..
     return found
 
 
-def _whole(text: str, option: str, high: int) -> tuple[int, ...]:
+def whole_numbers(text: str, option: str, high: int) -> tuple[int, ...]:
+    """``1,2,4`` as sorted numbers from 1 to `high`."""
     found = _numbers(text, option, 1, high)
     if any(x != int(x) for x in found):
         raise InputError(Mistake(None, option, text, "whole numbers, comma-separated"))
@@ -347,12 +348,16 @@ def operating_points(
             raise InputError(Mistake(None, option, str(given), f"only with --as {of or ', '.join(FORMS[1:])}"))
     predictor = _predictor(model, engine, gpu, llm, precision, tp, attention_ranks, pairs(where, "--where"))
     w, memory = _memory(w, predictor, capacity_tokens)
-    several = tuple(2**i for i in range(batch.bit_length())) if loads is None else _whole(loads, "--loads", batch)
+    several = (
+        tuple(2**i for i in range(batch.bit_length())) if loads is None else whole_numbers(loads, "--loads", batch)
+    )
     several = tuple(sorted({*several, batch})) if loads is None else several
     bounds = operating.Bounds(ttft_s or float("inf"), tbt_s or float("inf"))
     written: str | None = None
     if form == "operating_points":
-        counts = {name: _whole(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))}
+        counts = {
+            name: whole_numbers(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))
+        }
         frame, said = operating.operating_points(
             predictor, machine, w, replicas=counts["--replicas"], passes=counts["--passes"], safety=safety
         )

@@ -12,7 +12,9 @@ one and leaving its rival at peak picks the wrong machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -56,6 +58,7 @@ _FIXED = ("dense", "layer", "moe", "mla", "comm")
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
 
+_RECORDING: ContextVar[tuple[dict[Deployment, None], ...]] = ContextVar("recording", default=())
 ModelChoice = Annotated[
     str | tuple[LatencyModel | EngineModel, ...],
     Field(description="default: the engines' global coefficients; roofline: times at peak; a file; or the documents"),
@@ -192,10 +195,23 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
         d: one model instance; its engine is the source's.
         prompt_tokens: typical length of a prompt, for what depends on it and is no sum over tokens.
     """
+    for found in _RECORDING.get():
+        found[d] = None
     key = (d, prompt_tokens)
     if key not in source.known:
         source.known[key] = _resolve(source, d, prompt_tokens)
     return source.known[key]
+
+
+@contextmanager
+def recorded() -> Iterator[dict[Deployment, None]]:
+    """The deployments whose steps are resolved meanwhile, each once: what an instance's tables ask about."""
+    found: dict[Deployment, None] = {}
+    token = _RECORDING.set((*_RECORDING.get(), found))
+    try:
+        yield found
+    finally:
+        _RECORDING.reset(token)
 
 
 def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:

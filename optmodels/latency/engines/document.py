@@ -258,9 +258,7 @@ class Deployed:
         d = self.deployment
         mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
         own = (o for o in self.source.own if o.suffice and not o.known)
-        rows = max((o.rows for o in own if (o.engine, o.llm, o.gpu, o.precision) == mine),
-                   default=0)  # fmt: skip
-        return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
+        return own_interval(max((o.rows for o in own if (o.engine, o.llm, o.gpu, o.precision) == mine), default=0))
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
         """Latency in seconds, (n,).
@@ -309,6 +307,11 @@ class Deployed:
                 said.append(f"{column} from {np.min(values[column]):g} to {np.max(values[column]):g} leaves the "
                             f"measured range {low:g} to {high:g}: an extrapolation")  # fmt: skip
         return tuple(said)
+
+
+def own_interval(rows: int) -> LeftOut | None:
+    """The interval of so many rows of one's own over `OWN_WORKLOADS` workloads; None: too few for one."""
+    return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 
 
 def is_engine_model(path: Path) -> bool:

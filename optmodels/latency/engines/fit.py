@@ -29,6 +29,8 @@ Array = npt.NDArray[np.float64]
 Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
 Index = npt.NDArray[np.intp]
 Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
+# From θ: the factors (grouping → level) and the slopes (grouping → level → variable).
+_Read = Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]
 FREEDOM = 3.0  # of Student's t
 OWN = "version"  # grouping whose coefficients one's own rows pull
 
@@ -41,11 +43,13 @@ class Own:
         spread: term → standard deviation of the logarithm of what they multiply its coefficient by; "*": other terms.
         factors: share of the factors' standard deviations that is left to them.
         noise: scale of Student's t of their log-ratios.
+        misfit: standard deviation of what the form misses, smooth along the loads; for the choice of rows (`choice`).
     """
 
     spread: Mapping[str, float]
     factors: float
     noise: float
+    misfit: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,13 +165,9 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
     """
     names = list(fitted.coefficients)
     J = len(names)
-    unknown = _Unknown()
-    found, place = _places(labels[OWN])
-    unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
-    coefficients = [place[:, None] * J + np.arange(J)]
-    shares = {g: form.own.factors * x for g, x in form.factors.items()}
-    wholes, read = _wholes(shares, {}, terms, labels, unknown)
-    theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.own.noise)
+    unknown, coefficients, wholes, read = _pulled(form, names, terms, labels)
+    theta = _mode(fitted.parts(terms, labels), np.log(seconds), [coefficients], wholes, unknown, form.own.noise)
+    found, _ = _places(labels[OWN])
     own = {v: dict(zip(names, theta[i * J : (i + 1) * J].tolist(), strict=True)) for i, v in enumerate(found)}
     before = fitted.adjustments.get(OWN, {})
     for v, changes in own.items():
@@ -177,6 +177,29 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
         for v, u in pulled.items():
             factors[g][v] = factors[g].get(v, 0.0) + u
     return Fitted(fitted.coefficients, {**fitted.adjustments, OWN: {**before, **own}}, factors, fitted.trends)
+
+
+def sensitivities(form: Form, fitted: Fitted, terms: Mapping[str, Array], labels: Labels) -> Array:
+    """How log ŷ moves with each parameter that `pull` would estimate, times its prior's standard deviation, (n, P).
+
+    At the parameters' prior mean: with z ~ N(0, I) the rows are log y = log ŷ + A·z + noise, before any is measured.
+    """
+    unknown, coefficients, wholes, _ = _pulled(form, list(fitted.coefficients), terms, labels)
+    _, deviation = unknown.prior
+    return _jacobian(fitted.parts(terms, labels), [coefficients], wholes, len(deviation)) * deviation
+
+
+def _pulled(
+    form: Form, names: Sequence[str], terms: Mapping[str, Array], labels: Labels
+) -> tuple[_Unknown, Index, list[Whole], _Read]:
+    """What rows of one's own pull: coefficients of their engine's version, (n, J), and factors of all their levels."""
+    J = len(names)
+    unknown = _Unknown()
+    found, place = _places(labels[OWN])
+    unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
+    shares = {g: form.own.factors * x for g, x in form.factors.items()}
+    wholes, read = _wholes(shares, {}, terms, labels, unknown)
+    return unknown, place[:, None] * J + np.arange(J), wholes, read
 
 
 class _Unknown:
@@ -192,6 +215,11 @@ class _Unknown:
         self.means.append(np.asarray(mean))
         self.deviations.append(np.asarray(deviation, dtype=float))
         return start
+
+    @property
+    def prior(self) -> tuple[Array, Array]:
+        """Means and standard deviations of all parameters."""
+        return np.concatenate(self.means), np.concatenate(self.deviations)
 
 
 def _places(levels: Sequence[str]) -> tuple[list[str], Index]:
@@ -212,7 +240,7 @@ def _wholes(
     terms: Mapping[str, Array],
     labels: Labels,
     unknown: _Unknown,
-) -> tuple[list[Whole], Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]]:
+) -> tuple[list[Whole], _Read]:
     """Adds a parameter for each level of each grouping, and one for each of its slopes; and how to read them back."""
     each = [(g, "", x) for g, x in factors.items()]
     each += [(g, name, x) for g, slopes in trends.items() for name, x in slopes.items()]
@@ -237,6 +265,17 @@ def _wholes(
     return wholes, read
 
 
+def _jacobian(parts: Array, coefficients: Sequence[Index], wholes: Sequence[Whole], count: int) -> Array:
+    """Derivatives of log Σ_j of `parts`, (n, J), with respect to `count` parameters, (n, count)."""
+    n = len(parts)
+    found = np.zeros((n, count))
+    for c in coefficients:
+        np.put_along_axis(found, c, parts / parts.sum(axis=1, keepdims=True), axis=1)
+    for w, along in wholes:
+        found[np.arange(n), w] = along
+    return found
+
+
 def _mode(
     X: Array, target: Array, coefficients: Sequence[Index], wholes: Sequence[Whole], unknown: _Unknown, noise: float
 ) -> Array:
@@ -252,7 +291,7 @@ def _mode(
         unknown: prior of θ.
         noise: scale of Student's t.
     """
-    mean, deviation = np.concatenate(unknown.means), np.concatenate(unknown.deviations)
+    mean, deviation = unknown.prior
     precision, n = deviation**-2.0, len(target)
 
     def parts(theta: Array) -> Array:
@@ -272,11 +311,7 @@ def _mode(
         total = A.sum(axis=1)
         e = (np.log(total) - target) / noise
         weight = (FREEDOM + 1) / (FREEDOM + e * e) / noise**2
-        jacobian = np.zeros((n, len(theta)))
-        for c in coefficients:
-            np.put_along_axis(jacobian, c, A / total[:, None], axis=1)
-        for w, along in wholes:
-            jacobian[np.arange(n), w] = along
+        jacobian = _jacobian(A, coefficients, wholes, len(theta))
         hessian = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
         gradient = jacobian.T @ (weight * e * noise) + precision * (theta - mean)
         while True:

@@ -28,7 +28,7 @@ STEP_FORM = Form(
     own=Own(
         {"*": 0.2, "layer": 0.4, "prompt": 2.5, "prefill": 0.4, "routed": 0.4, "kv": 0.3, "running": 1.0,
          "collective": 1.2, "experts": 0.5},
-        factors=0.2, noise=0.03,
+        factors=0.2, noise=0.03, misfit=0.1,
     ),
 )  # fmt: skip
 FIRST_TOKEN_FORM = Form(
@@ -54,6 +54,6 @@ FIRST_TOKEN_FORM = Form(
         "version": {"crowd·prompt length": 0.2},
     },
     own=Own(
-        {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12,
+        {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12, misfit=0.4,
     ),
 )  # fmt: skip

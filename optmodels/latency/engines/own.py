@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,28 +30,46 @@ TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
 
 
 @dataclass(frozen=True)
-class Served:
-    """Closed loops measured on one deployment: seconds, (n,) each."""
+class Loops:
+    """Closed loops of one deployment, n of them."""
 
     deployment: Deployment
     loads: Loads
+
+
+@dataclass(frozen=True)
+class Served(Loops):
+    """Closed loops that were measured: seconds, (n,) each."""
+
     tpot_s: Array
     ttft_s: Array
 
 
+class Together:
+    """Closed loops of several deployments as one table, N rows: labels, and terms of the step and the first token."""
+
+    def __init__(self, loops: Sequence[Loops]) -> None:
+        self.loops = loops
+        self.sizes = [len(s.loads.concurrency) for s in loops]
+        each = [(labels(s.deployment), n) for s, n in zip(loops, self.sizes, strict=True)]
+        self.labels = {k: [level[k] for level, n in each for _ in range(n)] for k in each[0][0]}
+        self.step = _joined([step_terms(s.deployment, s.loads) for s in loops])
+
+    def first(self, step: Fitted) -> dict[str, Array]:
+        """Terms of the first token, whose step is the predicted one."""
+        seconds = np.split(step.predict(self.step, self.labels), np.cumsum(self.sizes)[:-1])
+        return _joined([first_token_terms(s.deployment, s.loads, t) for s, t in zip(self.loops, seconds, strict=True)])
+
+
 def pulled(models: tuple[Fitted, Fitted], own: Sequence[Served]) -> tuple[Fitted, Fitted]:
     """Coefficients of the step and of the first token, pulled by a few rows of one's own."""
-    sizes = [len(s.tpot_s) for s in own]
-    level = {k: [labels(s.deployment)[k] for s, n in zip(own, sizes, strict=True) for _ in range(n)]
-             for k in labels(own[0].deployment)}  # fmt: skip
-    terms = _together([step_terms(s.deployment, s.loads) for s in own])
-    step = pull(STEP_FORM, models[0], terms, np.concatenate([s.tpot_s for s in own]), level)
-    seconds = np.split(step.predict(terms, level), np.cumsum(sizes)[:-1])
-    first = _together([first_token_terms(s.deployment, s.loads, t) for s, t in zip(own, seconds, strict=True)])
-    return step, pull(FIRST_TOKEN_FORM, models[1], first, np.concatenate([s.ttft_s for s in own]), level)
+    rows = Together(own)
+    step = pull(STEP_FORM, models[0], rows.step, np.concatenate([s.tpot_s for s in own]), rows.labels)
+    first = pull(FIRST_TOKEN_FORM, models[1], rows.first(step), np.concatenate([s.ttft_s for s in own]), rows.labels)
+    return step, first
 
 
-def _together(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -67,11 +85,32 @@ def served_rows(
     if m.kind != "served":
         raise InputError(Mistake(None, "measurements", m.kind, "served requests (concurrency, lengths, TTFT and TPOT)"))
     found = []
-    for tp in np.unique(m.values["tp"]):
-        v = m.take(m.values["tp"] == tp).values
-        loads = Loads(v["concurrency"], v["input_tokens"], v["output_tokens"])
+    for s in loops(m.values, engine, gpu, llm, precision, attention_ranks):
+        mine = m.take(m.values["tp"] == s.deployment.gpus // attention_ranks).values
+        found.append(Served(s.deployment, s.loads, mine["tpot_s"], mine["ttft_s"]))
+    return found
+
+
+def loops(
+    values: Mapping[str, Array], engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16",
+    attention_ranks: int = 1,
+) -> list[Loops]:  # fmt: skip
+    """Closed loops of catalogue entries, by tensor-parallel degree.
+
+    Args:
+        values: `concurrency`, `input_tokens`, `output_tokens` and `tp`, (n,) each.
+        engine, gpu, llm, precision, attention_ranks: as for `document.deployment`.
+
+    Raises:
+        InputError: every name that is missing or unknown.
+    """
+    found = []
+    for tp in np.unique(values["tp"]):
+        mine = values["tp"] == tp
         d = deployment(engine, gpu, llm, precision, int(tp), attention_ranks)
-        found.append(Served(d, loads, v["tpot_s"], v["ttft_s"]))
+        found.append(
+            Loops(d, Loads(*(values[name][mine] for name in ("concurrency", "input_tokens", "output_tokens"))))
+        )
     return found
 
 

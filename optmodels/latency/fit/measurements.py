@@ -208,6 +208,25 @@ def read_measurements(
     return replace(_build(frame, kind, columns or {}, workload, name, source), states=states)
 
 
+def read_loads(path: Path) -> dict[str, Array]:
+    """The columns of served requests but for what is measured: what may be run, (n,) each. Other columns are ignored.
+
+    Raises:
+        InputError: unreadable, missing columns, bad cells (by row), no rows.
+    """
+    name, frame = str(path), read_frame(path)
+    if frame.empty:
+        raise InputError(Mistake(name, "", "no rows", "at least one closed loop"))
+    values: dict[str, Array] = {}
+    wrong = Mistakes()
+    for ours, column in COLUMNS["served"].items():
+        if ours not in TARGETS["served"]:
+            with wrong.collecting():
+                values[ours] = _numbers(frame, ours, None, column, name)
+    wrong.raise_any(MAX_MISTAKES)
+    return values
+
+
 def _of_kind(frame: pd.DataFrame, kind: Kind | None, where: Mapping[str, str]) -> tuple[pd.DataFrame, str]:
     """Of a file that `measure` wrote, the rows that a kind has a form for; and how many were left out, in words.
 

@@ -1,0 +1,290 @@
+"""`rows-to-measure`: the few closed loops after which `calibrate --model default` is least unsure."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optmodels.cli.latency import print_result
+from optmodels.cli.measure import whole_numbers
+from optmodels.cli.options import Force, Json, OutFile
+from optmodels.errors import InputError, Mistake
+from optmodels.io.write import refuse_existing, write_frame
+
+if TYPE_CHECKING:
+    from optmodels.latency.engines.choice import Choice
+    from optmodels.latency.engines.own import Loops
+    from optmodels.latency.engines.terms import Deployment
+
+NAMED = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
+TPS = "1,2,4,8"
+PROMPTS_A_USER = 10  # as the rows that the coefficients were fitted to
+NORMAL_P90 = 1.2816  # the normal distribution's 0.9 quantile
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("rows-to-measure")(rows_to_measure)
+
+
+def rows_to_measure(
+    instance: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Instance whose machines and lengths are to be sure of (latencies of engines' steps); default: all "
+            "that may be measured."
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, max=100, help="How many to choose.")] = 5,
+    engine: Annotated[str | None, typer.Option(help="vllm, sglang or trtllm; default: the instance's.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU of the catalogue, or a YAML file of one; default: the instance's.")
+    ] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one; default: the instance's.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16."),
+    ] = None,
+    attention_ranks: Annotated[int | None, typer.Option(min=1, help="Data-parallel attention ranks.")] = None,
+    tp: Annotated[
+        str | None,
+        typer.Option(help=f"Tensor-parallel degrees that may be measured; default: the instance's, or {TPS}."),
+    ] = None,
+    concurrency: Annotated[str, typer.Option(help="Requests at once that may be measured.")] = "1,4,16,64,256",
+    input_tokens: Annotated[
+        str, typer.Option(help="Prompt lengths that may be measured, besides the instance's.")
+    ] = "128,512,2048,8192",
+    output_tokens: Annotated[
+        str, typer.Option(help="Output lengths that may be measured, besides the instance's.")
+    ] = "128,512,1024",
+    candidates: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV or Parquet of what may be measured instead: concurrency, input_tokens, output_tokens, tp."
+        ),
+    ] = None,
+    measured: Annotated[
+        Path | None, typer.Option(help="Rows of the deployment that you have already, as `calibrate` reads them.")
+    ] = None,
+    out: OutFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Which few closed loops to measure, so that `calibrate --model default` learns most. No measured value enters."""
+    from optmodels.latency.engines.choice import choose, measurable
+    from optmodels.latency.engines.document import deployment, read_engine_model
+    from optmodels.latency.engines.own import loops, served_rows
+    from optmodels.latency.fit.measurements import read_loads, read_measurements
+
+    if out is not None:
+        if out.suffix != ".csv":
+            raise InputError(Mistake(None, "--out", str(out), "a file ending in .csv, to be filled in"))
+        if not force:
+            refuse_existing(out)
+    at_once = whole_numbers(concurrency, "--concurrency", 10**6)
+    lengths = list(
+        itertools.product(
+            whole_numbers(input_tokens, "--input-tokens", 10**7), whole_numbers(output_tokens, "--output-tokens", 10**7)
+        )
+    )
+    matter: list[Loops] = []
+    if instance is not None:
+        asked, stated = _asked(instance)
+        home = _one(asked, engine, gpu, llm, precision, attention_ranks)
+        mine = [d for d in asked if _names(d) == _names(home)]
+        matter = [measurable(d, at_once, stated or lengths) for d in asked]
+        lengths = sorted({*lengths, *stated})
+        of = [dataclasses.replace(home, gpus=t * home.attention_ranks)
+              for t in whole_numbers(tp, "--tp", 1024)] if tp else mine  # fmt: skip
+    else:
+        of = [deployment(engine, gpu, llm, precision or "fp16", t, attention_ranks or 1)
+              for t in whole_numbers(tp or TPS, "--tp", 1024)]  # fmt: skip
+        home = of[0]
+    named = (home.engine, gpu or home.gpu_name, llm or home.llm_name, home.precision)
+    if candidates is None:
+        choices = [measurable(d, at_once, lengths) for d in of]
+    else:
+        choices = loops(read_loads(candidates), *named, home.attention_ranks)
+    choices = [s for s in choices if len(s.loads.concurrency)]
+    matter = [s for s in matter if len(s.loads.concurrency)] or choices
+    if not choices:
+        expected = f"GPUs that hold {home.llm_name} in {home.precision} and one of the requests"
+        raise InputError(Mistake(None, "--tp", tp or TPS, expected))
+    known = [] if measured is None else served_rows(
+        read_measurements(measured, kind="served"), *named, home.attention_ranks
+    )  # fmt: skip
+    model = read_engine_model()
+    chosen = choose((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), choices, matter, rows, known)
+    table = _table(choices, chosen)
+    document = {
+        "engine": home.engine, "gpu": named[1], "llm": named[2], "precision": home.precision,
+        "attention_ranks": home.attention_ranks, "candidates": _count(choices), "predicted": _count(matter),
+        "rows": table, "targets": _targets(home, chosen, known, table),
+    }  # fmt: skip
+    if out is not None:
+        _write(out, table, home, force)
+    print_result(document, as_json, _lines(document, out))
+
+
+def _asked(instance: Path) -> tuple[list[Deployment], list[tuple[int, int]]]:
+    """The deployments that an instance's tables ask about, and the (input, output) lengths that it states.
+
+    Raises:
+        InputError: its latencies are of no engine's steps.
+    """
+    from optmodels.api import tables
+    from optmodels.latency.resolve import recorded
+    from optmodels.loading import load
+
+    with recorded() as found:
+        problem = load(instance)
+        tables(problem)
+    if not found:
+        expected = "latencies of engines' steps, such as latency: {model: default}"
+        raise InputError(Mistake(str(instance), "latency", "none", expected))
+    return list(found), sorted(set(_lengths(problem.model_dump(mode="json"))))
+
+
+def _lengths(value: Any) -> Iterator[tuple[int, int]]:
+    """Every (input, output) length that a document states."""
+    if isinstance(value, dict):
+        pair = value.get("input_tokens"), value.get("output_tokens")
+        if all(isinstance(n, int | float) and n >= 1 for n in pair):
+            yield round(pair[0]), round(pair[1])  # type: ignore[arg-type]
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _lengths(part)
+
+
+def _names(d: Deployment) -> tuple[str, str, str, str, str]:
+    return d.engine, d.gpu_name, d.llm_name, d.precision, str(d.attention_ranks)
+
+
+def _one(
+    asked: Sequence[Deployment], engine: str | None, gpu: str | None, llm: str | None, precision: str | None,
+    attention_ranks: int | None,
+) -> Deployment:  # fmt: skip
+    """The instance's deployment, whatever the TP, that the options name: a file of rows is one's.
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    ranks = None if attention_ranks is None else str(attention_ranks)
+    given = dict(zip(("--engine", "--gpu", "--llm", "--precision", "--attention-ranks"),
+                     (engine, gpu, llm, precision, ranks), strict=True))  # fmt: skip
+    left = list(asked)
+    for k, (option, name) in enumerate(given.items()):
+        there = sorted({_names(d)[k] for d in left})
+        if name is None and len(there) > 1:
+            raise InputError(Mistake(None, option, None, f"one of the instance's: {', '.join(there)}"))
+        if name is not None and name not in there:
+            raise InputError(Mistake(None, option, name, f"of the instance: {', '.join(there)}"))
+        left = [d for d in left if name in (None, _names(d)[k])]
+    return left[0]
+
+
+def _count(loops: Sequence[Loops]) -> int:
+    return sum(len(s.loads.concurrency) for s in loops)
+
+
+def _table(choices: Sequence[Loops], chosen: Choice) -> list[dict[str, int]]:
+    """The chosen rows, those of one TP together."""
+    every = [
+        {
+            "concurrency": round(c), "input_tokens": round(i), "output_tokens": round(o),
+            "tp": s.deployment.gpus // s.deployment.attention_ranks,
+        }
+        for s in choices
+        for c, i, o in zip(s.loads.concurrency, s.loads.input_tokens, s.loads.output_tokens, strict=True)
+    ]  # fmt: skip
+    return sorted((every[i] for i in chosen.rows), key=lambda r: tuple(r.values())[::-1])
+
+
+def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: list[dict[str, int]]) -> dict[str, Any]:
+    """Of each target: what safety 0.9 multiplies by, and by the priors alone the median row's 0.9 quantile."""
+    import numpy as np
+
+    from optmodels.latency.engines.document import OWN_WORKLOADS, own_interval, read_engine_model
+
+    deployed = read_engine_model().at(home)
+    workloads = {(r["input_tokens"], r["output_tokens"]) for r in table}
+    for s in known:
+        workloads |= set(zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True))
+    after = own_interval(len(table) + _count(known)) if len(workloads) >= OWN_WORKLOADS else None
+    found = {}
+    for target, name in NAMED.items():
+        quantiles = deployed.targets[target].residual_quantiles  # type: ignore[index]
+        now = max(quantiles[what]["0.9"] for what in deployed.unseen)
+        then = now if after is None or deployed.unseen == ("workload",) else quantiles[after]["0.9"]
+        by_prior = [float(np.exp(NORMAL_P90 * np.median(x[target]))) for x in (chosen.before, chosen.after)]
+        found[name] = {
+            "safety_09": {"now": now, "after": then},
+            "by_the_priors": {"now": by_prior[0], "after": by_prior[1]},
+        }
+    return found
+
+
+def _write(out: Path, table: list[dict[str, int]], home: Deployment, force: bool) -> None:
+    """A table to be filled in, as `calibrate` reads it."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table).assign(ttft_s=None, tpot_s=None)
+    write_frame(out, frame, overwrite=force)
+
+
+def _lines(document: dict[str, Any], out: Path | None) -> list[str]:
+    table = document["rows"]
+    lines = [
+        f"{len(table)} of {document['candidates']:,} closed loops, after which {document['predicted']:,} are least "
+        f"unsure: {document['llm']} in {document['precision']} on {document['gpu']} under {document['engine']}",
+        f"{'tp':>4}{'concurrency':>13}{'input_tokens':>14}{'output_tokens':>15}",
+    ]
+    lines += [f"{r['tp']:>4}{r['concurrency']:>13}{r['input_tokens']:>14}{r['output_tokens']:>15}" for r in table]
+    for name, found in document["targets"].items():
+        safety, priors = found["safety_09"], found["by_the_priors"]
+        lines.append(
+            f"{name}: safety 0.9 multiplies by {safety['now']:.2f} now and by {safety['after']:.2f} with these rows; "
+            f"by the priors alone, of the median loop, by {priors['now']:.2f} and {priors['after']:.2f}"
+        )
+    lines += ["measure them, each with the server on `tp` GPUs:", *(f"  {c}" for c in _commands(document))]
+    if out is not None:
+        calibrate = f"optmodels calibrate {shlex.quote(str(out))} --model default {_options(document)}"
+        lines.append(f"or fill in ttft_s and tpot_s by hand: {calibrate}")
+        lines.append(f"written: {out}")
+    return lines
+
+
+def _commands(document: dict[str, Any]) -> list[str]:
+    """A benchmark's command for each row, and those that make a file for `calibrate` of its results."""
+    engine = document["engine"]
+    found, tps = [], sorted({r["tp"] for r in document["rows"]})
+    for k, r in enumerate(document["rows"], 1):
+        found.append(
+            f"vllm bench serve --backend {'vllm' if engine == 'vllm' else 'openai'} --model NAME --dataset-name random "
+            f"--random-input-len {r['input_tokens']} --random-output-len {r['output_tokens']} --ignore-eos "
+            f"--max-concurrency {r['concurrency']} --num-prompts {PROMPTS_A_USER * r['concurrency']} "
+            f"--save-result --result-filename tp{r['tp']}-{k}.json"
+        )
+    found += [f"optmodels measure --from tp{t}-*.json --set tp={t} --out tp{t}.csv" for t in tps]
+    if len(tps) > 1:
+        found.append(f"optmodels measure --from {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
+    table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"
+    return [*found, f"optmodels calibrate {table} --model default {_options(document)} --out own.yaml"]
+
+
+def _options(document: dict[str, Any]) -> str:
+    """The deployment, as `calibrate` takes it."""
+    names = ("engine", "gpu", "llm", "precision")
+    said = [f"--{name} {shlex.quote(str(document[name]))}" for name in names]
+    return " ".join(
+        [*said, *(["--attention-ranks", str(document["attention_ranks"])] * (document["attention_ranks"] > 1))]
+    )

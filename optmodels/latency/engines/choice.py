@@ -1,0 +1,187 @@
+"""Which rows to measure: those after which the priors leave the rows that matter least unsure.
+
+What rows of one's own pull (`fit.pull`) is linearised where it stands before them. Of TPOT or TTFT row i has
+
+    log yᵢ = log ŷᵢ + aᵢ·z + g(xᵢ) + e        z ~ N(0, I), aᵢ from `fit.sensitivities`
+
+g is what the form itself misses, smooth along x, the logarithms of concurrency, lengths and GPUs: a Gaussian process
+of standard deviation m (`Own.misfit`) and lengths ℓ (`ALONG`) within one LLM, GPU, engine and precision (Kennedy and
+O'Hagan, Journal of the Royal Statistical Society B 63 (2001) 425). e is Student's t of scale s, whose Fisher
+information is that of a normal with variance σ² = s²·(ν + 3)/(ν + 1). With C_ij = aᵢ·aⱼ + m²·exp(-½ Σ ((xᵢ - xⱼ)/ℓ)²)
+a row t that matters has after rows R the variance
+
+    v_t(R) = C_tt - C_tR (C_RR + σ²I)⁻¹ C_Rt
+
+which no measured value enters: so it can be had before anything is measured. Chosen are the rows with the least
+
+    Σ over TPOT, TTFT of mean_t v_t(R) / mean_t v_t(∅)
+
+by adding the best row, one after another, and then exchanging one for a better one until none is (Fedorov's
+algorithm): Bayesian design for the mean variance of predictions (Chaloner and Verdinelli, Statistical Science 10 (1995)
+273). Exchanges end in a local optimum, which need not be the least of all. What predicts afterwards (`fit.pull`) has no
+g: it keeps rows from extremes, where the form is sharpest and the least to be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.engines.document import OWN_WORKLOADS, read_engine_model
+from optmodels.latency.engines.fit import FREEDOM, Fitted, sensitivities
+from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
+from optmodels.latency.engines.own import TARGETS, Loops, Together
+from optmodels.latency.engines.terms import Deployment, Loads
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+BETTER = 1e-9  # by which an exchange has to lower the sum
+ALONG = {"concurrency": 1.5, "input_tokens": 1.5, "output_tokens": 3.0, "gpus": 2.0}  # ℓ, in logarithms
+SAME = ("engine|llm", "gpu|precision")  # levels within which what the form misses is alike
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Rows to measure, and how unsure the rows that matter are by the priors.
+
+    Attributes:
+        rows: places among the candidates, in the order of `Together`, (count,).
+        before: target → standard deviation of log(measured/predicted) of each row that matters, (T,).
+        after: the same once the rows are measured.
+    """
+
+    rows: Index
+    before: dict[str, Array]
+    after: dict[str, Array]
+
+
+def choose(
+    models: tuple[Fitted, Fitted],
+    candidates: Sequence[Loops],
+    matter: Sequence[Loops],
+    count: int,
+    known: Sequence[Loops] = (),
+) -> Choice:
+    """Choose `count` of the candidates, with the known rows over `OWN_WORKLOADS` workloads as far as there are any.
+
+    Args:
+        models: coefficients of the step and of the first token, before any row of one's own.
+        candidates: what may be measured, N rows.
+        matter: what is to be predicted, T rows.
+        count: rows to choose.
+        known: what was measured already; `Choice.before` counts them in.
+
+    Raises:
+        InputError: fewer candidates than rows to choose.
+    """
+    every = Together([*candidates, *known, *matter])
+    n = sum(every.sizes[: len(candidates)])
+    if count > n:
+        raise InputError(Mistake(None, "rows", count, f"at most the {n:,} candidates"))
+    alike, priors = _alike(every), []
+    for form, model, terms in (
+        (STEP_FORM, models[0], every.step), (FIRST_TOKEN_FORM, models[1], every.first(models[0]))
+    ):  # fmt: skip
+        A = sensitivities(form, model, terms, every.labels)
+        covariance = A @ A.T + form.own.misfit**2 * alike
+        known_rows = sum(every.sizes[len(candidates) : len(candidates) + len(known)])
+        priors.append(_Prior(covariance, n, known_rows, form.own.noise))
+    lengths = [np.stack([s.loads.input_tokens, s.loads.output_tokens], axis=1) for s in (*candidates, *known)]
+    workload = np.unique(np.concatenate(lengths), axis=0, return_inverse=True)[1].reshape(-1)
+    workload, before = workload[:n], workload[n:]
+    least = min(OWN_WORKLOADS, len(np.union1d(workload, before)), len(np.unique(before)) + count)
+
+    def added(rows: list[int], more: int) -> tuple[float, int]:
+        """The least sum with one more row, and which; `more` are still to come after it."""
+        left = np.sum([p.left(rows) for p in priors], axis=0)
+        there = np.union1d(workload[rows], before)
+        allowed = ~np.isin(np.arange(n), rows)
+        if least - len(there) > more:
+            allowed &= ~np.isin(workload, there)
+        best = int(np.argmin(np.where(allowed, left, np.inf)))
+        return float(left[best]), best
+
+    rows: list[int] = []
+    for more in reversed(range(count)):
+        value, row = added(rows, more)
+        rows.append(row)
+    while True:
+        without = [rows[:k] + rows[k + 1 :] for k in range(count)]
+        found = [added(rest, 0) for rest in without]
+        k = min(range(count), key=lambda k: found[k][0])
+        if found[k][0] >= value - BETTER:
+            break
+        value, rows = found[k][0], [*without[k], found[k][1]]
+    chosen = np.array(sorted(rows), dtype=np.intp)
+    return Choice(
+        chosen,
+        {t: np.sqrt(p.variance([])) for t, p in zip(TARGETS, priors, strict=True)},
+        {t: np.sqrt(p.variance(chosen.tolist())) for t, p in zip(TARGETS, priors, strict=True)},
+    )
+
+
+def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tuple[int, int]]) -> Loops:
+    """The closed loops of a deployment that its KV cache and the LLM's context hold.
+
+    Args:
+        d: one model instance.
+        concurrency: requests at once.
+        lengths: (input, output) tokens.
+    """
+    deployed = read_engine_model().at(d)
+    room = {pair: deployed.kv_tokens(sum(pair)) for pair in lengths if sum(pair) <= d.llm.max_positions}
+    found = [(C, *pair) for pair in room for C in concurrency if C * sum(pair) <= room[pair]]
+    return Loops(d, Loads(*np.array(found, dtype=float).reshape(-1, 3).T))
+
+
+class _Prior:
+    """One target: what rows say of the rows that matter.
+
+    Args:
+        covariance: C of the candidates, the known rows and the rows that matter, in this order, (N, N).
+        n: candidates.
+        known: rows that are known.
+        scale: s of Student's t.
+    """
+
+    def __init__(self, covariance: Array, n: int, known: int, scale: float) -> None:
+        self.covariance, self.n, self.known = covariance, n, list(range(n, n + known))
+        self.matter = slice(n + known, None)
+        self.noise = scale**2 * (FREEDOM + 3.0) / (FREEDOM + 1.0)
+        self.whole = float(self.variance([]).mean())
+
+    def variance(self, rows: list[int]) -> Array:
+        """v_t(R), (T,)."""
+        return self._variances(self._explained(rows))[self.matter]
+
+    def left(self, rows: list[int]) -> Array:
+        """Σ_t v_t(R ∪ {i}) / Σ_t v_t(∅) for every candidate i, (n,)."""
+        explained = self._explained(rows)
+        variances = self._variances(explained)
+        together = self.covariance[self.matter, : self.n] - explained[:, self.matter].T @ explained[:, : self.n]
+        cut = (together**2).mean(axis=0) / (variances[: self.n] + self.noise)
+        return np.asarray((variances[self.matter].mean() - cut) / self.whole)
+
+    def _explained(self, rows: list[int]) -> Array:
+        """L⁻¹ C_R· with L Lᵀ = C_RR + σ²I, (|R|, N): its columns' products are what R takes off C."""
+        R = [*self.known, *rows]
+        lower = np.linalg.cholesky(self.covariance[np.ix_(R, R)] + self.noise * np.eye(len(R)))
+        return np.asarray(np.linalg.solve(lower, self.covariance[R]))
+
+    def _variances(self, explained: Array) -> Array:
+        return np.asarray(np.diag(self.covariance) - (explained**2).sum(axis=0))
+
+
+def _alike(rows: Together) -> Array:
+    """Correlation of what the form misses, (N, N)."""
+    level = np.array(["|".join(names) for names in zip(*(rows.labels[k] for k in SAME), strict=True)])
+    loads = [np.concatenate([getattr(s.loads, name) for s in rows.loops]) for name in ALONG if name != "gpus"] + [
+        np.concatenate([np.full(n, float(s.deployment.gpus)) for s, n in zip(rows.loops, rows.sizes, strict=True)])
+    ]
+    x = np.log(np.stack(loads, axis=1)) / np.array(list(ALONG.values()))
+    distance = ((x[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(np.exp(-distance / 2.0) * (level[:, None] == level))
