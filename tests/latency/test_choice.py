@@ -217,3 +217,9 @@ def test_candidates_of_ones_own_need_no_latencies(tmp_path, cli):
     (tmp_path / "may.csv").write_text("\n".join([*lines, "0,1,1,4"]), encoding="utf-8")
     done = cli("rows-to-measure", *ON, "--candidates", tmp_path / "may.csv")
     assert done.status == 2 and "row 9.concurrency" in done.err
+
+
+def test_more_than_can_be_compared_is_refused_not_cut(monkeypatch):
+    monkeypatch.setattr(choice, "MOST_PAIRS", 500)
+    with pytest.raises(InputError, match="candidates: got 16; expected at most 500 pairs"):
+        choose(coefficients(), GRID, GRID, 3)

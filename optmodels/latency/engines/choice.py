@@ -24,7 +24,7 @@ g: it keeps rows from extremes, where the form is sharpest and the least to be t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +32,14 @@ import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.document import OWN_WORKLOADS, read_engine_model
-from optmodels.latency.engines.fit import FREEDOM, Fitted, sensitivities
+from optmodels.latency.engines.fit import FREEDOM, Fitted, Form, Own, sensitivities
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, Together
 from optmodels.latency.engines.terms import Deployment, Loads
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+MOST_PAIRS = 20_000_000  # of a candidate and a loop: 160 MB
 BETTER = 1e-9  # by which an exchange has to lower the sum
 ALONG = {"concurrency": 1.5, "input_tokens": 1.5, "output_tokens": 3.0, "gpus": 2.0}  # ℓ, in logarithms
 SAME = ("engine|llm", "gpu|precision")  # levels within which what the form misses is alike
@@ -65,6 +66,8 @@ def choose(
     matter: Sequence[Loops],
     count: int,
     known: Sequence[Loops] = (),
+    forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM),
+    along: Mapping[str, float] = ALONG,
 ) -> Choice:
     """Choose `count` of the candidates, with the known rows over `OWN_WORKLOADS` workloads as far as there are any.
 
@@ -74,22 +77,25 @@ def choose(
         matter: what is to be predicted, T rows.
         count: rows to choose.
         known: what was measured already; `Choice.before` counts them in.
+        forms: priors of the step and of the first token.
+        along: ℓ of concurrency, lengths and GPUs, in logarithms.
 
     Raises:
-        InputError: fewer candidates than rows to choose.
+        InputError: fewer candidates than rows to choose, or more than can be compared.
     """
     every = Together([*candidates, *known, *matter])
     n = sum(every.sizes[: len(candidates)])
     if count > n:
         raise InputError(Mistake(None, "rows", count, f"at most the {n:,} candidates"))
-    alike, priors = _alike(every), []
-    for form, model, terms in (
-        (STEP_FORM, models[0], every.step), (FIRST_TOKEN_FORM, models[1], every.first(models[0]))
-    ):  # fmt: skip
-        A = sensitivities(form, model, terms, every.labels)
-        covariance = A @ A.T + form.own.misfit**2 * alike
-        known_rows = sum(every.sizes[len(candidates) : len(candidates) + len(known)])
-        priors.append(_Prior(covariance, n, known_rows, form.own.noise))
+    if n * sum(every.sizes) > MOST_PAIRS:
+        expected = f"at most {MOST_PAIRS:,} pairs of one and of all loops, {sum(every.sizes):,} here"
+        raise InputError(Mistake(None, "candidates", n, expected))
+    measured = sum(every.sizes[len(candidates) : len(candidates) + len(known)])
+    alike = _Alike(every, along)
+    priors = [
+        _Prior(sensitivities(form, model, terms, every.labels), alike, form.own, n, measured)
+        for form, model, terms in zip(forms, models, (every.step, every.first(models[0])), strict=True)
+    ]
     lengths = [np.stack([s.loads.input_tokens, s.loads.output_tokens], axis=1) for s in (*candidates, *known)]
     workload = np.unique(np.concatenate(lengths), axis=0, return_inverse=True)[1].reshape(-1)
     workload, before = workload[:n], workload[n:]
@@ -138,50 +144,60 @@ def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tupl
     return Loops(d, Loads(*np.array(found, dtype=float).reshape(-1, 3).T))
 
 
+class _Alike:
+    """Correlation of what the form misses: of loops of one LLM, GPU, engine and precision, by their distance."""
+
+    def __init__(self, rows: Together, along: Mapping[str, float]) -> None:
+        names = ["|".join(each) for each in zip(*(rows.labels[k] for k in SAME), strict=True)]
+        self.level = np.unique(names, return_inverse=True)[1]
+        of = [{**vars(s.loads), "gpus": np.full(n, float(s.deployment.gpus))}
+              for s, n in zip(rows.loops, rows.sizes, strict=True)]  # fmt: skip
+        self.x = [np.log(np.concatenate([each[name] for each in of])) / length for name, length in along.items()]
+
+    def __call__(self, a: Index, b: Index) -> Array:
+        """Of rows a with rows b, (|a|, |b|)."""
+        distance = sum(((x[a][:, None] - x[b]) ** 2 for x in self.x), np.zeros(1))
+        return np.asarray(np.exp(-distance / 2.0) * (self.level[a][:, None] == self.level[b]))
+
+
 class _Prior:
     """One target: what rows say of the rows that matter.
 
     Args:
-        covariance: C of the candidates, the known rows and the rows that matter, in this order, (N, N).
+        sensitivity: of the candidates, the known rows and the rows that matter, in this order, (N, P).
+        alike: correlation of what the form misses of them.
+        own: how far it misses, and the noise.
         n: candidates.
         known: rows that are known.
-        scale: s of Student's t.
     """
 
-    def __init__(self, covariance: Array, n: int, known: int, scale: float) -> None:
-        self.covariance, self.n, self.known = covariance, n, list(range(n, n + known))
-        self.matter = slice(n + known, None)
-        self.noise = scale**2 * (FREEDOM + 3.0) / (FREEDOM + 1.0)
+    def __init__(self, sensitivity: Array, alike: _Alike, own: Own, n: int, known: int) -> None:
+        self.sensitivity, self.alike, self.misfit = sensitivity, alike, own.misfit
+        self.noise = own.noise**2 * (FREEDOM + 3.0) / (FREEDOM + 1.0)
+        self.every = np.arange(len(sensitivity))
+        self.candidates, self.known, self.matter = np.split(self.every, [n, n + known])
+        self.variances = (sensitivity**2).sum(axis=1) + own.misfit**2
+        self.together = self._covariance(self.matter, self.candidates)
         self.whole = float(self.variance([]).mean())
 
     def variance(self, rows: list[int]) -> Array:
         """v_t(R), (T,)."""
-        return self._variances(self._explained(rows))[self.matter]
+        return np.asarray((self.variances - (self._explained(rows) ** 2).sum(axis=0))[self.matter])
 
     def left(self, rows: list[int]) -> Array:
         """Σ_t v_t(R ∪ {i}) / Σ_t v_t(∅) for every candidate i, (n,)."""
         explained = self._explained(rows)
-        variances = self._variances(explained)
-        together = self.covariance[self.matter, : self.n] - explained[:, self.matter].T @ explained[:, : self.n]
-        cut = (together**2).mean(axis=0) / (variances[: self.n] + self.noise)
-        return np.asarray((variances[self.matter].mean() - cut) / self.whole)
+        now = self.variances - (explained**2).sum(axis=0)
+        together = self.together - explained[:, self.matter].T @ explained[:, self.candidates]
+        cut = (together**2).mean(axis=0) / (now[self.candidates] + self.noise)
+        return np.asarray((now[self.matter].mean() - cut) / self.whole)
 
     def _explained(self, rows: list[int]) -> Array:
         """L⁻¹ C_R· with L Lᵀ = C_RR + σ²I, (|R|, N): its columns' products are what R takes off C."""
-        R = [*self.known, *rows]
-        lower = np.linalg.cholesky(self.covariance[np.ix_(R, R)] + self.noise * np.eye(len(R)))
-        return np.asarray(np.linalg.solve(lower, self.covariance[R]))
+        R = np.concatenate([self.known, np.array(rows, dtype=np.intp)])
+        lower = np.linalg.cholesky(self._covariance(R, R) + self.noise * np.eye(len(R)))
+        return np.asarray(np.linalg.solve(lower, self._covariance(R, self.every)))
 
-    def _variances(self, explained: Array) -> Array:
-        return np.asarray(np.diag(self.covariance) - (explained**2).sum(axis=0))
-
-
-def _alike(rows: Together) -> Array:
-    """Correlation of what the form misses, (N, N)."""
-    level = np.array(["|".join(names) for names in zip(*(rows.labels[k] for k in SAME), strict=True)])
-    loads = [np.concatenate([getattr(s.loads, name) for s in rows.loops]) for name in ALONG if name != "gpus"] + [
-        np.concatenate([np.full(n, float(s.deployment.gpus)) for s, n in zip(rows.loops, rows.sizes, strict=True)])
-    ]
-    x = np.log(np.stack(loads, axis=1)) / np.array(list(ALONG.values()))
-    distance = ((x[:, None, :] - x[None, :, :]) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-distance / 2.0) * (level[:, None] == level))
+    def _covariance(self, a: Index, b: Index) -> Array:
+        """C of rows a with rows b, (|a|, |b|)."""
+        return np.asarray(self.sensitivity[a] @ self.sensitivity[b].T + self.misfit**2 * self.alike(a, b))

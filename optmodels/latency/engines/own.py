@@ -20,7 +20,7 @@ from optmodels.latency.engines.document import (
     labels,
     read_engine_model,
 )
-from optmodels.latency.engines.fit import Fitted, pull
+from optmodels.latency.engines.fit import Fitted, Form, pull
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.terms import Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.fit.measurements import Measurements
@@ -61,12 +61,14 @@ class Together:
         return _joined([first_token_terms(s.deployment, s.loads, t) for s, t in zip(self.loops, seconds, strict=True)])
 
 
-def pulled(models: tuple[Fitted, Fitted], own: Sequence[Served]) -> tuple[Fitted, Fitted]:
+def pulled(
+    models: tuple[Fitted, Fitted], own: Sequence[Served], forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM)
+) -> tuple[Fitted, Fitted]:
     """Coefficients of the step and of the first token, pulled by a few rows of one's own."""
     rows = Together(own)
-    step = pull(STEP_FORM, models[0], rows.step, np.concatenate([s.tpot_s for s in own]), rows.labels)
-    first = pull(FIRST_TOKEN_FORM, models[1], rows.first(step), np.concatenate([s.ttft_s for s in own]), rows.labels)
-    return step, first
+    tpot, ttft = (np.concatenate([getattr(s, target) for s in own]) for target in TARGETS)
+    step = pull(forms[0], models[0], rows.step, tpot, rows.labels)
+    return step, pull(forms[1], models[1], rows.first(step), ttft, rows.labels)
 
 
 def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
