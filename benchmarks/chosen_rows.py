@@ -27,7 +27,7 @@ from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import pulled
 
 COUNT = 5
-SHARES = {1.0: 1, 0.9: 3, 0.6: 4}  # of the candidates → draws
+SHARES = {0.9: 3, 0.6: 4}  # of the candidates → draws, besides all of them once
 HALF = ("llama-3.1-70b", "gpt-oss-120b", "llama-3.1-8b")
 MISFIT = (STEP_FORM.own.misfit, FIRST_TOKEN_FORM.own.misfit)
 
@@ -87,13 +87,14 @@ def main() -> None:
     frame = frame[~frame.why.isin(("LLM or GPU that the catalogue lacks", DUPLICATE))].reset_index(drop=True)
     rows, rng, cases = Rows(frame), np.random.default_rng(1), []
     for models, members in own_deployments(rows, groups(frame)["llm"], COUNT):
+        cases.append((models, members, members))
         for share, draws in SHARES.items():
-            size = len(members) if share == 1.0 else max(COUNT + 3, int(share * len(members)))
+            size = max(COUNT + 3, int(share * len(members)))
             cases += [(models, members, np.sort(rng.choice(members, size, replace=False))) for _ in range(draws)]
     for named in settings():
-        found = {name: list(judged(rows, cases, setting)) for name, setting in named.items()}
         median = {}
-        for name, each in found.items():
+        for name, setting in named.items():
+            each = list(judged(rows, cases, setting))
             halves = [np.concatenate([e["ttft_s"] for llm, _, e in each if (llm in HALF) == mine]) for mine in (1, 0)]
             median[name] = [float(np.median(x)) for x in (*halves, np.concatenate(halves))]
             ttft, tpot = (np.median(np.concatenate([e[t] for _, whole, e in each if whole])) for t in TARGETS[::-1])

@@ -255,7 +255,7 @@ def _lines(document: dict[str, Any], out: Path | None) -> list[str]:
             f"{name}: safety 0.9 multiplies by {safety['now']:.2f} now and by {safety['after']:.2f} with these rows; "
             f"by the priors alone, of the median loop, by {priors['now']:.2f} and {priors['after']:.2f}"
         )
-    lines += ["measure them, each with the server on `tp` GPUs:", *(f"  {c}" for c in _commands(document))]
+    lines += ["measure them, each with the server at its tp:", *(f"  {c}" for c in _commands(document))]
     if out is not None:
         calibrate = f"optmodels calibrate {shlex.quote(str(out))} --model default {_options(document)}"
         lines.append(f"or fill in ttft_s and tpot_s by hand: {calibrate}")

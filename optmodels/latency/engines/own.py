@@ -87,8 +87,9 @@ def served_rows(
     if m.kind != "served":
         raise InputError(Mistake(None, "measurements", m.kind, "served requests (concurrency, lengths, TTFT and TPOT)"))
     found = []
-    for s in loops(m.values, engine, gpu, llm, precision, attention_ranks):
-        mine = m.take(m.values["tp"] == s.deployment.gpus // attention_ranks).values
+    by_tp = loops(m.values, engine, gpu, llm, precision, attention_ranks)
+    for tp, s in zip(np.unique(m.values["tp"]), by_tp, strict=True):
+        mine = m.take(m.values["tp"] == tp).values
         found.append(Served(s.deployment, s.loads, mine["tpot_s"], mine["ttft_s"]))
     return found
 
