@@ -33,7 +33,7 @@ from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
-from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
+from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
@@ -85,7 +85,7 @@ def solve(
         method: ``exact`` or any other of the formulation's methods.
         time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
             count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
-            left out and named in ``log.left_out``; checking and writing are done whatever the time.
+            left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
@@ -125,7 +125,8 @@ def solve(
             if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
                 until_kept.enter_context(caught_interrupt())
             # Who stops a solve waits for what it has, not for reports that solve on.
-            with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
+            stopped = outcome.limit == "interrupt"
+            with deadline(0.0, EVERYTHING) if stopped else contextlib.nullcontext(left_out) as more:
                 result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
         left_out += [what for what in more if what not in left_out]
         if left_out:

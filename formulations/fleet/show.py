@@ -26,7 +26,8 @@ from optmodels.reporting.text import first_lines, plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
-from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
+from optmodels.simulation.compiling import short_replay
+from optmodels.solver.deadline import OUT_OF_SAMPLE
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
@@ -75,9 +76,7 @@ def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         return {"not_out_of_sample": why}
     if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
         return {}
-    if not seconds_for(OUT_OF_SAMPLE, np.inf):
-        return {}
-    return {"out_of_sample": out_of_sample(case, plan)}
+    return {"out_of_sample": out_of_sample(case, plan)} if short_replay(OUT_OF_SAMPLE) else {}
 
 
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:

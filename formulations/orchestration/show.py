@@ -17,7 +17,8 @@ from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
-from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
+from optmodels.simulation.compiling import short_replay
+from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for, wanted
 
 ROWS_SHOWN = 40
 CLASSES_NAMED = 3
@@ -49,15 +50,21 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         extra["latency"] = _latency(of, plan)
         if plan.bins:
             extra["timeline"] = _timeline(of, plan)
-    short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
-    if plan is not None and short and seconds_for("the replay", np.inf):
+    trace = t.case.trace
+    if plan is not None and trace is not None and len(trace) <= MOST_REPLAYED and _time_for("the replay", t):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
-        few = len(t.case.trace) <= MOST_OUT_OF_SAMPLE if t.case.trace is not None else False
-        if not few:
+        if len(trace) > MOST_OUT_OF_SAMPLE:
             extra["notes"].append(f"not replayed out of sample: more than {MOST_OUT_OF_SAMPLE:,} requests")
-        elif t.case.trace is not None and t.case.trace.duration_s > 0 and seconds_for(OUT_OF_SAMPLE, np.inf):
+        elif trace.duration_s > 0 and _time_for(OUT_OF_SAMPLE, t):
             extra["out_of_sample"] = out_of_sample(t, plan, extra["replay"])
     return extra
+
+
+def _time_for(what: str, t: OrchestrationTables) -> bool:
+    """Whether a replay is made: short ones are whatever the time limit."""
+    if t.case.trace is None or len(t.case.trace) > MOST_OUT_OF_SAMPLE:
+        return seconds_for(what, np.inf) > 0
+    return wanted(what) if t.taken is None else short_replay(what)
 
 
 def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
