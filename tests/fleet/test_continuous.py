@@ -281,15 +281,22 @@ def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_f
     assert (best.status, best.objective) == (known.status, pytest.approx(known.objective, rel=1e-9))
 
 
-def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
-    """Steps measured on a GPU that the model file does not name: the reason says so."""
+def test_a_model_file_that_cannot_be_used_is_a_mistake_and_no_proof_of_infeasibility():
+    """Steps measured on nobody knows what, and a level that no measurements support: the file is named, not a fleet."""
     errors = {"rows": 1, "r2": None, "mape": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "bias": 0.0}
     target = {"segments": [{"terms": [{"name": "fixed", "value": 0.01}]}], "in_sample": errors}
     model = {"model": "additive", "measured": "step", "title": "of a stranger", "targets": {"latency_s": target}}
-    result = optmodels.solve(BUSY | {"latency": {"model": [model]}})
+    with pytest.raises(InputError, match="of a stranger"):
+        optmodels.solve(BUSY | {"latency": {"model": [model]}})
+    with pytest.raises(InputError, match=r"latency.safety: got 0.9999; .* \(at most 0.999\)"):
+        optmodels.solve(BUSY | {"latency": {"safety": 0.9999}})
+
+
+def test_a_gpu_whose_peak_nobody_published_is_no_memory_that_is_short():
+    pool = {"catalog": "aws", "include": ["g7.2xlarge"]}
+    result = optmodels.solve(BUSY | {"pool": pool, "workloads": BUSY["workloads"][:1]})
     assert result.status == "infeasible"
-    assert "no deployment that holds its model has known latencies" in result.log["reason"]
-    assert "of a stranger" in result.log["reason"] and "memory" not in result.log["reason"]
+    assert "no FLOP/s are published of rtx-pro-4500" in result.log["reason"]
 
 
 def test_limits_missed_at_the_pessimistic_end_are_named():
