@@ -6,8 +6,8 @@
 
 What was measured on another LLM, GPU, precision, engine or parallelism than the deployment's is a *transfer*: its
 ratio to the global coefficients at home is carried over to the global coefficients of the deployment, it is named, and
-the interval is the wider of its own and of that of something never measured. Machines compared with one another are all treated so: calibrating
-one and leaving its rival at peak picks the wrong machine.
+the interval is the wider of its own and of that of something never measured. Machines compared with one another are all
+treated so: calibrating one and leaving its rival at peak picks the wrong machine.
 """
 
 from __future__ import annotations
@@ -250,8 +250,8 @@ def _transferred(
 ) -> tuple[StepCosts, Provenance]:
     """The global coefficients of a deployment, times the model's ratio to them where it was measured.
 
-    One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is the wider of two:
-    the model's own at home, and that of the coefficients where what is apart was left out of their fit, or of what they
+    One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is the wider of
+    the model's own at home and that of the coefficients where what is apart was left out of their fit, or of what they
     never saw.
     """
     d = deployed.deployment
@@ -284,7 +284,8 @@ def _transferred(
     told = ", ".join(f"{what} {model_says} for {ours}" for what, model_says, ours in _said(model, d) if what in apart)
     return replace(costs.scaled(decodes), **by_prompts), Provenance(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
-        _wider(own.tpot, _quantiles(deployed, "tpot_s", unseen)), _wider(own.ttft, _quantiles(deployed, "ttft_s", unseen)),
+        _wider(own.tpot, _quantiles(deployed, "tpot_s", unseen)),
+        _wider(own.ttft, _quantiles(deployed, "ttft_s", unseen)),
         (f"carried over by {deployed.source.title}: measured on {told}",),
     )  # fmt: skip
 
@@ -326,7 +327,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
     model = deployed.source
     return costs, Provenance(
-        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
+        "default", model.said, deployed.transfer,
         _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
         deployed.caveats,
     )  # fmt: skip
@@ -343,9 +344,7 @@ def _shipped() -> EngineModel:
     return read_engine_model()
 
 
-def _quantiles(
-    deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]
-) -> Levels:
+def _quantiles(deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]) -> Levels:
     """Level → quantile of measured/predicted, the widest of what was never measured."""
     found = [deployed.targets[target].residual_quantiles[what] for what in unseen]
     common = sorted(set.intersection(*(set(q) for q in found)), key=float)
@@ -353,7 +352,7 @@ def _quantiles(
 
 
 def _wider(own: Levels, theirs: Levels) -> Levels:
-    """Level → the larger of two quantiles, at the levels that both support; `theirs` where nothing is known of `own`."""
+    """Level → the larger of two quantiles, at levels that both support; `theirs` where nothing is known of `own`."""
     known = dict(own)
     return tuple((level, max(q, known[level])) for level, q in theirs if level in known) if known else theirs
 

@@ -13,7 +13,7 @@ LEVEL = 0.9  # of the pessimistic end, where so many were measured
 
 
 def end_level(provenance: Provenance) -> float | None:
-    """Share of measurements that the pessimistic end is of: `LEVEL`, or the most that fewer rows support; None: none."""
+    """Share of measurements that the pessimistic end is of: `LEVEL`, or the most that fewer rows support; or None."""
     if not provenance.tpot or not provenance.ttft:
         return None
     return min(LEVEL, max(level for level, _ in provenance.tpot), max(level for level, _ in provenance.ttft))

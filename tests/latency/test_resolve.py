@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from optmodels import catalog
-from optmodels.latency.engines.document import read_engine_model
+from optmodels.latency.engines.document import OwnRows, read_engine_model
 from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.resolve import Source, llm_name, read_source, resolve
@@ -117,11 +117,12 @@ def test_a_model_measured_at_no_whole_degree_is_carried_over() -> None:
 
 
 def test_few_rows_of_ones_own_say_how_far_they_are_off_and_do_not_narrow_what_is_carried_over() -> None:
-    """Held-back rows that support 0.85 and no more: that level at home, and elsewhere the wider of theirs and physics'."""
+    """Held-back rows that support 0.85 and no more: that level at home, elsewhere the wider of theirs and physics'."""
     shipped = read_latency_model(Path("h100-qwen3-32b-fp8-served"))
     quantiles = {"tpot_s": {"0.5": 1.1, "0.85": 1.4}, "ttft_s": {"0.5": 1.1, "0.85": 1.2}}
     targets = {
-        name: target.model_copy(update={"residual_quantiles": quantiles[name]}) for name, target in shipped.targets.items()
+        name: target.model_copy(update={"residual_quantiles": quantiles[name]})
+        for name, target in shipped.targets.items()
     }
     given = replace(source(), models=(shipped.model_copy(update={"targets": targets}),), known={})
     at_home, elsewhere = (
@@ -138,3 +139,13 @@ def test_few_rows_of_ones_own_say_how_far_they_are_off_and_do_not_narrow_what_is
     assert left_out["tpot_s"] < 1.4 and left_out["ttft_s"] > 1.2  # each is the wider one of one of the two
     there = at_most(elsewhere)
     assert there is not None and there == pytest.approx((dict(at_home.tpot)[0.85], left_out["ttft_s"]))
+
+
+def test_rows_of_ones_own_are_named_where_they_pulled_the_coefficients() -> None:
+    own = OwnRows(
+        engine="vllm", llm="qwen3-32b", gpu="l4", precision="fp8", rows=8, workloads=3, known=False,
+        source="served.csv", date="2026-11-27",
+    )  # fmt: skip
+    pulled = read_engine_model().model_copy(update={"own": (own,)})
+    _, said = resolve(replace(source(), coefficients=pulled, known={}), deployment())
+    assert said.source.endswith("; own rows: 8 of qwen3-32b fp8 on l4 under vllm (served.csv, 2026-11-27)")
