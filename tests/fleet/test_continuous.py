@@ -23,6 +23,7 @@ from formulations.fleet.points import build_tables, prune
 from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
 from formulations.fleet.show import report
+from optmodels.cli.console import show
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.options import ReplayOptions
@@ -309,3 +310,13 @@ def test_limits_missed_at_the_pessimistic_end_are_named():
     assert missed and all(m["pessimistic_s"] is None or m["pessimistic_s"] > m["limit_s"] for m in missed)
     assert len({(m["demand"], m["latency"]) for m in missed}) == len(missed)
     assert all(s["tbt_at_most"] > 1 for s in central["sources"])
+
+
+def test_how_many_engines_a_machine_runs_is_said(capsys):
+    """What a line says of requests and memory is of one engine, of which eight GPUs have eight."""
+    one = BUSY | {"workloads": BUSY["workloads"][:1], "strategies": {"tensor_parallel": [1]}}
+    found = optmodels.solve(one | {"pool": {"catalog": "aws", "include": ["p5.48xlarge"]}, "stock": [], "quota": []})
+    (line,) = found.plan["periods"][0]["deployments"]
+    assert line["replicas_per_machine"] == 8
+    show(FORMULATION.summary(found.document()))
+    assert "8 replicas" in capsys.readouterr().out
