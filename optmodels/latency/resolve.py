@@ -286,7 +286,7 @@ def _transferred(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
         _wider(own.tpot, _quantiles(deployed, "tpot_s", unseen)),
         _wider(own.ttft, _quantiles(deployed, "ttft_s", unseen)),
-        (f"carried over by {deployed.source.title}: measured on {told}",),
+        (f"carried over by {deployed.source.title}: measured on {told}", *own.notes),
     )  # fmt: skip
 
 

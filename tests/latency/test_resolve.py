@@ -126,7 +126,7 @@ def test_few_rows_of_ones_own_say_how_far_they_are_off_and_do_not_narrow_what_is
     }
     given = replace(source(), models=(shipped.model_copy(update={"targets": targets}),), known={})
     at_home, elsewhere = (
-        resolve(given, deployment("qwen3-32b", gpu, precision="fp8", kv_precision="fp8", engine="vllm", gpus=2))[1]
+        resolve(given, deployment("qwen3-32b", gpu, precision="fp8", kv_precision="fp8", engine="trtllm", gpus=2))[1]
         for gpu in ("h100", "h200")
     )
     assert isinstance(given.models[0], LatencyModel)
