@@ -366,9 +366,9 @@ def operating_points(
     elif form == "points_table":
         frame, said = operating.throughputs(predictor, machine, _demands(demand, w), several, bounds, safety)
     elif form == "measured":
-        of = predictor.deployment if isinstance(predictor, Deployed) else None
-        name = llm or (of.llm_name if of is not None else getattr(predictor, "llm", None))
-        kind = gpu or (of.gpu_name if of is not None else getattr(predictor, "gpu", None))
+        d = predictor.deployment if isinstance(predictor, Deployed) else None
+        name = llm or (getattr(predictor, "llm", None) if d is None else d.llm_name)
+        kind = gpu or (getattr(predictor, "gpu", None) if d is None else d.gpu_name)
         for option, value in (("--llm", name), ("--gpu", kind)):
             if value is None:
                 raise InputError(Mistake(None, option, None, "its name in the instance: the model file states none"))
