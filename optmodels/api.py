@@ -745,15 +745,18 @@ def fewest_gpus(
         raise InputError(Mistake(None, "formulation", form.name, f"an instance of {', '.join(able)}: GPUs are counted"))
     began = time.perf_counter()
     found = form.fewest(problem, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
+    plan = None
+    if found.result is not None and form.plan is not None:
+        plan = form.plan.model_validate(found.result.plan)
     document: dict[str, Any] = {
         "instance": _shown(source, problem), "formulation": form.name, "attainment": attainment, "gpus": found.gpus,
         "bound": found.bound, "attained": found.attained, "certifies": form.certifies, "tried": found.tried,
-        "plan": None if found.result is None else found.result.plan, "seconds": time.perf_counter() - began,
-        "optmodels_version": version(),
+        "plan": None if found.result is None else found.result.plan,
+        "headline": plan.headline() if plan is not None else None,
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None and found.result is not None:
         with keeping(document):
-            plan = form.plan.model_validate(found.result.plan) if form.plan is not None else None
             document["folder"] = str(save(found.result, form, found.result._tables, plan, Path(out)))
     return document
 
@@ -869,6 +872,7 @@ def simulate(
     Raises:
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
+    from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
     from optmodels.traces.generated import poisson
@@ -910,13 +914,10 @@ def simulate(
             "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens,
             "kv_tokens": limits.kv_tokens,
         },
-        "latency": {
-            "model": provenance.model, "source": provenance.source, "transfer": list(provenance.transfer),
-            "notes": list(provenance.notes),
-        },
+        "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
         "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
-        "trace": requests.name, "rate_factor": rate_factor, "first_s": first_s, "seed": seed, "report": report,
-        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+        "trace": requests.name, "trace_notes": list(requests.notes), "rate_factor": rate_factor, "first_s": first_s,
+        "seed": seed, "report": report, "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
         with keeping(found):

@@ -341,7 +341,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                f"{d.count} × {plain(d.name)}", f"{d.usd_per_hour_each:.4f}",
+                f"{d.count} × {plain(d.name)}{_replicas(d)}", f"{d.usd_per_hour_each:.4f}",
                 *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
                 plain(serves or "spare"),
             )  # fmt: skip
@@ -387,6 +387,12 @@ def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> s
     said = [f"{used[stage]:.0%} of one that {does}" for stage, does in (("prefill", "prefills"), ("decode", "decodes"))
             if stage in used]  # fmt: skip
     return f"; of a machine's network at most {', '.join(said)}" if said else ""
+
+
+def _replicas(d: DeploymentLine) -> str:
+    """How many engines a machine has, of which the rest is said one by one; nothing where it is one."""
+    replicas = d.replicas_per_machine or 1
+    return f"; {replicas} replicas on each machine" if replicas > 1 else ""
 
 
 def _scarcest(d: DeploymentLine) -> str:
