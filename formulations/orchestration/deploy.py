@@ -20,7 +20,7 @@ def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
         c = p.configurations[instance.configuration]
         size = c.tp * c.pp * c.ranks
         counts = [len(gpus) for gpus in instance.placement.values()]
-        if sum(counts) == size and len(counts) > 1 and len(set(counts)) == 1:
+        if c.ranks == 1 and sum(counts) == size and len(counts) > 1 and len(set(counts)) == 1:
             spanning.append((instance.configuration, instance.placement))
             continue
         if any(count % size for count in counts):

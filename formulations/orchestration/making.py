@@ -54,7 +54,8 @@ def make_plan(
     lines = [
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,
-            attention_ranks=x.ranks if x.ranks > 1 else None, batch=x.batch, instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
+            attention_ranks=x.ranks if x.ranks > 1 else None, batch=x.batch,
+            instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
             requests=float(a.admitted[(t.legs[a.configuration] == c).any(axis=1)].sum()),
             engine=_engine(x, float(running[c])), stage=x.stage, link=_link(x, float(moved[c])),
         ) for c in used for x in [t.configurations[c]]

@@ -116,6 +116,11 @@ class Configuration:
         return self.batch * self.ranks * self.dp
 
     @property
+    def most_admitted(self) -> int:
+        """Requests an instance lets in at once: as many as there are slots, or as its engines' limits say."""
+        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.limits.max_num_seqs
+
+    @property
     def worst_rate(self) -> float:
         """Tokens/s of one request when every slot is taken."""
         return float(self.tokens_per_s[-1])

@@ -305,7 +305,8 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     several = any(x.ranks > 1 for x in (*t.configurations, *t.discarded))
     candidates = pd.DataFrame([{
         "model": t.case.models[x.model], "gpu": t.case.gpu_types[x.gpu], "tp": x.tp, "pp": x.pp, "dp": x.dp,
-        **({"attention_ranks": x.ranks} if several else {}), "batch": x.batch, "gpus": x.gpus, "tokens_per_s_alone": float(x.tokens_per_s[0]),
+        **({"attention_ranks": x.ranks} if several else {}),
+        "batch": x.batch, "gpus": x.gpus, "tokens_per_s_alone": float(x.tokens_per_s[0]),
         "tokens_per_s_full": x.worst_rate, "prefill_s_per_token": x.prefill_s_per_token, "gib_per_gpu": x.gib_per_gpu,
         "usable": True, "reason": "",
     } for x in t.configurations] + [
