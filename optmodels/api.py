@@ -33,7 +33,7 @@ from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
-from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
+from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
@@ -85,7 +85,7 @@ def solve(
         method: ``exact`` or any other of the formulation's methods.
         time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
             count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
-            left out and named in ``log.left_out``; checking and writing are done whatever the time.
+            left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
@@ -125,7 +125,8 @@ def solve(
             if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
                 until_kept.enter_context(caught_interrupt())
             # Who stops a solve waits for what it has, not for reports that solve on.
-            with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
+            stopped = outcome.limit == "interrupt"
+            with deadline(0.0, EVERYTHING) if stopped else contextlib.nullcontext(left_out) as more:
                 result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
         left_out += [what for what in more if what not in left_out]
         if left_out:
@@ -744,15 +745,18 @@ def fewest_gpus(
         raise InputError(Mistake(None, "formulation", form.name, f"an instance of {', '.join(able)}: GPUs are counted"))
     began = time.perf_counter()
     found = form.fewest(problem, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
+    plan = None
+    if found.result is not None and form.plan is not None:
+        plan = form.plan.model_validate(found.result.plan)
     document: dict[str, Any] = {
         "instance": _shown(source, problem), "formulation": form.name, "attainment": attainment, "gpus": found.gpus,
         "bound": found.bound, "attained": found.attained, "certifies": form.certifies, "tried": found.tried,
-        "plan": None if found.result is None else found.result.plan, "seconds": time.perf_counter() - began,
-        "optmodels_version": version(),
+        "plan": None if found.result is None else found.result.plan,
+        "headline": plan.headline() if plan is not None else None,
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None and found.result is not None:
         with keeping(document):
-            plan = form.plan.model_validate(found.result.plan) if form.plan is not None else None
             document["folder"] = str(save(found.result, form, found.result._tables, plan, Path(out)))
     return document
 
@@ -868,6 +872,7 @@ def simulate(
     Raises:
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
+    from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
     from optmodels.traces.generated import poisson
@@ -909,13 +914,10 @@ def simulate(
             "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens,
             "kv_tokens": limits.kv_tokens,
         },
-        "latency": {
-            "model": provenance.model, "source": provenance.source, "transfer": list(provenance.transfer),
-            "notes": list(provenance.notes),
-        },
+        "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
         "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
-        "trace": requests.name, "rate_factor": rate_factor, "first_s": first_s, "seed": seed, "report": report,
-        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+        "trace": requests.name, "trace_notes": list(requests.notes), "rate_factor": rate_factor, "first_s": first_s,
+        "seed": seed, "report": report, "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
         with keeping(found):

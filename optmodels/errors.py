@@ -115,6 +115,10 @@ class SolverError(OptmodelsError):
     """The solver or the compilation of a model failed: a fault of the program, not of the user."""
 
 
+class UnpublishedError(InputError):
+    """A figure that nobody has published, such as a GPU's peak: one choice fewer among machines that are compared."""
+
+
 class UnattainableError(InputError):
     """A well-formed instance whose limits nothing can meet, as seen before any model is built."""
 

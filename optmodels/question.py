@@ -36,6 +36,7 @@ class Question:
         survive: deployments that may be lost at a time.
         budget: USD/h.
         engine: whose step latencies are planned with.
+        safety: share of measurements that stay below the latencies that are planned with; None: about half.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
         attention_ranks: of an engine of a model with routed experts, to choose from.
@@ -61,6 +62,7 @@ class Question:
     survive: int = 0
     budget: float | None = None
     engine: str = "vllm"
+    safety: float | None = None
     longest: int | None = None
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
@@ -76,7 +78,8 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine", "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
+    "latency.engine": "--engine", "latency.safety": "--safety",
+    "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
 
@@ -104,6 +107,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "pool": _pools(q), "markets": {"main": list(q.markets)},
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
     }  # fmt: skip
+    if q.safety is not None:
+        found["latency"]["safety"] = q.safety
     if q.quota:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
     if tuple(q.attention_ranks) != (1,):

@@ -13,7 +13,7 @@ import numpy as np
 from formulations.cost_efficiency.apart import Kind, Pairs, pairs
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import MARKETS
-from optmodels.errors import InputError
+from optmodels.errors import UnpublishedError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
 from optmodels.serving.continuous import Classes, seconds_and_quantile
@@ -110,7 +110,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             if key not in kinds:
                 try:
                     kinds[key] = engine_costs(of, limits, case.gpus[m.gpu], m.gpu, tp, key[2], ranks)
-                except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
+                except UnpublishedError:
                     continue
             where.setdefault(key, []).append(i)
     costs = {key: e for key, e in kinds.items() if e.kv_tokens > 0}

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
-from optmodels.errors import InputError
+from optmodels.errors import UnpublishedError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
@@ -254,20 +254,18 @@ def levels(
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
     found, index = [], []
-    unknown: InputError | None = None
     for e, kind in enumerate(kinds):
         try:
             found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest)))
-        except InputError as error:  # no peak of the GPU is known, or nobody has measured what safety needs
-            unknown = unknown or error
+        except UnpublishedError:
             continue
         index.append(e)
     index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
     found = [f for f in found if f[2] > 0]
     if not found:
         said = "the model fits no deployment's memory"
-        if unknown is not None:
-            said = f"no deployment that holds its model has known latencies ({unknown.mistakes[0]})"
+        if unknown := sorted({m.gpu for m in case.machines if m.gpu and case.gpus[m.gpu].fp16_flops is None}):
+            said += f" that has known latencies (no FLOP/s are published of {', '.join(unknown)})"
         return _none(len(demands)), 1.0, dict.fromkeys(demands, said)
     costs, slower, kv = zip(*found, strict=True)
     runs = np.array(kv)

@@ -659,7 +659,8 @@ class FleetCase:
     def price_source(self) -> str:
         """Where the machines' prices are from, and of which day; empty where the instance does not say."""
         pool = self.problem.pool or ()
-        said = [price_source(p) for p in (pool if isinstance(pool, tuple) else (pool,))]
+        markets = self.problem.markets.bought(self.problem.strategies.families)
+        said = [price_source(p, markets) for p in (pool if isinstance(pool, tuple) else (pool,))]
         return "; ".join(dict.fromkeys(filter(None, said)))
 
     @cached_property

@@ -26,7 +26,8 @@ from optmodels.reporting.text import first_lines, plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
-from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
+from optmodels.simulation.compiling import short_replay
+from optmodels.solver.deadline import OUT_OF_SAMPLE
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
@@ -75,9 +76,7 @@ def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         return {"not_out_of_sample": why}
     if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
         return {}
-    if not seconds_for(OUT_OF_SAMPLE, np.inf):
-        return {}
-    return {"out_of_sample": out_of_sample(case, plan)}
+    return {"out_of_sample": out_of_sample(case, plan)} if short_replay(OUT_OF_SAMPLE) else {}
 
 
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -342,7 +341,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                f"{d.count} × {plain(d.name)}", f"{d.usd_per_hour_each:.4f}",
+                f"{d.count} × {plain(d.name)}{_replicas(d)}", f"{d.usd_per_hour_each:.4f}",
                 *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
                 plain(serves or "spare"),
             )  # fmt: skip
@@ -388,6 +387,12 @@ def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> s
     said = [f"{used[stage]:.0%} of one that {does}" for stage, does in (("prefill", "prefills"), ("decode", "decodes"))
             if stage in used]  # fmt: skip
     return f"; of a machine's network at most {', '.join(said)}" if said else ""
+
+
+def _replicas(d: DeploymentLine) -> str:
+    """How many engines a machine has, of which the rest is said one by one; nothing where it is one."""
+    replicas = d.replicas_per_machine or 1
+    return f"; {replicas} replicas on each machine" if replicas > 1 else ""
 
 
 def _scarcest(d: DeploymentLine) -> str:

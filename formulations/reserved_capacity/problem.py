@@ -311,8 +311,7 @@ class ReservedCapacity(Problem):
 
     def price_source(self, machine: MachineType) -> str:
         """Where a machine's prices are from, and of which day; empty where the instance does not say."""
-        listed = catalog.pools()[machine.catalog] if machine.catalog is not None else None
-        said = [f"{listed.title}, retrieved {listed.retrieved}"] if listed is not None else []
+        said = [] if machine.catalog is None else [catalog.pools()[machine.catalog].prices_of(self.terms)]
         said += [x for x in (machine.prices_file, machine.price_source) if x]
         return "; ".join(said)
 

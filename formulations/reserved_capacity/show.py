@@ -20,10 +20,11 @@ from formulations.reserved_capacity.problem import (
     quarters_charged,
 )
 from optmodels.catalog.types import MARKETS
+from optmodels.errors import InputError
 from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
-from optmodels.reporting.sources import LEVEL, at_most, of_one_length, source_entries, source_lines
+from optmodels.reporting.sources import end_level, of_one_length, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
@@ -177,11 +178,16 @@ def _latencies(t: ReservedTables) -> dict[str, Any]:
                 continue
             kind = Provenance(s.workload.variant, "peaks of the catalogue", notes=(UNCALIBRATED,))
             of.append((f"{s.service} on {m.machine}", found.provenance or kind))
-            if level is None or found.provenance is None or at_most(found.provenance, safety) is None:
+            most = None if found.provenance is None else end_level(found.provenance)
+            if level is None or most is None:
                 share = math.nan
-            elif safety is None or safety < LEVEL:
-                end = case.choice(i, k, replace(level, safety=LEVEL))
-                share = min(share, 0.0 if end is None else end.rps / found.rps)
+            elif safety is None or safety < most:
+                try:
+                    end = case.choice(i, k, replace(level, safety=most))
+                except InputError:  # of other degrees of parallelism not so much is known
+                    share = math.nan
+                else:
+                    share = min(share, 0.0 if end is None else end.rps / found.rps)
     known = None if math.isnan(share) else share
     return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": known}
 

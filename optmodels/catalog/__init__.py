@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -38,7 +39,11 @@ _DATA = files("optmodels.catalog") / "data"
 
 
 class Pool(Entry):
-    """Where a list of machines comes from."""
+    """Where a list of machines comes from.
+
+    Attributes:
+        price_dates: of the markets whose prices are of another day than `retrieved`.
+    """
 
     file: str
     title: str
@@ -46,10 +51,16 @@ class Pool(Entry):
     retrieved: datetime.date
     licence: str
     price_sources: dict[str, str] = {}
+    price_dates: dict[Market, datetime.date] = {}
     regions: tuple[str, ...] = ()
     default_region: str | None = None
     dropped: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+
+    def prices_of(self, markets: Iterable[Market]) -> str:
+        """Where and of which day prices in these markets are."""
+        others = [f"{m} prices of {self.price_dates[m]}" for m in dict.fromkeys(markets) if m in self.price_dates]
+        return ", ".join((f"{self.title}, retrieved {self.retrieved}", *others))
 
 
 def _yaml(name: str) -> Any:

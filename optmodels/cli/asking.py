@@ -53,6 +53,9 @@ def plan(
     survive: Annotated[int, typer.Option(help="Deployments that may be lost at a time.")] = 0,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    safety: Annotated[
+        float | None, typer.Option(help="Plan with latencies that this share of measurements stay below: 0.9.")
+    ] = None,
     apart: Annotated[bool, typer.Option("--apart", help="Prefill and decode may have machines of their own.")] = False,
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
@@ -76,7 +79,7 @@ def plan(
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
-        engine=engine, longest=longest, apart=apart,
+        engine=engine, safety=safety, longest=longest, apart=apart,
         attention_ranks=whole_numbers(attention_ranks, "--attention-ranks"), certify=certify,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
@@ -98,7 +101,10 @@ def plan(
         from optmodels.io.write import write_text
 
         write_text(write, text, overwrite=force)
-    result = solved(problem, out, as_json, time_limit=time_limit)
+    try:
+        result = solved(problem, out, as_json, time_limit=time_limit)
+    except InputError as error:  # what is known of latencies is seen when they are asked for
+        raise question.as_options(error) from None
     if not as_json:
         from optmodels.cli.console import show
         from optmodels.errors import printable
@@ -153,6 +159,8 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         lines.append(f"optmodels export {shlex.quote(result.log['folder'])} --to vllm: the commands that start it")
     else:
         lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER --to vllm")
+    if ((result.report or {}).get("latency") or {}).get("missed_at_the_pessimistic_end"):
+        lines.append("--safety 0.9: the fleet that keeps its limits at the pessimistic end too, and what it costs")
     if not asked.survive:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
     if not asked.apart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -72,7 +72,7 @@ def calibrate(
         ),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="With default: vllm, sglang or trtllm; or what the rows say.")
+        str | None, typer.Option(help="That was measured: vllm, sglang or trtllm; default: what the rows say.")
     ] = None,
     attention_ranks: Annotated[
         int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
@@ -93,6 +93,7 @@ def calibrate(
     from optmodels.latency.fit.measurements import KINDS, read_frame
     from optmodels.latency.fit.reference import Reference
     from optmodels.latency.output import write_text, yaml_text
+    from optmodels.latency.resolve import Engine
     from optmodels.latency.work import WEIGHT_BYTES
 
     if measurements.suffix in (".json", ".jsonl"):
@@ -103,6 +104,9 @@ def calibrate(
     if kind is not None:
         one_of("--kind", kind, KINDS)
     one_of("--weighting", weighting, ("relative", "absolute"))
+    engines = get_args(Engine)
+    if engine is not None:
+        one_of("--engine", engine, engines)
     if precision is not None:
         one_of("--precision", precision, tuple(WEIGHT_BYTES))
     if (gpu is None) != (llm is None) and model != "default":
@@ -137,7 +141,8 @@ def calibrate(
         )
         return
     reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
-    options = Options(reference, weighting == "relative", batch_limit)
+    known = engine or m.states.get("engine")
+    options = Options(reference, weighting == "relative", batch_limit, known if known in engines else None)
     fitted = calibrate_measurements(m, model, options, title=title, source=source or measurements.name, date=date)
     document = fitted.model.model_dump(mode="json", by_alias=True, exclude_none=True)
     if out is not None:

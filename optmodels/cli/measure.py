@@ -292,7 +292,10 @@ def operating_points(
     passes: Annotated[str, typer.Option(help="Numbers of passes on one machine, besides one.")] = "1",
     loads: Annotated[
         str | None,
-        typer.Option(help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch."),
+        typer.Option(
+            help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch; of measurements "
+            "as they are, those between measured ones, and these."
+        ),
     ] = None,
     demand: Annotated[
         list[str] | None,
@@ -333,6 +336,7 @@ def operating_points(
     as_json: Json = False,
 ) -> None:
     """A fitted model or measurements as rows of an instance. At the workload that you give."""
+    from optmodels.latency.engines.document import Deployed
     from optmodels.latency.fit import operating
     from optmodels.latency.output import write_text, yaml_text
 
@@ -348,10 +352,11 @@ def operating_points(
             raise InputError(Mistake(None, option, str(given), f"only with --as {of or ', '.join(FORMS[1:])}"))
     predictor = _predictor(model, engine, gpu, llm, precision, tp, attention_ranks, pairs(where, "--where"))
     w, memory = _memory(w, predictor, capacity_tokens)
-    several = (
-        tuple(2**i for i in range(batch.bit_length())) if loads is None else whole_numbers(loads, "--loads", batch)
-    )
-    several = tuple(sorted({*several, batch})) if loads is None else several
+    several = tuple(sorted({*(2**i for i in range(batch.bit_length())), batch}))
+    if loads is not None:
+        several = whole_numbers(loads, "--loads", batch)
+    elif isinstance(predictor, operating.Measured) and form != "operating_points":
+        several = predictor.loads(w, several)
     bounds = operating.Bounds(ttft_s or float("inf"), tbt_s or float("inf"))
     written: str | None = None
     if form == "operating_points":
@@ -364,7 +369,9 @@ def operating_points(
     elif form == "points_table":
         frame, said = operating.throughputs(predictor, machine, _demands(demand, w), several, bounds, safety)
     elif form == "measured":
-        name, kind = llm or getattr(predictor, "llm", None), gpu or getattr(predictor, "gpu", None)
+        d = predictor.deployment if isinstance(predictor, Deployed) else None
+        name = llm or (getattr(predictor, "llm", None) if d is None else d.llm_name)
+        kind = gpu or (getattr(predictor, "gpu", None) if d is None else d.gpu_name)
         for option, value in (("--llm", name), ("--gpu", kind)):
             if value is None:
                 raise InputError(Mistake(None, option, None, "its name in the instance: the model file states none"))

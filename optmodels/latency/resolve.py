@@ -6,8 +6,8 @@
 
 What was measured on another LLM, GPU, precision, engine or parallelism than the deployment's is a *transfer*: its
 ratio to the global coefficients at home is carried over to the global coefficients of the deployment, it is named, and
-the interval is that of something never measured. Machines compared with one another are all treated so: calibrating
-one and leaving its rival at peak picks the wrong machine.
+the interval is the wider of its own and of that of something never measured. Machines compared with one another are all
+treated so: calibrating one and leaving its rival at peak picks the wrong machine.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ SAID_FROM = 0.01  # median distance of a model from sums over requests that is w
 _KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by how far another one carries over
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
+Levels = tuple[tuple[float, float], ...]  # level → quantile of measured/predicted
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
 
@@ -265,8 +266,9 @@ def _transferred(
 ) -> tuple[StepCosts, Provenance]:
     """The global coefficients of a deployment, times the model's ratio to them where it was measured.
 
-    One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is that of the
-    coefficients where what is apart was left out of their fit, or of what they never saw.
+    One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is the wider of
+    the model's own at home and that of the coefficients where what is apart was left out of their fit, or of what they
+    never saw.
     """
     d = deployed.deployment
     gpu, llm = model.gpu or "", model.llm or ""
@@ -281,7 +283,7 @@ def _transferred(
         MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
     )  # fmt: skip
     key = (home, prompt_tokens)
-    mine, _ = source.known[key] = source.known.get(key) or _measured(model, home, prompt_tokens)
+    mine, own = source.known[key] = source.known.get(key) or _measured(model, home, prompt_tokens)
     theirs, _ = engine_costs(deployed.source.at(home), prompt_tokens)
     costs, _ = engine_costs(deployed, prompt_tokens)
     S, out = round(prompt_tokens), round(OUTPUT_TOKENS)
@@ -298,8 +300,9 @@ def _transferred(
     told = ", ".join(f"{what} {model_says} for {ours}" for what, model_says, ours in _said(model, d) if what in apart)
     return replace(costs.scaled(decodes), **by_prompts), Provenance(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
-        _quantiles(deployed, "tpot_s", unseen), _quantiles(deployed, "ttft_s", unseen),
-        (f"carried over by {deployed.source.title}: measured on {told}",),
+        _wider(own.tpot, _quantiles(deployed, "tpot_s", unseen)),
+        _wider(own.ttft, _quantiles(deployed, "ttft_s", unseen)),
+        (f"carried over by {deployed.source.title}: measured on {told}", *own.notes),
     )  # fmt: skip
 
 
@@ -340,7 +343,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
     model = deployed.source
     return costs, Provenance(
-        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
+        "default", model.said, deployed.transfer,
         _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
         deployed.caveats,
     )  # fmt: skip
@@ -357,13 +360,17 @@ def _shipped() -> EngineModel:
     return read_engine_model()
 
 
-def _quantiles(
-    deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]
-) -> tuple[tuple[float, float], ...]:
+def _quantiles(deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]) -> Levels:
     """Level → quantile of measured/predicted, the widest of what was never measured."""
     found = [deployed.targets[target].residual_quantiles[what] for what in unseen]
     common = sorted(set.intersection(*(set(q) for q in found)), key=float)
     return tuple((float(level), max(q[level] for q in found)) for level in common)
+
+
+def _wider(own: Levels, theirs: Levels) -> Levels:
+    """Level → the larger of two quantiles, at levels that both support; `theirs` where nothing is known of `own`."""
+    known = dict(own)
+    return tuple((level, max(q, known[level])) for level, q in theirs if level in known) if known else theirs
 
 
 def _weights(deployed: Deployed) -> dict[str, float]:

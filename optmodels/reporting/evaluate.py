@@ -129,4 +129,6 @@ def fewest_lines(found: Mapping[str, Any]) -> list[str]:
     attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
     lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
+    if found.get("headline"):
+        lines.append(f"  {plain(found['headline'])}")
     return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])

@@ -9,6 +9,7 @@ from optmodels.reporting.quantities import ACRONYMS
 from optmodels.reporting.text import CALLED, plain
 
 FIRST = ("period", "requests", "seconds", "demands", "policies")  # what was promised, then what is predicted
+OF_A_ROW = ("ttft", "tpot", "deadline")
 MAX_ROWS = 40
 MAX_FIGURES = 24
 
@@ -78,10 +79,24 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     return table
 
 
+def _by_latency(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row with several latencies (``ttft_limit_s``, ``tpot_limit_s``, …) as one of each, for which there is room."""
+    each = [name for name in OF_A_ROW if f"{name}_limit_s" in row]
+    if len(each) < 2:
+        return [dict(row)]
+    shared = {k: v for k, v in row.items() if k.partition("_")[0] not in each}
+    return [
+        {**shared, "latency": words(name)}
+        | {k.removeprefix(f"{name}_"): v for k, v in row.items() if k.startswith(f"{name}_")}
+        for name in each
+    ]
+
+
 def _table(rows: list[Mapping[str, Any]]) -> Any:
     from rich.table import Table
 
-    flat = [_flat(r) for r in rows[:MAX_ROWS]]
+    rows = [one for r in rows for one in _by_latency(_flat(r))]
+    flat = rows[:MAX_ROWS]
     columns = list(dict.fromkeys(k for r in flat for k in r))
     table = Table(*(plain(words(c)) for c in columns), box=None)
     for r in flat:

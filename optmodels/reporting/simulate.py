@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.replay import requests_of, shown, words
+from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain
 
 SHADES = " ▁▂▃▄▅▆▇█"
@@ -19,18 +20,15 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     """Rich renderables of a simulation document."""
     from rich.table import Table
 
-    d, report, latency = found["deployment"], found["report"], found["latency"]
+    d, report = found["deployment"], found["report"]
     what = f"{d['instances']} × {d['llm']} on {d['tp']} {d['gpu']}, {d['precision']}, {d['engine']}"
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
     asked = f"{requests_of(report['requests'], found['trace'])}{faster}"
-    model = ": ".join(str(latency[k]) for k in ("model", "source") if latency[k])
     lines: list[Any] = [
         f"{plain(what)}  [dim]{plain(asked)}[/dim]",
-        f"[dim]{plain(f'latencies: {model}')}[/dim]",
-        *(f"[dim]{plain(note)}[/dim]" for note in latency["notes"]),
+        *(f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]),
+        *source_lines([found["latency"]]),
     ]
-    if latency["transfer"]:
-        lines.append(plain(f"not measured on this {', '.join(latency['transfer'])}: the model's transfer"))
     table = Table("", *report["ttft_s"], box=None)
     for key in _TABLE:
         table.add_row(plain(words(key)), *(shown(v) for v in report[key].values()))

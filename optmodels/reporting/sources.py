@@ -9,14 +9,22 @@ from optmodels.latency.steps import Provenance
 from optmodels.reporting.text import plain
 from optmodels.serving.continuous import LatencyLimit, Percentile
 
-LEVEL = 0.9  # of the pessimistic end
+LEVEL = 0.9  # of the pessimistic end, where so many were measured
+
+
+def end_level(provenance: Provenance) -> float | None:
+    """Share of measurements that the pessimistic end is of: `LEVEL`, or the most that fewer rows support; or None."""
+    if not provenance.tpot or not provenance.ttft:
+        return None
+    return min(LEVEL, max(level for level, _ in provenance.tpot), max(level for level, _ in provenance.ttft))
 
 
 def at_most(provenance: Provenance, safety: float | None = None) -> tuple[float, float] | None:
-    """Times (TPOT, TTFT) that 9 of 10 measurements stay below a plan's latencies at a safety level; None: unknown."""
-    if not any(level >= LEVEL for level, _ in provenance.tpot) or not provenance.ttft:
+    """Times a plan's latencies (TPOT, TTFT) at a safety level that `end_level` of measurements stay below, or None."""
+    level = end_level(provenance)
+    if level is None:
         return None
-    end, planned = provenance.factors(LEVEL), provenance.factors(safety)
+    end, planned = provenance.factors(level), provenance.factors(safety)
     return max(1.0, end[0] / planned[0]), max(1.0, end[1] / planned[1])
 
 
@@ -31,10 +39,10 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
     for what, p in of:
         end = at_most(p, safety)
         entry = {
-            "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer),
+            "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer), "level": end_level(p),
             "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(p.notes),
         }  # fmt: skip
-        mine = found.setdefault((p.model, p.source, p.transfer, end, p.notes), entry)
+        mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, p.notes), entry)
         if what not in mine["of"]:
             mine["of"].append(what)
     return list(found.values())
@@ -90,7 +98,9 @@ def _end(entry: Mapping[str, Any]) -> str:
     tbt, ttft = entry["tbt_at_most"], entry["ttft_at_most"]
     if tbt is None:
         return "nobody has measured how far they are off"
-    return f"9 of 10 measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
+    level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
+    share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
+    return f"{share} measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
 
 
 def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -126,6 +126,10 @@ class Markets(Entry):
     ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
         default=("on_demand", "spot"), min_length=1, description="markets that attention-offload machines are bought in"
     )
+
+    def bought(self, families: Iterable[Family]) -> tuple[Market, ...]:
+        """Markets of the machines that deployments of these families have."""
+        return self.main + (() if AO_FAMILIES.isdisjoint(families) else self.ao)
 
 
 class AlphaRange(Entry):
@@ -354,7 +358,7 @@ class Case:
     @property
     def price_source(self) -> str:
         """Where the machines' prices are from, and of which day; empty where the instance does not say."""
-        return price_source(self.problem.pool)
+        return price_source(self.problem.pool, self.problem.markets.bought(self.problem.strategies.families))
 
     def provenance(self, gpu: str, tp: int, family: Family, attention_ranks: int = 1) -> Provenance:
         """Where the latencies of `family` on `tp` of these GPUs, for each attention rank, come from."""
@@ -464,12 +468,11 @@ def _resolve(p: StaticBatch) -> Case:
     )
 
 
-def price_source(pool: PoolChoice) -> str:
-    """Where the prices of a pool are from, and of which day; empty where the instance does not say."""
+def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
+    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not say."""
     said = [pool.price_source]
     if pool.catalog is not None:
-        listed = catalog.pools()[pool.catalog]
-        said.insert(0, f"{listed.title}, retrieved {listed.retrieved}")
+        said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))
     return "; ".join(filter(None, said))
 
 

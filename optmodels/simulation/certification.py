@@ -21,7 +21,6 @@ P = TypeVar("P", bound=Document)
 Kept = Literal["certified", "incomplete", "not kept"]
 TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
 LEAST_S = 0.05  # for a solve
-REPORTS = 0.1  # of the time limit is for reports, the plan's replay out of sample among them
 BOUND_OF = "bound_of"  # in the log: how loose the model is that the bound is of
 
 
@@ -120,9 +119,7 @@ def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -
     def run(problem: Any, tables: Any, options: Options) -> Outcome[Any]:
         if problem.certify == "none":
             return method(problem, tables, options)
-        limit = options.time_limit
-        spared = options if limit is None else replace(options, time_limit=limit * (1.0 - REPORTS))
-        rounds = _Rounds(certifier(problem, tables), method, problem, spared)
+        rounds = _Rounds(certifier(problem, tables), method, problem, options)
         if options.answer_only:
             outcome = method(problem, tables, options)
             if outcome.plan is not None:

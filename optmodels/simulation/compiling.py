@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from optmodels.solver.deadline import seconds_for
+from optmodels.solver.deadline import seconds_for, wanted
 
 COMPILING_S = 60.0  # of a processor's time, about, for the loop of engines that batch continuously
 
@@ -28,3 +28,11 @@ def time_to_replay(what: str) -> bool:
     least = compiling_s()
     why = f" (not compiled yet, which takes about {least:g} s, once)" if least else ""
     return seconds_for(f"{what}{why}", math.inf, least) > 0
+
+
+def short_replay(what: str) -> bool:
+    """Whether a simulation of some ten thousand requests is made: as short as a check, whatever the time limit.
+
+    Where its loop has to be compiled first, only if the limit leaves time for that.
+    """
+    return wanted(what) if compiling_s() == 0 else time_to_replay(what)

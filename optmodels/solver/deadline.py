@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,18 +18,30 @@ from optmodels.solver.cancel import cancelled
 OUT_OF_SAMPLE = "the replay out of sample"
 
 
+class _Everything:
+    def __contains__(self, _what: object) -> bool:
+        return True
+
+
+EVERYTHING: Container[str] = _Everything()
+
+
 @dataclass
 class _Deadline:
     until: float  # of `time.perf_counter`
-    without: Collection[str] = ()
+    without: Container[str] = ()
     left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, what: str) -> None:
+        if what not in self.left_out:
+            self.left_out.append(what)
 
 
 _DEADLINE: ContextVar[_Deadline | None] = ContextVar("optmodels_deadline", default=None)
 
 
 @contextmanager
-def deadline(seconds: float | None, without: Collection[str] = ()) -> Iterator[list[str]]:
+def deadline(seconds: float | None, without: Container[str] = ()) -> Iterator[list[str]]:
     """What is done inside has so many seconds from now (None: no limit), and nothing that is named in `without`.
 
     Yields what is left out, in words.
@@ -52,9 +64,22 @@ def seconds_for(what: str, most: float, least: float = 0.0) -> float:
     found = _DEADLINE.get()
     if found is None:
         return most
-    left = 0.0 if what in found.without or cancelled() else found.until - time.perf_counter()
+    left = found.until - time.perf_counter()
+    if not wanted(what):
+        return 0.0
     if left <= 0 or left < least:
-        left = 0.0
-        if what not in found.left_out:
-            found.left_out.append(what)
+        found.leave_out(what)
+        return 0.0
     return min(most, left)
+
+
+def wanted(what: str) -> bool:
+    """Whether something beside the answer is done at all; if not, it is named as left out.
+
+    Enough to ask of what is as short as a check, and done whatever the time.
+    """
+    found = _DEADLINE.get()
+    if found is None or not (what in found.without or cancelled()):
+        return True
+    found.leave_out(what)
+    return False

@@ -75,6 +75,19 @@ def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
     assert "--apart: whether" in cli(*ASKED).out
 
 
+def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
+    asked = [*ASKED[: ASKED.index("--quota")], "--write", "mine.yaml", "--force"]
+    central, safe = cli(*asked), cli(*asked, "--safety", "0.9")
+    assert "at that end missed" in central.out and "--safety 0.9: the fleet" in central.out
+    assert "at that end every limit is kept" in safe.out and "--safety 0.9: the fleet" not in safe.out
+    assert yaml.safe_load((folder / "mine.yaml").read_text())["latency"]["safety"] == 0.9
+    cost = [json.loads(cli(*asked, *more, "--json").out)["objective"] for more in ([], ["--safety", "0.9"])]
+    assert cost[0] < cost[1]
+    for wrong in ("1.9", "0.9999"):
+        said = cli(*asked, "--safety", wrong)
+        assert said.status == 2 and "--safety: got" in said.err
+
+
 def test_what_nothing_serves_says_why_and_what_to_try(cli):
     said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
     assert said.status == 3

@@ -40,6 +40,16 @@ def test_one_deployment_on_a_poisson_trace(cli, folder):
     assert again["report"] == report
 
 
+def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folder):
+    rows = ["Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"]
+    rows += [f"{i},ChatGPT,100,{20 * (i != 3)},{100 + 20 * (i != 3)},Conversation log" for i in range(6)]
+    (folder / "burst.csv").write_text("\n".join(rows))
+    seen = cli("simulate", "--llm", "llama-3.1-8b", "--gpu", "l40s", "--trace", "burst.csv")
+    assert "1 of 6 requests left out" in seen.out
+    assert "llama-3.1-8b on 1 × l40s" in seen.out and "not measured: the gpu" in seen.out
+    assert "9 of 10 measurements stay below" in " ".join(seen.out.split())
+
+
 def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
     rest = ("--gpu", "h100", "--trace", "poisson:4:500:100:30", "--json")
     ways = [

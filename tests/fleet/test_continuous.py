@@ -23,6 +23,7 @@ from formulations.fleet.points import build_tables, prune
 from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
 from formulations.fleet.show import report
+from optmodels.cli.console import show
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.options import ReplayOptions
@@ -281,15 +282,22 @@ def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_f
     assert (best.status, best.objective) == (known.status, pytest.approx(known.objective, rel=1e-9))
 
 
-def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
-    """Steps measured on a GPU that the model file does not name: the reason says so."""
+def test_a_model_file_that_cannot_be_used_is_a_mistake_and_no_proof_of_infeasibility():
+    """Steps measured on nobody knows what, and a level that no measurements support: the file is named, not a fleet."""
     errors = {"rows": 1, "r2": None, "mape": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "bias": 0.0}
     target = {"segments": [{"terms": [{"name": "fixed", "value": 0.01}]}], "in_sample": errors}
     model = {"model": "additive", "measured": "step", "title": "of a stranger", "targets": {"latency_s": target}}
-    result = optmodels.solve(BUSY | {"latency": {"model": [model]}})
+    with pytest.raises(InputError, match="of a stranger"):
+        optmodels.solve(BUSY | {"latency": {"model": [model]}})
+    with pytest.raises(InputError, match=r"latency.safety: got 0.9999; .* \(at most 0.999\)"):
+        optmodels.solve(BUSY | {"latency": {"safety": 0.9999}})
+
+
+def test_a_gpu_whose_peak_nobody_published_is_no_memory_that_is_short():
+    pool = {"catalog": "aws", "include": ["g7.2xlarge"]}
+    result = optmodels.solve(BUSY | {"pool": pool, "workloads": BUSY["workloads"][:1]})
     assert result.status == "infeasible"
-    assert "no deployment that holds its model has known latencies" in result.log["reason"]
-    assert "of a stranger" in result.log["reason"] and "memory" not in result.log["reason"]
+    assert "no FLOP/s are published of rtx-pro-4500" in result.log["reason"]
 
 
 def test_limits_missed_at_the_pessimistic_end_are_named():
@@ -302,3 +310,13 @@ def test_limits_missed_at_the_pessimistic_end_are_named():
     assert missed and all(m["pessimistic_s"] is None or m["pessimistic_s"] > m["limit_s"] for m in missed)
     assert len({(m["demand"], m["latency"]) for m in missed}) == len(missed)
     assert all(s["tbt_at_most"] > 1 for s in central["sources"])
+
+
+def test_how_many_engines_a_machine_runs_is_said(capsys):
+    """What a line says of requests and memory is of one engine, of which eight GPUs have eight."""
+    one = BUSY | {"workloads": BUSY["workloads"][:1], "strategies": {"tensor_parallel": [1]}}
+    found = optmodels.solve(one | {"pool": {"catalog": "aws", "include": ["p5.48xlarge"]}, "stock": [], "quota": []})
+    (line,) = found.plan["periods"][0]["deployments"]
+    assert line["replicas_per_machine"] == 8
+    show(FORMULATION.summary(found.document()))
+    assert "8 replicas" in capsys.readouterr().out

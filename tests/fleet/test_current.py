@@ -20,7 +20,7 @@ from optmodels import api
 from optmodels.cli import run
 from optmodels.cli.console import show
 from optmodels.errors import InputError
-from optmodels.reporting.evaluate import evaluate_lines
+from optmodels.reporting.evaluate import evaluate_lines, fewest_lines
 from optmodels.simulation import compiling
 from optmodels.solver.highs import solve_compiled
 from optmodels.traces.types import Label, Trace
@@ -198,6 +198,8 @@ def test_the_fewest_gpus_of_a_fleet():
     several = INSTANCE | {"pool": {"catalog": "aws", "include": ["g6e.xlarge", "g6e.12xlarge", "p5.4xlarge"]}}
     fewest = optmodels.fewest_gpus(several)
     assert fewest["gpus"] == fewest["bound"] == gpus_of(fewest["plan"]) <= alone["gpus"]
+    machine = fewest["plan"]["periods"][0]["deployments"][0]["machines"][0]["machine"]
+    assert machine in fewest["headline"] and f"  {fewest['headline']}" in fewest_lines(fewest)
     assert fewest["gpus"] < gpus_of(optmodels.solve(several).plan)  # which takes what is cheap, and more of it
     tiny = fleet([3.0], [[1.0]], [1.0])
     with pytest.raises(InputError, match="a pool, whose GPUs are known"):

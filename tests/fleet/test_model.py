@@ -406,27 +406,27 @@ def test_machines_for_attention_are_lines_of_their_own(include, family):
 OFFLOADING = ["high_end", "kvo_ram", "ao"]
 
 
-def shipped(name, **changes):
-    data = yaml.safe_load((ROOT / f"instances/fleet/{name}.yaml").read_text(encoding="utf-8"))
+def of_static_batches(name, **changes):
+    data = yaml.safe_load((ROOT / f"tests/fleet/static/{name}.yaml").read_text(encoding="utf-8"))
     return optmodels.solve(data | changes)
 
 
 def test_among_plans_of_equal_cost_the_simplest_is_taken():
     """Offloading gains capacity in stock-limited that nobody pays less for; on day-and-night it pays."""
-    plain = shipped("stock-limited")
-    found = shipped("stock-limited", strategies={"families": OFFLOADING, "batches": [4, 16, 64]})
+    plain = of_static_batches("stock-limited")
+    found = of_static_batches("stock-limited", strategies={"families": OFFLOADING, "batches": [4, 16, 64]})
     assert found.status == "optimal" and found.check.ok
     assert found.objective == pytest.approx(plain.objective, rel=1e-9)
     assert {d["family"] for d in found.plan["periods"][0]["deployments"]} == {"high_end"}
     binding = {line["name"] for line in found.plan["periods"][0]["limits"] if line["binding"]}
     assert {s["limit"] for s in found.plan["shadow_prices"]} <= binding
-    worth = shipped("day-and-night", strategies={"families": OFFLOADING, "batches": [4, 16, 64]})
-    assert worth.objective < shipped("day-and-night").objective
+    worth = of_static_batches("day-and-night", strategies={"families": OFFLOADING, "batches": [4, 16, 64]})
+    assert worth.objective < of_static_batches("day-and-night").objective
     assert "kvo_ram" in {d["family"] for q in worth.plan["periods"] for d in q["deployments"]}
 
 
 def test_no_engine_offloads_at_every_step_so_that_nobody_gets_it_unasked():
-    result = shipped("spot-heavy")
+    result = optmodels.solve(ROOT / "instances/fleet/spot-heavy.yaml")
     assert {d["family"] for q in result.plan["periods"] for d in q["deployments"]} == {"high_end"}
 
 

@@ -66,7 +66,7 @@ def test_deficit_round_robin_by_hand():
 
 def test_lengths_of_requests_scale_their_service():
     """A modelled deployment: twice the output tokens decode twice as long."""
-    result = optmodels.solve("instances/fleet/day-and-night.yaml")
+    result = optmodels.solve("tests/fleet/static/day-and-night.yaml")
     kept = {}
     problem = optmodels.load(result.problem)
     bucket = next(d for d in problem.resolve().demands)

@@ -115,6 +115,24 @@ def test_scaled_writes_a_coefficients_file(tmp_path):
     assert yaml.safe_load((tmp_path / "c.yaml").read_text())["schema"] == 1
 
 
+def test_the_engine_that_was_measured_is_kept(tmp_path, cli):
+    """What the rows say of it, or the option: a plan for another engine has to know that it carries a model over."""
+    rows = [f"{c},1024,256,1,{0.05 + c / 100},{0.01 + c / 5000}" for c in (1, 2, 4, 8, 16)]
+    head = "concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"
+    (tmp_path / "sglang.csv").write_text("\n".join([head + ",engine", *(f"{r},sglang" for r in rows)]))
+    (tmp_path / "bare.csv").write_text("\n".join([head, *rows]))
+    ask = ("--model", "linear_batch", "--out")
+    for file, options, engine in (
+        ("sglang", (), "sglang"),
+        ("bare", ("--engine", "trtllm"), "trtllm"),
+        ("bare", (), None),
+    ):
+        done = cli("calibrate", tmp_path / f"{file}.csv", *ask, tmp_path / "model.yaml", "--force", *options)
+        assert done.status == 0, done.err
+        assert read_latency_model(tmp_path / "model.yaml").engine == engine
+    assert cli("calibrate", tmp_path / "bare.csv", *ask, tmp_path / "m.yaml", "--engine", "tgi").status == 2
+
+
 def test_linearise(tmp_path):
     path = tmp_path / "curve.csv"
     path.write_text("batch,latency_s\n" + "".join(f"{b},{0.02 + 1e-4 * b + 1e-6 * b * b}\n" for b in range(1, 129)))

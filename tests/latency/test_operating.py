@@ -193,6 +193,24 @@ def test_tensor_parallelism_of_a_measured_point_reaches_plans_and_exports(folder
     assert refused.status == 2 and "operating_points[0].tp" in refused.err and "at most 1, the GPUs" in refused.err
 
 
+def test_loads_of_measurements_are_those_between_measured_ones(folder, cli, table):
+    """AIConfigurator's and others' files seldom begin with one user: the next step takes them as they are."""
+    powers = (1, 2, 4, 8, 16, 24)
+    assert table.loads(Workload(24, 1000, 101, tp=2), powers) == (1, 2, 4, 8, 16)
+    assert table.loads(Workload(24, 200, 51, tp=2), powers) == (8,)
+    with pytest.raises(InputError, match="concurrency: got 4; expected from 8 to 8, as measured"):
+        table.loads(Workload(4, 200, 51, tp=2), (1, 2, 4))
+    ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "24", "--input-tokens", "200",
+           "--output-tokens", "51", "--tp", "2")  # fmt: skip
+    for form in (
+        ("measured", "--llm", "a", "--gpu", "l4"),
+        ("points_table", "--demand", "a/b"),
+        ("serves", "--service", "a"),
+    ):
+        done = cli(*ask, "--as", *form)
+        assert done.status == 0, done.err
+
+
 def test_the_same_measurements_in_a_fleet(folder, cli, write):
     (folder / "measured.csv").write_text(ROWS)
     done = cli("operating-points", "measured.csv", "--as", "points_table", "--machine", "box", "--batch", "16",

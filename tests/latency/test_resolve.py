@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from optmodels import catalog
-from optmodels.latency.engines.document import read_engine_model
+from optmodels.latency.engines.document import OwnRows, read_engine_model
 from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
-from optmodels.latency.fit.document import read_latency_model
+from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.resolve import Source, llm_name, read_source, resolve
 from optmodels.problem import Problem
+from optmodels.reporting.sources import at_most, source_entries, source_lines
 
 
 def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> Deployment:
@@ -113,3 +114,38 @@ def test_a_model_measured_at_no_whole_degree_is_carried_over() -> None:
     given = replace(source(), models=(model,), known={})
     _, said = resolve(given, deployment("qwen3-32b", precision="fp8", kv_precision="fp8"))
     assert "parallelism" in said.transfer
+
+
+def test_few_rows_of_ones_own_say_how_far_they_are_off_and_do_not_narrow_what_is_carried_over() -> None:
+    """Held-back rows that support 0.85 and no more: that level at home, elsewhere the wider of theirs and physics'."""
+    shipped = read_latency_model(Path("h100-qwen3-32b-fp8-served"))
+    quantiles = {"tpot_s": {"0.5": 1.1, "0.85": 1.4}, "ttft_s": {"0.5": 1.1, "0.85": 1.2}}
+    targets = {
+        name: target.model_copy(update={"residual_quantiles": quantiles[name]})
+        for name, target in shipped.targets.items()
+    }
+    given = replace(source(), models=(shipped.model_copy(update={"targets": targets}),), known={})
+    at_home, elsewhere = (
+        resolve(given, deployment("qwen3-32b", gpu, precision="fp8", kv_precision="fp8", engine="trtllm", gpus=2))[1]
+        for gpu in ("h100", "h200")
+    )
+    assert isinstance(given.models[0], LatencyModel)
+    assert (at_home.transfer, elsewhere.transfer) == ((), ("gpu",))
+    home = at_most(at_home)
+    assert home is not None and home[0] >= 1.4 and home[1] >= 1.2
+    said = source_lines(source_entries([("qwen3-32b on h100", at_home)]))[0]
+    assert "85% of measurements stay below" in said and "nobody" not in said
+    left_out = {name: t.residual_quantiles["gpu"]["0.85"] for name, t in read_engine_model().targets.items()}
+    assert left_out["tpot_s"] < 1.4 and left_out["ttft_s"] > 1.2  # each is the wider one of one of the two
+    there = at_most(elsewhere)
+    assert there is not None and there == pytest.approx((dict(at_home.tpot)[0.85], left_out["ttft_s"]))
+
+
+def test_rows_of_ones_own_are_named_where_they_pulled_the_coefficients() -> None:
+    own = OwnRows(
+        engine="vllm", llm="qwen3-32b", gpu="l4", precision="fp8", rows=8, workloads=3, known=False,
+        source="served.csv", date="2026-11-27",
+    )  # fmt: skip
+    pulled = read_engine_model().model_copy(update={"own": (own,)})
+    _, said = resolve(replace(source(), coefficients=pulled, known={}), deployment())
+    assert said.source.endswith("; own rows: 8 of qwen3-32b fp8 on l4 under vllm (served.csv, 2026-11-27)")

@@ -17,6 +17,8 @@ from optmodels.latency.work import layer_work
 def test_model(name):
     model = read_latency_model(Path(name))
     assert model.source and model.date and model.title
+    assert model.gpu in catalog.gpus() and model.llm in catalog.llms()  # or no plan could carry it over
+    assert model.engine == ("trtllm" if "TensorRT-LLM" in model.title else "vllm")
     for target, found in model.targets.items():
         assert found.cross_validated.mape < 0.35 and found.residual_quantiles["0.9"] >= 1
         middle = {k: np.array([low, (low + high) / 2, high]) for k, (low, high) in model.domain.items()}

@@ -44,6 +44,12 @@ def test_it_is_left_out_when_asked_and_the_check_knows(instance):
     assert optmodels.check(result).ok
 
 
+def test_it_is_there_when_the_method_used_all_of_its_time(instance):
+    result = optmodels.solve(instance, time_limit=1e-3)
+    assert "out_of_sample" in result.report
+    assert "the replay out of sample" not in result.log.get("left_out", [])
+
+
 def test_an_overloaded_plan_keeps_on_other_requests_what_it_keeps_of_its_own():
     """One engine, thrice what it can serve: admitting all that an empty engine has in time keeps a tenth."""
     mix = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from formulations.fleet.problem import StockLine
 from optmodels.limits import quantity
 from optmodels.reporting.evaluate import fewest_lines
+from optmodels.reporting.replay import _by_latency
 from optmodels.reporting.sources import source_lines
 
 
@@ -36,3 +37,13 @@ def test_a_source_of_many_latencies_is_said_once():
     ]
     of = ["a on 1 × h100", "a on l4", "a on l40s", "b on l4"]
     assert source_lines([h100 | {"of": of}])[1] == f"  a on 1 × h100, l4 and l40s, b on l4; {ends}"
+
+
+def test_several_latencies_of_a_row_are_rows_that_a_screen_has_room_for():
+    row = {"demand": "a", "ttft_limit_s": 1.0, "ttft_within": 0.9, "tpot_limit_s": 0.1, "tpot_within": 1.0}
+    assert _by_latency(row) == [
+        {"demand": "a", "latency": "TTFT", "limit_s": 1.0, "within": 0.9},
+        {"demand": "a", "latency": "TPOT", "limit_s": 0.1, "within": 1.0},
+    ]
+    alone = {"demand": "a", "ttft_limit_s": 1.0, "ttft_within": 0.9}
+    assert _by_latency(alone) == [alone]

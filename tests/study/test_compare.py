@@ -22,7 +22,7 @@ from optmodels.reporting.page.comparison import _by_method, of_comparison
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
 from optmodels.study.rows import figures
 
-FLEET = ROOT / "instances/fleet/stock-limited.yaml"
+FLEET = ROOT / "tests/fleet/static/stock-limited.yaml"
 INSTANCES = ROOT / "instances"
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix"
 

@@ -86,7 +86,8 @@ def test_purchases_of_a_fleet_pay_for_its_most_expensive_period(fleet):
 
 
 def test_offloading_of_a_fleet_is_exported_with_what_the_engine_cannot_do():
-    day_and_night = yaml.safe_load((INSTANCES / "fleet/day-and-night.yaml").read_text(encoding="utf-8"))
+    static = INSTANCES.parent / "tests/fleet/static/day-and-night.yaml"
+    day_and_night = yaml.safe_load(static.read_text(encoding="utf-8"))
     fleet = optmodels.solve(day_and_night | {
         "strategies": day_and_night["strategies"] | {"families": ["high_end", "kvo_ram"]},
     })  # fmt: skip

@@ -134,6 +134,16 @@ class EngineModel(Entry):
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
 
+    @property
+    def said(self) -> str:
+        """Title, number of rows, source and date in a sentence, and the same of rows of one's own."""
+        own = [
+            f"; own rows: {o.rows} of {o.llm} {o.precision} on {o.gpu} under {o.engine}"
+            f" ({', '.join(filter(None, (o.source, o.date)))})"
+            for o in self.own
+        ]
+        return "".join((f"{self.title}, {self.rows:,} rows: {self.source}, {self.date}", *own))
+
     @field_validator("targets")
     @classmethod
     def _known_terms(cls, targets: dict[str, EngineTarget]) -> dict[str, EngineTarget]:

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu
-from optmodels.errors import InputError, Mistake, one_of
+from optmodels.errors import InputError, Mistake, UnpublishedError, one_of
 from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
 from optmodels.latency.work import LayerWork, Precision, band, layer_work, peak_flops
@@ -86,7 +86,7 @@ class Deployment:
                 Mistake(None, "attention_ranks", self.attention_ranks, f"a divisor of the {self.gpus} GPUs")
             )
         if self.gpu.fp16_flops is None:
-            raise InputError(Mistake(None, "gpu", self.gpu_name, "a GPU with a published fp16 peak"))
+            raise UnpublishedError(Mistake(None, "gpu", self.gpu_name, "a GPU with a published fp16 peak"))
 
     @property
     def measured_as(self) -> str:

@@ -106,6 +106,7 @@ def calibrate_measurements(
         "title": title,
         "source": source,
         "date": date or datetime.date.today().isoformat(),
+        "engine": options.engine,
         "batch_limit": options.batch_limit,
         "domain": {k: (float(v.min()), float(v.max())) for k, v in m.values.items() if k not in TARGETS[m.kind]},
         "provenance": {k: str(v) for k, v in m.source.items()}

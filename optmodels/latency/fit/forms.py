@@ -95,11 +95,17 @@ _POOLED_FIRST = ("first_shard", "prompt_comm")
 
 @dataclass(frozen=True)
 class Options:
-    """How to fit."""
+    """How to fit.
+
+    Attributes:
+        reference: GPU, LLM and precision that were measured.
+        engine: that they were measured under, to be kept in the model.
+    """
 
     reference: Reference | None = None
     relative: bool = True
     batch_limit: float | None = None
+    engine: str | None = None
 
 
 def targets_of(model: str, kind: Kind) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ machine ``serves`` (`served`).
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,7 +85,22 @@ class Measured:
             for i in range(len(values["concurrency"]))
         ])  # fmt: skip
 
-    def _one(self, at: dict[str, float], target: str) -> float:
+    def loads(self, w: Workload, among: Iterable[int]) -> tuple[int, ...]:
+        """Those of some concurrencies that lie between measured ones of a workload, and the measured up to its batch.
+
+        Raises:
+            InputError: a workload, parallelism or so small a batch that was not measured.
+        """
+        at = {"tp": float(w.tp), "input_tokens": float(w.input_tokens), "output_tokens": float(w.output_tokens)}
+        measured = np.unique(self.rows.values["concurrency"][self._rows_of(at)])
+        if w.batch < measured[0]:
+            expected = f"from {measured[0]:g} to {measured[-1]:g}, as measured"
+            raise InputError(Mistake(self.name, "concurrency", w.batch, expected))
+        whole = {int(x) for x in measured if x == round(x) and x <= w.batch}
+        return tuple(sorted(whole | {x for x in among if measured[0] <= x <= measured[-1]}))
+
+    def _rows_of(self, at: dict[str, float]) -> npt.NDArray[np.bool_]:
+        """Rows of one workload and parallelism."""
         v = self.rows.values
         same = np.ones(len(self.rows), dtype=bool)
         for column in ("tp", "input_tokens", "output_tokens"):
@@ -95,6 +110,10 @@ class Measured:
                 expected = f"a measured {column} (with what is said before it): {known}"
                 raise InputError(Mistake(self.name, column, at[column], expected, hint="or fit a model with calibrate"))
             same &= near
+        return same
+
+    def _one(self, at: dict[str, float], target: str) -> float:
+        v, same = self.rows.values, self._rows_of(at)
         loads, index = np.unique(v["concurrency"][same], return_inverse=True)
         if not loads[0] <= at["concurrency"] <= loads[-1]:
             expected = f"from {loads[0]:g} to {loads[-1]:g}, as measured"
