@@ -408,7 +408,7 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, c
     assert 1.2 < after / before < 1.5
     as_the_rows = cli("operating-points", "own.yaml", *point, "--json")  # engine, GPU, LLM, precision: the file's
     assert json.loads(as_the_rows.out) == json.loads(found[1].out), as_the_rows.err
-    rates = run("operating-points", "own.yaml", *point, "--as", "measured", "--json")  # so are the names in the table
+    rates = run("operating-points", "own.yaml", *point, "--as", "measured", "--json")  # and so are names
     assert {(r["model"], r["gpu"]) for r in json.loads(rates.out)["measured"]} == {("qwen2.5-72b", "h100")}, rates.err
     wrong = run("calibrate", "rows.csv", "--model", "default", "--gpu", "h100", "--llm", "qwen2.5-72b")
     assert wrong.status == 2 and "--engine" in wrong.err
