@@ -74,10 +74,10 @@ class MixedWorkload(Entry):
     lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
 
 
-def _alike(workload: object) -> str:
-    """Which of both a workload is."""
+def _which(workload: object) -> str:
+    """Which of both a workload is, by its class."""
     mixed = "lengths" in workload if isinstance(workload, Mapping) else isinstance(workload, MixedWorkload)
-    return "mixed" if mixed else "alike"
+    return "MixedWorkload" if mixed else "Workload"
 
 
 class RealTime(Entry):
@@ -288,7 +288,7 @@ class StaticBatch(Problem):
     model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[
-        Annotated[Workload, Tag("alike")] | Annotated[MixedWorkload, Tag("mixed")], Discriminator(_alike)
+        Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(_which)
     ] = Field(description="requests served together, all alike or of several lengths")
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
         description="what the workload is promised; kind says which limits there are"
