@@ -74,6 +74,14 @@ Listed = Annotated[tuple[Length, ...], Field(min_length=1, max_length=1000)]
 Lengths = Listed | LengthsOfTrace
 
 
+ALIKE_OF_STATIC = "input_tokens and output_tokens with serving: static, whose requests are all alike"  # expected
+
+
+def in_words(lengths: tuple[Length, ...] | LengthsOfTrace) -> str:
+    """What a message shows of them."""
+    return f"those of {lengths.trace}" if isinstance(lengths, LengthsOfTrace) else f"a list of {len(lengths)}"
+
+
 def normalised(lengths: Sequence[Length]) -> tuple[Length, ...]:
     """The same with shares that sum to 1."""
     total = math.fsum(x.share for x in lengths)
