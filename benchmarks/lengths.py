@@ -31,6 +31,7 @@ SHARE = 0.95
 
 
 def instance(limits: dict[str, float], requests: dict[str, Any]) -> dict[str, Any]:
+    """Of these limits and lengths."""
     return {
         "formulation": "cost_efficiency", "schema": 1, "model": "llama-3.1-8b", "workload": {"batch": 400, **requests},
         "slo": {"kind": "real_time", "tps": 1000,
@@ -41,6 +42,7 @@ def instance(limits: dict[str, float], requests: dict[str, Any]) -> dict[str, An
 
 
 def main(folder: Path) -> None:
+    """Command line."""
     for name, limits in LIMITS.items():
         file = folder / f"AzureLLMInferenceTrace_{name}.csv"
         trace = read_trace(file)
@@ -64,7 +66,9 @@ def main(folder: Path) -> None:
                 assert found.check is not None and found.check.ok
                 kept: dict[str, float] = {}
 
-                def keep(_: str, columns: dict[str, Any], kept: dict[str, float] = kept) -> None:
+                def keep(
+                    _: str, columns: dict[str, Any], kept: dict[str, float] = kept, limits: dict[str, float] = limits
+                ) -> None:
                     for limit, metric in METRICS.items():
                         values = columns[metric][np.isfinite(columns[metric])]
                         kept[limit] = float((values <= limits[limit]).mean())

@@ -1,4 +1,4 @@
-"""Closed loops of requests of several lengths: brute force, one length as before, traces, the check, what is refused."""
+"""Closed loops of requests of several lengths: brute force, one length as before, traces, the check, refusals."""
 
 from __future__ import annotations
 
