@@ -10,7 +10,6 @@ import numpy as np
 from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
-from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
@@ -28,6 +27,7 @@ from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
+from optmodels.traces.buckets import MOST_REQUESTS
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12

@@ -487,15 +487,16 @@ class Points:
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
-    def missed(self, per_token_s: Array, at_most_s: Array | float) -> Array:
+    def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
         The larger of its time per token over its limit, and of what it takes of slots, KV cache or prompt tokens over
         what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
-        infinite where no request of the class can be on the level.
+        infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
+        load = self.load if load is None else load
         with np.errstate(divide="ignore", invalid="ignore"):
-            room = self.load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / self.load[TIME]
+            room = load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / load[TIME]
             found = np.maximum(per_token_s / at_most_s, room)
         return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 
@@ -562,10 +563,11 @@ def longest_wait(quantile: float | None, most: float) -> float:
     """
     if quantile is None or quantile <= 0.5:
         return 1.0
-    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q).
+    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q), or where
+    # all wait if that is more, as of quantiles below 1 − 1/e.
     above = 1.0 - quantile
-    rho = max(1.0 / (1.0 + most / 2.0), math.e * above)
-    theta = 1.0 / rho if math.isinf(most) else min(1.0 / rho, most / 2.0 / (1.0 - rho))
+    rho = max(1.0 / (1.0 + most / 2.0), min(math.e * above, 1.0))
+    theta = 1.0 / rho if rho >= 1.0 or math.isinf(most) else min(1.0 / rho, most / 2.0 / (1.0 - rho))
     return theta * max(math.log(rho / above), 0.0)
 
 
