@@ -3,7 +3,8 @@
 N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
 Engines that prefill and those that decode take requests in turn, and all are simulated together, as the loop goes
-through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network.
+through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network. Of several
+attention ranks of an engine a request goes to the one with the fewest waiting and running.
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
@@ -56,8 +57,7 @@ def replay(
         ``promises``: each with its SLO's ``limit``, the plan's ``planned_bound`` and what was ``replayed``.
 
     Raises:
-        InputError: a plan of static batches or of several attention ranks, unknown policy, or a request larger than a
-            cache.
+        InputError: a plan of static batches, unknown policy, or a request larger than a cache.
     """
     o = options or ReplayOptions()
     if o.policy is not None:
@@ -71,8 +71,6 @@ def replay(
     if p.engine is None:
         expected = "continuous: a static batch starts and ends together, as predicted, so that there is no replay of it"
         raise InputError(Mistake(None, "serving", problem.serving, expected))
-    if p.attention_ranks is not None:
-        raise InputError(Mistake(None, "plan.attention_ranks", p.attention_ranks, "none: closed loops are of one rank"))
     rows, promises = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
         rng = np.random.default_rng(o.seed)
@@ -130,13 +128,11 @@ def _engines(p: CostPlan) -> int:
 
 def _engine(problem: CostEfficiency, p: CostPlan, role: str) -> tuple[Engine, float]:
     """Every replica of a role, and what its TTFT is multiplied by besides."""
-    tp, e = (p.tensor_parallel, p.engine) if p.decode is None or role == "main" else (
-        p.decode.tensor_parallel, p.decode.engine
-    )  # fmt: skip
+    line = p if p.decode is None or role == "main" else p.decode
+    e, costs = line.engine, engine_of(problem, machine_of(problem, p, role), line)
     assert e is not None
-    costs = engine_of(problem, machine_of(problem, p, role), tp, e)
     limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
-    return Engine(costs.costs, int(e.kv_tokens), *limits), costs.slower
+    return Engine(costs.costs, int(e.kv_tokens / costs.ranks), *limits, ranks=costs.ranks), costs.slower
 
 
 def _loop(
