@@ -1,9 +1,9 @@
-"""Closed loops of engines of several attention ranks: their formula beside the step simulator, and what levels bound.
+"""Closed loops of engines of several attention ranks: their formula beside the step simulator.
 
     python benchmarks/rank_loops.py [--count 60] [--seed 1]
 
-Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, at the default
-step times; users begin one after another. ``together``: engines that do both (`serving.loop.loop`); ``apart``: prefill
+Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, with the default
+model's step costs; users begin one after another. ``together``: engines that do both (`serving.loop.loop`); ``apart``: prefill
 and decode engines (`loop_apart`). Errors are predicted over simulated, less 1.
 """
 
@@ -39,7 +39,7 @@ def engine(source, model, prompt, ranks):
 
 
 def compared(rng, source, apart):
-    """Predicted over simulated of one loop, less 1: E2E, TTFT, TPOT, and the mean step (together)."""
+    """Predicted over simulated of one loop, less 1: TTFT, TPOT and E2E; and which loop."""
     model = MODELS[rng.integers(len(MODELS))]
     ranks = [int(x) for x in rng.choice([2, 4, 8][: 3 if model[3] == 8 else 2], 2)]
     prompt, output = (int(10 ** rng.uniform(*x)) for x in ((2.0, 4.1), (1.5, 3.0)))
@@ -53,9 +53,10 @@ def compared(rng, source, apart):
     look, said = slice(2 * users, total - users), f"{model[0]}, {prompt} + {output} tokens, {users} users, ranks"
     if apart:
         p, d = (int(n) for n in rng.integers(1, 4, 2))
-        seen, _, _ = simulate_loop(prompts, outputs, engines[:1] * p, engines[1:] * d, users, 1.2, SENDS_S, RECEIVES_S)
         stages = StageOfLoop(first, p, LIMITS, ranks[0]), StageOfLoop(second, d, LIMITS, ranks[1])
         found = loop_apart(*stages, 1.2, prompt, output, users, SENDS_S, RECEIVES_S)
+        seen, _, _ = simulate_loop(prompts, np.full(total, output), engines[:1] * p, engines[1:] * d, users, 1.2,
+                                   SENDS_S, RECEIVES_S, found.e2e_s)  # fmt: skip
         said = f"{said} {ranks[0]} on {p} and {ranks[1]} on {d}"
     else:
         seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engines[0], users=users).served

@@ -145,9 +145,13 @@ def _loop(
     if trace is not None:
         drawn = rng.integers(0, len(trace), total)
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
-    if policy == "spread":  # the first answers are cut short, each at another place
+    (engine, slower), over_s = _engine(problem, p, "main"), 0.0
+    if policy == "spread" and p.decode is not None and (p.attention_ranks or p.decode.attention_ranks):
+        alike = predicted(problem, p)  # prompts that ranks are given at once stay together
+        assert alike is not None
+        over_s = alike["e2e_s"]
+    elif policy == "spread":  # the first answers are cut short, each at another place
         outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
-    engine, slower = _engine(problem, p, "main")
     if p.decode is None:
         seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served
         return _Loop(seen, seen.arrivals, seen.preemptions, users, (slower - 1.0) * seen.ttft_s)
@@ -155,7 +159,7 @@ def _loop(
     second, _ = _engine(problem, p, "decode")
     return _Loop(*simulate_loop(
         prompts, outputs, [engine] * (count["main"] * p.replicas_per_machine),
-        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p),
+        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p), over_s,
     ), users)  # fmt: skip
 
 

@@ -105,7 +105,7 @@ class _One:
 
 def simulate_loop(
     input_tokens: Ints, output_tokens: Ints, prefill: Sequence[Engine], decode: Sequence[Engine], users: int,
-    slower: float = 1.0, sends_s: float = 0.0, receives_s: float = 0.0,
+    slower: float = 1.0, sends_s: float = 0.0, receives_s: float = 0.0, over_s: float = 0.0,
 ) -> tuple[Staged, Arrivals, Ints]:  # fmt: skip
     """A closed loop: users who each ask again when they are answered, through engines of both stages in turn.
 
@@ -117,6 +117,7 @@ def simulate_loop(
         decode: engines that decode.
         users: requests in the system.
         slower, sends_s, receives_s: as of `simulate_stages`, the same for all.
+        over_s: seconds over which users begin, evenly.
 
     Returns:
         What was seen, the requests with the times at which they were asked, and how often each was preempted, (n,).
@@ -160,8 +161,8 @@ def simulate_loop(
         if idle:
             at(float(one.state.next[0]), k)
 
-    for _ in range(min(users, n)):
-        at(0.0, -1)
+    for begun in range(min(users, n)):
+        at(over_s * begun / users, -1)
     while events:
         now, _, _, k, i = heappop(events)
         if k < 0:
