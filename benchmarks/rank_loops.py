@@ -2,9 +2,9 @@
 
     python benchmarks/rank_loops.py [--count 60] [--seed 1]
 
-Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, with the default
-model's step costs; users begin one after another. ``together``: engines that do both (`serving.loop.loop`); ``apart``: prefill
-and decode engines (`loop_apart`). Errors are predicted over simulated, less 1.
+Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, with the
+default model's step costs; users begin one after another. ``together``: engines that do both (`serving.loop.loop`);
+``apart``: prefill and decode engines (`loop_apart`). Errors are predicted over simulated, less 1.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ have room for them: N·u tokens of prompts take N·u/B steps at least. With n th
 and x = N·m/n chunks a step, of which a step with prompts has one, or x where that is more (arrivals are even, not
 Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
 
-*Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that of c chunks in
-a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times what the busiest rank does in
-it outside the experts: where there are prompts it is theirs, with those of the rank who decode beside them; else the one
-with most users, and among equals with the longest contexts. What this is more than an even share comes to each step.
+*Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that of c chunks
+in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times what the busiest rank
+does in it outside the experts: with prompts it is theirs, with those of the rank who decode beside them; else
+the one with most users, and among equals with the longest contexts. What is more than an even share comes to each step.
 
 *Stages.* Of λ requests/s a prefill engine has λ/P, evenly. While one prompt is done before the next comes, TTFT is its
 own steps; else a step has those that came in the last, t = F/(1 − λ/P·w) or full, with F a step's fixed part and w

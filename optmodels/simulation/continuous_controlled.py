@@ -68,7 +68,9 @@ def simulate_controlled(
     coming, now, under_way = 0, 0.0, False
     several = engine.ranks > 1
     while True:
-        while coming < n and ((here.sum() if several else here[0]) < users if users else r["arrival_s"][coming] <= step_end[0]):
+        while coming < n and (
+            (here.sum() if several else here[0]) < users if users else r["arrival_s"][coming] <= step_end[0]
+        ):
             if users:
                 r["arrival_s"][coming] = now
             kernel.arrive(state, coming, float(r["arrival_s"][coming]))

@@ -82,7 +82,7 @@ def simulate_stages(
 
 @dataclass
 class _One:
-    """An engine of a loop, of one or several ranks: its state, whether a step is under way, and the requests that it has."""
+    """An engine of a loop, its ranks together: its state, whether a step is under way, and the requests that it has."""
 
     state: Any
     request_s: float

@@ -70,7 +70,10 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sides(problem: CostEfficiency, stage: Any, left_s: float = math.inf) -> list[dict[str, Any]]:
-    """Every machine, TP, ranks and level of a stage in plain numbers; `left_s`: of the deadline, for prefill with its wait."""
+    """Every machine, TP, ranks and level of a stage in plain numbers.
+
+    `left_s`: of the deadline, for prefill with its wait.
+    """
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
     assert slo.kind == "real_time"
     head = sum(s.head or 0.0 for s in problem.engine.speculation)  # whose cache goes with the model's
@@ -167,7 +170,7 @@ def cheapest(problem: CostEfficiency, up_to: int) -> tuple[float, float]:
     ],
     ids=["long prompts", "a slow network", "long answers", "drafts", "mean deadline", "deadline", "several ranks",
          "any ranks", "four ranks"],
-)
+)  # fmt: skip
 def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     problem = instance(**changes)
     found = optmodels.solve(problem)
