@@ -102,7 +102,7 @@ IN_FLIGHT = _cost("high_end") | {
 DEALT = IN_FLIGHT | {  # over attention ranks
     "model": "deepseek-v2-lite", "strategies": {"families": ["high_end"], "attention_ranks": [4]},
     "pool": {"machines": [
-        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 6.0}}]},
+        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 3.0}}]},
 }  # fmt: skip
 APART = {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
 LOOP = IN_FLIGHT | APART
