@@ -102,9 +102,10 @@ IN_FLIGHT = _cost("high_end") | {
 DEALT = IN_FLIGHT | {  # over attention ranks
     "model": "deepseek-v2-lite", "strategies": {"families": ["high_end"], "attention_ranks": [4]},
     "pool": {"machines": [
-        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 6.0}}]},
+        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 3.0}}]},
 }  # fmt: skip
-LOOP = IN_FLIGHT | {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
+APART = {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
+LOOP = IN_FLIGHT | APART
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
@@ -152,7 +153,7 @@ CASES = {
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
         "continuous batching": (IN_FLIGHT, "exact"),
-        "attention ranks": (DEALT, "exact"),
+        "attention ranks": (DEALT, "exact"), "attention ranks apart": (DEALT | APART, "exact"),
         "stages apart": (LOOP, "exact"),
     },
     "fleet": {

@@ -110,7 +110,7 @@ class Pairs:
         within: seconds that E2E may take, and the quantile that they bound (None: the mean).
         prefill_row, decode_row: which of them.
         first, second: machines of the pool that prefill and that decode.
-        first_tp, second_tp, first_dp, second_dp, first_count, second_count: of them.
+        first_tp, second_tp, first_ranks, second_ranks, first_dp, second_dp, first_count, second_count: of them.
     """
 
     prefill: Levels
@@ -122,6 +122,8 @@ class Pairs:
     second: Index
     first_tp: Index
     second_tp: Index
+    first_ranks: Index
+    second_ranks: Index
     first_dp: Index
     second_dp: Index
     first_count: Index
@@ -220,7 +222,8 @@ def pairs(
         for i in where[key]:
             net = problem.network(case.machines[i])
             if net > 0:
-                units.setdefault((key, net), {}).setdefault(case.machines[i].gpu_count // key[1], []).append(i)
+                replicas = case.machines[i].gpu_count // (key[1] * key[3])
+                units.setdefault((key, net), {}).setdefault(replicas, []).append(i)
     engines = [kinds[key] for key, _ in units]
     moves = np.array([sent / (net * (1.0 - link.most_used)) for _, net in units])
     decode = levels(engines, problem.engine, kind, None, limits[1], stage="decode", moved_s=moves,
@@ -236,16 +239,16 @@ def pairs(
                           moved_s=moves + link.latency_s, deadline=(left, within[1])),
         "decode": decode,
     }  # fmt: skip
-    ends: dict[str, list[tuple[Index, float, int, int, list[int]]]] = {stage: [] for stage in at}
+    ends: dict[str, list[tuple[Index, float, int, int, int, list[int]]]] = {stage: [] for stage in at}
     for stage, found in at.items():
-        for e, (((_, tp, _, _), net), by_replicas) in enumerate(units.items()):
+        for e, (((_, tp, _, ranks), net), by_replicas) in enumerate(units.items()):
             rows = _best_waits(found, np.flatnonzero(found.engine == e))
-            ends[stage] += [(rows, net, tp, dp, machines) for dp, machines in by_replicas.items() if len(rows)]
+            ends[stage] += [(rows, net, tp, ranks, dp, machines) for dp, machines in by_replicas.items() if len(rows)]
     stand, counts = stand_together(case), np.array(sorted(set(problem.strategies.allowed("high_end"))), dtype=np.intp)
     parts: list[npt.NDArray[np.intp]] = []
     total = 0
-    for rows, net, tp, dp, machines in ends["prefill"]:
-        for rows2, net2, tp2, dp2, machines2 in ends["decode"]:
+    for rows, net, tp, ranks, dp, machines in ends["prefill"]:
+        for rows2, net2, tp2, ranks2, dp2, machines2 in ends["decode"]:
             near = [(i, j) for i in machines for j in machines2 if stand[i, j]]
             if not near or (link.tensor_parallel == "equal" and tp != tp2):
                 continue
@@ -265,9 +268,9 @@ def pairs(
             if total > MOST_CONFIGURATIONS:
                 expected = f"at most {MOST_CONFIGURATIONS:,} pairs of prefill and decode machines"
                 raise InputError(Mistake(None, "pool", f"more than {total:,}", expected, hint="list fewer machines"))
-            equal = [np.full(len(keep), x) for x in (tp, tp2, dp, dp2)]
+            equal = [np.full(len(keep), x) for x in (tp, tp2, ranks, ranks2, dp, dp2)]
             for a, b in near:
                 machine = np.full(len(keep), a), np.full(len(keep), b)
                 parts.append(np.stack([level[keep], level2[keep], *machine, *equal, n[keep], n2[keep]]))
-    columns = np.concatenate([np.zeros((10, 0), dtype=np.intp), *parts], axis=1)
+    columns = np.concatenate([np.zeros((12, 0), dtype=np.intp), *parts], axis=1)
     return Pairs(at["prefill"], at["decode"], within, *columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.plan import CostPlan, DecodeLine
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
@@ -43,8 +43,12 @@ def check_stages(
     d, w, link = p.decode, problem.alike, problem.deployment.link
     assert d is not None
     found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
-    gpus = d.tensor_parallel * d.replicas_per_machine
-    found.require("TP × replicas = GPUs of what decodes", gpus == decode.gpu_count, gpus, decode.gpu_count)
+    ranks, allowed_ranks = d.attention_ranks or 1, problem.strategies.attention_ranks
+    allowed_ranks = allowed_ranks if case.architecture.routed else (1,)
+    found.require("attention ranks of what decodes are allowed", ranks in allowed_ranks, ranks, allowed_ranks)
+    gpus = d.tensor_parallel * ranks * d.replicas_per_machine
+    found.require("TP × attention ranks × replicas = GPUs of what decodes", gpus == decode.gpu_count, gpus,
+                  decode.gpu_count)  # fmt: skip
     allowed, heads = problem.strategies.tensor_parallel, case.architecture.heads
     fits = d.tensor_parallel in allowed and heads % d.tensor_parallel == 0
     found.require("TP of what decodes is allowed and divides the heads", fits, d.tensor_parallel, allowed)
@@ -62,10 +66,8 @@ def check_stages(
     if drafts is not None:  # of which the cache goes with the model's
         of_model = 0.0 if drafts.work is None else float(kv_bytes(drafts.work, 1, 1.0, float(w.input_tokens)))
         sent = sent + drafts.head * sent + of_model
-    one = p.engine, p.tensor_parallel, p.replicas_per_machine
-    first = _side(found, problem, case, "prefill", main, *one, count["main"], sent)
-    second = _side(found, problem, case, "decode", decode, d.engine, d.tensor_parallel, d.replicas_per_machine,
-                   count["decode"], sent)  # fmt: skip
+    first = _side(found, problem, case, "prefill", main, p, count["main"], sent)
+    second = _side(found, problem, case, "decode", decode, d, count["decode"], sent)
     if first is None or second is None:
         return None
     least = link.latency_s + sum(sent / (_net(problem, m)) for m in (main, decode))
@@ -100,18 +102,20 @@ def _net(problem: CostEfficiency, machine: Machine) -> float:
 
 
 def _side(
-    found: Findings, problem: CostEfficiency, case: Case, stage: Stage, machine: Machine, e: EngineLine | None,
-    tp: int, replicas: int, count: int, sent: float,
+    found: Findings, problem: CostEfficiency, case: Case, stage: Stage, machine: Machine, line: CostPlan | DecodeLine,
+    count: int, sent: float,
 ) -> Side | None:  # fmt: skip
     """Every figure of the engines of one stage but what is in use."""
+    e, replicas, ranks = line.engine, line.replicas_per_machine, line.attention_ranks or 1
     gpu, net, limits, link = machine.gpu or "", _net(problem, machine), problem.engine, problem.deployment.link
     if e is None or gpu not in case.gpus or net <= 0:
         found.add(f"{stage}: engines, and a network between them", "none", "an engine on a machine of known network")
         return None
     try:
         engine = engine_costs(
-            problem.engines(case), limits, case.gpus[gpu], gpu, tp, machine.vram_gib / machine.gpu_count
-        )
+            problem.engines(case), limits, case.gpus[gpu], gpu, line.tensor_parallel,
+            machine.vram_gib / machine.gpu_count, ranks,
+        )  # fmt: skip
     except InputError as error:
         found.add(f"{stage}: engines", str(error), "steps of known latency")
         return None
@@ -122,7 +126,7 @@ def _side(
     waits = e.wait_s == 0 and e.most_of_wait is None if stage == "decode" else e.wait_s > 0
     level = None
     if engine.kv_tokens > 0 and waits and (stage == "prefill" or w.output_tokens > 1):
-        level = at_level(limits, engine.costs, engine.kv_tokens, {"": asked}, e.step_s, stage)
+        level = at_level(limits, engine.costs, engine.kv_tokens, {"": asked}, e.step_s, stage, ranks)
     if level is None:
         found.add(f"{stage}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None

@@ -42,8 +42,9 @@ def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments
             "provider": other.provider if other else "", "region": second.region,
             "machine": second.machine, "market": second.market, "machines": second.count, "gpu": second.gpu,
             "gpus_per_machine": second.gpus_per_machine, "tensor_parallel": p.decode.tensor_parallel,
-            "replicas_per_machine": p.decode.replicas_per_machine, "max_num_seqs": e.max_num_seqs,
-            "max_num_batched_tokens": e.max_num_batched_tokens, "chunk_tokens": e.chunk_tokens,
+            "attention_ranks": p.decode.attention_ranks or 1, "replicas_per_machine": p.decode.replicas_per_machine,
+            "max_num_seqs": e.max_num_seqs, "max_num_batched_tokens": e.max_num_batched_tokens,
+            "chunk_tokens": e.chunk_tokens,
         }))  # fmt: skip
         made = [
             d.model_copy(update={"name": f"{deployment.name}-{stage}", "stage": stage, "notes": [stage_note(stage)]})

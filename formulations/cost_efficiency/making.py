@@ -123,18 +123,19 @@ def _apart(tables: CostTables, pair: int) -> tuple[EngineLine, DecodeLine, int]:
     holds = in_flight(first, second, np.array(transfer_s), *(np.array(float(n)) for n in counts))
     rate = loop_rate(first, second, transfer_s, counts, p.workload.batch)
     made = []
-    for at, level, machine, tp, dp, count in (
-        (x.prefill, x.prefill_row[pair], x.first[pair], x.first_tp[pair], x.first_dp[pair], counts[0]),
-        (x.decode, x.decode_row[pair], x.second[pair], x.second_tp[pair], x.second_dp[pair], counts[1]),
+    for at, level, machine, split, dp, count in (
+        (x.prefill, x.prefill_row[pair], x.first[pair], (x.first_tp, x.first_ranks), x.first_dp[pair], counts[0]),
+        (x.decode, x.decode_row[pair], x.second[pair], (x.second_tp, x.second_ranks), x.second_dp[pair], counts[1]),
     ):
-        m = tables.machines[machine]
-        engine = of.costs[m.gpu or "", int(tp), m.vram_gib / m.gpu_count, 1]
+        m, (tp, ranks) = tables.machines[machine], (int(of_pairs[pair]) for of_pairs in split)
+        engine = of.costs[m.gpu or "", tp, m.vram_gib / m.gpu_count, ranks]
         line = engine_line(at, int(level), engine, p.engine, rate / (count * int(dp)) / float(at.requests_per_s[level]))
         used = rate * sent / (p.deployment.link.most_used * p.network(m) * count)
         made.append(line.model_copy(update={"capacities": line.capacities | {"transfer": used}}))
     decode = DecodeLine(
-        tensor_parallel=int(x.second_tp[pair]), replicas_per_machine=int(x.second_dp[pair]), engine=made[1],
-        requests_per_s=rate, gb_per_s=rate * sent / 1e9,
+        tensor_parallel=int(x.second_tp[pair]),
+        attention_ranks=int(x.second_ranks[pair]) if x.second_ranks[pair] > 1 else None,
+        replicas_per_machine=int(x.second_dp[pair]), engine=made[1], requests_per_s=rate, gb_per_s=rate * sent / 1e9,
     )  # fmt: skip
     return made[0], decode, math.floor(float(holds) * (1 + ROUNDING))
 

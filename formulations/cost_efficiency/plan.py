@@ -30,10 +30,11 @@ class CostEfficiencyValue(Document):
     tps_per_usd_per_hour: float
 
 
-class DecodeLine(Document):
+class DecodeLine(RankedDocument):
     """The machines of role `decode`, and what comes to them; the plan's own figures are of those that prefill."""
 
     tensor_parallel: Count
+    attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
     engine: EngineLine = Field(description="of each replica")
     requests_per_s: Money = Field(description="of the closed loop through both stages, at most")
@@ -81,14 +82,20 @@ class CostPlan(RankedDocument):
         )
         how = FAMILY_TITLES[self.family] if self.engine is None else "continuous batching"
         if self.decode is not None:
-            return f"{bought}: {how}, TP={self.tensor_parallel} and {self.decode.tensor_parallel}"
+            first, second = self.attention_ranks, self.decode.attention_ranks
+            return f"{bought}: {how}, TP={self.tensor_parallel}{_ranks(first)} and {self.decode.tensor_parallel}" + (
+                _ranks(second)
+            )
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:
-            ranks = f" × {self.attention_ranks} attention ranks" if self.attention_ranks else ""
-            how += f", TP={self.tensor_parallel}{ranks}" + (
+            how += f", TP={self.tensor_parallel}{_ranks(self.attention_ranks)}" + (
                 f"×{self.replicas_per_machine} replicas" if self.replicas_per_machine > 1 else ""
             )
         if self.family not in ("high_end", "multi_pass"):
             how += f", α={self.alpha:.3f}"
         return f"{bought}: {how}"
+
+
+def _ranks(several: int | None) -> str:
+    return "" if several is None else f" × {several} attention ranks"

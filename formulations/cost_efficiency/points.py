@@ -141,7 +141,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
         row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
         main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])
         gpus, dp = np.concatenate([gpus, found.first_tp]), np.concatenate([dp, found.first_dp])
-        domains = np.concatenate([domains, np.ones_like(found.first_dp)])
+        domains = np.concatenate([domains, found.first_ranks])
         count, part = np.concatenate([count, found.first_count]), np.concatenate([part, whole_loop])
         constant = np.concatenate([constant, found.latencies_s])
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)

@@ -6,7 +6,7 @@ of `optmodels.serving.loop`, in the mean, with users who begin one after another
 
 from __future__ import annotations
 
-from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.plan import CostPlan, DecodeLine
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
 from optmodels.errors import InputError, Mistake
@@ -20,23 +20,25 @@ from optmodels.serving.static import Workload
 def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     """TTFT, time per output token and E2E of the fullest engine's requests, means in s; requests and tokens a second.
 
-    None of a static batch, whose prediction is the plan's, of engines of several attention ranks, and of requests of
-    several lengths.
+    None of a static batch, whose prediction is the plan's, and of requests of several lengths.
     """
-    if p.engine is None or p.attention_ranks is not None or not isinstance(problem.workload, Workload):
+    if p.engine is None or not isinstance(problem.workload, Workload):
         return None
     w, users = problem.workload, p.batch_split
     lengths = float(w.input_tokens), float(w.output_tokens)
-    engine = engine_of(problem, machine_of(problem, p, "main"), p.tensor_parallel, p.engine)
+    engine = engine_of(problem, machine_of(problem, p, "main"), p)
     if p.decode is None:
-        loops = {n: loop(engine.costs, engine.slower, _limits(p.engine), *lengths, float(n)) for n in {*users}}
+        one = engine.costs, engine.slower, _limits(p.engine), *lengths
+        loops = {n: loop(*one, float(n), engine.ranks) for n in {*users}}
         seen, rate = loops[max(users)], sum(loops[n].requests_per_s for n in users)
     else:
-        second = engine_of(problem, machine_of(problem, p, "decode"), p.decode.tensor_parallel, p.decode.engine)
+        second = engine_of(problem, machine_of(problem, p, "decode"), p.decode)
         count = {m.role: m.count for m in p.machines}
         seen = loop_apart(
-            StageOfLoop(engine.costs, count["main"] * p.replicas_per_machine, _limits(p.engine)),
-            StageOfLoop(second.costs, count["decode"] * p.decode.replicas_per_machine, _limits(p.decode.engine)),
+            StageOfLoop(engine.costs, count["main"] * p.replicas_per_machine, _limits(p.engine), engine.ranks),
+            StageOfLoop(
+                second.costs, count["decode"] * p.decode.replicas_per_machine, _limits(p.decode.engine), second.ranks
+            ),
             engine.slower, *lengths, float(sum(users)), *moved_s(problem, p),
         )  # fmt: skip
         rate = seen.requests_per_s
@@ -60,12 +62,13 @@ def machine_of(problem: CostEfficiency, p: CostPlan, role: str) -> Machine:
     return m
 
 
-def engine_of(problem: CostEfficiency, m: Machine, tensor_parallel: int, e: EngineLine) -> EngineCosts:
-    """Every replica of a line."""
+def engine_of(problem: CostEfficiency, m: Machine, line: CostPlan | DecodeLine) -> EngineCosts:
+    """Every replica that a line has on a machine."""
     case, gpu = problem.resolve(), m.gpu or ""
     return engine_costs(
-        problem.engines(case), problem.engine, case.gpus[gpu], gpu, tensor_parallel, m.vram_gib / m.gpu_count
-    )
+        problem.engines(case), problem.engine, case.gpus[gpu], gpu, line.tensor_parallel, m.vram_gib / m.gpu_count,
+        line.attention_ranks or 1,
+    )  # fmt: skip
 
 
 def moved_s(problem: CostEfficiency, p: CostPlan) -> tuple[float, float]:

@@ -128,9 +128,6 @@ class CostEfficiency(StaticBatch):
         ranks = list(self.strategies.attention_ranks)
         if ranks != [1] and self.serving == "static":
             wrong.add("strategies.attention_ranks", ranks, ONE_OF_STATIC)
-        if ranks != [1] and self.deployment.apart:
-            expected = "[1] beside prefill and decode apart, whose closed loops are of engines of one rank"
-            wrong.add("strategies.attention_ranks", ranks, expected)
         wrong.raise_any()
         case = super().resolve()
         check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)

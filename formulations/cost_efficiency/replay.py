@@ -3,7 +3,8 @@
 N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
 Engines that prefill and those that decode take requests in turn, and all are simulated together, as the loop goes
-through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network.
+through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network. Of several
+attention ranks of an engine a request goes to the one with the fewest waiting and running.
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
@@ -57,8 +58,7 @@ def replay(
         ``planned_bound`` and what was ``replayed``.
 
     Raises:
-        InputError: a plan of static batches or of several attention ranks, unknown policy, or a request larger than a
-            cache.
+        InputError: a plan of static batches, unknown policy, or a request larger than a cache.
     """
     o = options or ReplayOptions()
     if o.policy is not None:
@@ -72,8 +72,6 @@ def replay(
     if p.engine is None:
         expected = "continuous: a static batch starts and ends together, as predicted, so that there is no replay of it"
         raise InputError(Mistake(None, "serving", problem.serving, expected))
-    if p.attention_ranks is not None:
-        raise InputError(Mistake(None, "plan.attention_ranks", p.attention_ranks, "none: closed loops are of one rank"))
     rows, promises = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
         rng = np.random.default_rng(o.seed)
@@ -133,13 +131,11 @@ def _engines(p: CostPlan) -> int:
 
 def _engine(problem: CostEfficiency, p: CostPlan, role: str) -> tuple[Engine, float]:
     """Every replica of a role, and what its TTFT is multiplied by besides."""
-    tp, e = (p.tensor_parallel, p.engine) if p.decode is None or role == "main" else (
-        p.decode.tensor_parallel, p.decode.engine
-    )  # fmt: skip
+    line = p if p.decode is None or role == "main" else p.decode
+    e, costs = line.engine, engine_of(problem, machine_of(problem, p, role), line)
     assert e is not None
-    costs = engine_of(problem, machine_of(problem, p, role), tp, e)
     limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
-    return Engine(costs.costs, int(e.kv_tokens), *limits), costs.slower
+    return Engine(costs.costs, int(e.kv_tokens / costs.ranks), *limits, ranks=costs.ranks), costs.slower
 
 
 def _loop(
@@ -155,9 +151,13 @@ def _loop(
     if trace is not None:
         drawn = rng.integers(0, len(trace), total)
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
-    if policy == "spread":  # the first answers are cut short, each at another place
+    (engine, slower), over_s = _engine(problem, p, "main"), 0.0
+    if policy == "spread" and p.decode is not None and (p.attention_ranks or p.decode.attention_ranks):
+        alike = predicted(problem, p)  # prompts that ranks are given at once stay together
+        assert alike is not None
+        over_s = alike["e2e_s"]
+    elif policy == "spread":  # the first answers are cut short, each at another place
         outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
-    engine, slower = _engine(problem, p, "main")
     if p.decode is None:
         seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served
         return _Loop(seen, seen.arrivals, seen.preemptions, users, (slower - 1.0) * seen.ttft_s)
@@ -165,7 +165,7 @@ def _loop(
     second, _ = _engine(problem, p, "decode")
     return _Loop(*simulate_loop(
         prompts, outputs, [engine] * (count["main"] * p.replicas_per_machine),
-        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p),
+        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p), over_s,
     ), users)  # fmt: skip
 
 

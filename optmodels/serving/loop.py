@@ -9,6 +9,11 @@ have room for them: N·u tokens of prompts take N·u/B steps at least. With n th
 and x = N·m/n chunks a step, of which a step with prompts has one, or x where that is more (arrivals are even, not
 Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
 
+*Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that of c chunks
+in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times what the busiest rank
+does in it outside the experts: with prompts it is theirs, with those of the rank who decode beside them; else
+the one with most users, and among equals with the longest contexts. What is more than an even share comes to each step.
+
 *Stages.* Of λ requests/s a prefill engine has λ/P, evenly. While one prompt is done before the next comes, TTFT is its
 own steps; else a step has those that came in the last, t = F/(1 − λ/P·w) or full, with F a step's fixed part and w
 a prompt's, and a prompt waits for half of one at most. A decode engine has as many as arrive in the time they take, and
@@ -45,25 +50,27 @@ class Loop:
 
 
 def loop(
-    costs: StepCosts, slower: float, limits: EngineLimits, input_tokens: float, output_tokens: float, users: float
+    costs: StepCosts, slower: float, limits: EngineLimits, input_tokens: float, output_tokens: float, users: float,
+    ranks: int = 1,
 ) -> Loop:  # fmt: skip
     """Of an engine that serves requests whole.
 
     Args:
-        costs: of its steps.
+        costs: of its steps, of all ranks.
         slower: what TTFT is multiplied by besides (`EngineCosts.slower`); it is no time of the engine's.
-        limits: its settings.
+        limits: its settings, of each rank.
         input_tokens, output_tokens: of every request.
         users: N, no more than run at a time.
+        ranks: D.
     """
     c, decodes = Coefficients.of(costs), output_tokens - 1.0
     prompt, output = np.asarray(input_tokens), np.asarray(output_tokens)
     rounds = float(c.rounds(output - 1.0))
-    room = float(limits.room_beside(users, costs.drafts))
-    chunk = float(limits.chunk_beside(users, costs.drafts))
+    room = float(limits.room_beside(users / ranks, costs.drafts))
+    chunk = float(limits.chunk_beside(users / ranks, costs.drafts))
     chunks = math.ceil(input_tokens / chunk)
     steps = chunks + rounds
-    every = max(steps, users * input_tokens / room)  # steps in which each user has a request
+    every = max(steps, users / ranks * input_tokens / room)  # steps in which each user has a request
     carried = users * chunks / every
     mixed, together = min(carried, 1.0), max(carried, 1.0)
     decoding = users * rounds / every
@@ -78,17 +85,59 @@ def loop(
         float(c.step_fixed_s(1.0, 1.0)) + costs.prompt_step_s
         + beside * (costs.decode_request_s + costs.mixed_context_s * context)
     ) + together * alone  # fmt: skip
+    if ranks > 1 and every == steps:  # else all ranks are as busy
+        outside = (alone - costs.prompt_expert_s * input_tokens) / chunks
+        carry, carry_none = _uneven(costs, ranks, users, together, outside, context, decodes / 2.0)
+        own += chunks * carry
+        cycle += every * (mixed * carry + (1.0 - mixed) * carry_none)
     first = own + (every - steps) / every * cycle
     return _seen(first, cycle, slower, costs.request_s, decodes, users / cycle)
 
 
-def _met(mean: float) -> float:
-    """Requests at an engine, itself among them, that one meets where they come evenly: E[n²]/E[n] of ⌊·⌋ and ⌈·⌉."""
+def _of_busiest(chunks: float, ranks: int) -> float:
+    """⌈c/D⌉ in the mean over the integers c at so many chunks a step, at least one."""
+    least = math.floor(chunks)
+    more = chunks - least
+    return (1.0 - more) * math.ceil(least / ranks) + more * math.ceil((least + 1.0) / ranks)
+
+
+def _uneven(
+    costs: StepCosts, ranks: int, users: float, chunks: float, chunk_s: float, context: float, half: float
+) -> tuple[float, float]:  # fmt: skip
+    """Seconds that a step with prompts, and one without, waits for the busiest rank beyond an even share.
+
+    Args:
+        costs: of a step.
+        ranks: D.
+        users: N.
+        chunks: of a step with prompts.
+        chunk_s: of one, outside the experts.
+        context: that one who decodes attends to, in the mean.
+        half: of an answer's tokens.
+    """
+    least, larger = divmod(users, ranks)
+    most = math.ceil(users / ranks)
+    met = (larger * (least + 1.0) ** 2 + (ranks - larger) * least**2) / users  # users of a prompt's rank
+    request = costs.decode_request_s - costs.decode_expert_s
+    beside, alone = request + costs.mixed_context_s * context, request + costs.context_s * context
+    busiest = _of_busiest(chunks, ranks)
+    own = max(busiest * chunk_s + max(met - busiest, 0.0) * beside, most * beside)
+    longer = costs.context_s * half * (1.0 - 1.0 / (larger or ranks))  # in turn, one has the longest contexts
+    with_prompts = ranks * own - chunks * chunk_s - max(users - chunks, 0.0) * beside
+    return with_prompts, ranks * (most * alone + longer) - users * alone
+
+
+def _met(mean: float, ranks: int = 1) -> float:
+    """Requests at an engine, itself among them, that one meets where they come evenly: E[n²]/E[n] of ⌊·⌋ and ⌈·⌉.
+
+    Of several ranks in whose place all were as the busiest: E[n·D⌈n/D⌉]/E[n].
+    """
     if mean <= 1.0:
-        return 1.0
+        return float(ranks)
     least = math.floor(mean)
-    more = mean - least
-    return (least**2 * (1.0 - more) + (least + 1.0) ** 2 * more) / mean
+    more, last = mean - least, least + 1.0
+    busiest, then = (ranks * math.ceil(n / ranks) for n in (least, last))
+    return (least * busiest * (1.0 - more) + last * then * more) / mean
 
 
 def _seen(
@@ -101,11 +150,12 @@ def _seen(
 
 @dataclass(frozen=True)
 class StageOfLoop:
-    """The engines of one stage: their step costs, how many there are, and their settings."""
+    """The engines of one stage: their step costs, how many there are, their settings, and attention ranks of each."""
 
     costs: StepCosts
     engines: float
     limits: EngineLimits
+    ranks: int = 1
 
 
 def loop_apart(
@@ -128,25 +178,45 @@ def loop_apart(
     fixed = float(c.step_fixed_s(1.0, 1.0)) + prefill.costs.prompt_step_s
     work = float(c.prefill_work_s(prompt, 0.0, np.asarray(chunk), 0.0))
     alone = chunks * fixed + work
-    together = room / input_tokens  # prompts of a step, at most
-    most = prefill.engines * together / (fixed + together * work) if together > 1.0 else prefill.engines / alone
+    ranks, outside = prefill.ranks, work - prefill.costs.prompt_expert_s * input_tokens
+    alone += (ranks - 1.0) * outside
+    together = room / input_tokens  # prompts of a rank's step, at most
+    at_once = ranks * max(together, 1.0)
+    most = prefill.engines * at_once / ((fixed if together > 1.0 else chunks * fixed) + at_once * work)
     rounds = float(d.rounds(output - 1.0))
     each = float(d.decode_work_s(prompt, output, 0.0)) / rounds
+
+    def together_s(prompts: float) -> float:
+        """Of so many prompts on several ranks."""
+        waits = ranks * _of_busiest(prompts, ranks) - prompts
+        return chunks * fixed + prompts * work + waits * outside
 
     def first_s(rate: float) -> float:
         per = rate / prefill.engines
         if per * alone <= 1.0:
             return alone
-        full = chunks * fixed + max(together, 1.0) * work
-        step = min(chunks * fixed / max(1.0 - per * work, 1e-9), full)
+        step = min(chunks * fixed / max(1.0 - per * work, 1e-9), chunks * fixed + at_once * work)
+        if ranks > 1:
+            low, high = 1.0, at_once  # those that came in the last step
+            for _ in range(HALVINGS):
+                middle = (low + high) / 2.0
+                low, high = (middle, high) if middle < per * together_s(middle) else (low, middle)
+            step = together_s(high)
         return step + min(step - alone, step / 2.0)
+
+    def waits_s(crowd: float) -> float:
+        """Of a step in which so many decode in the mean, for the busiest rank and, of equals, the longest contexts."""
+        uneven = _met(crowd, decode.ranks) - _met(crowd)
+        longer = decode.costs.context_s * decodes / 2.0 * (decode.ranks - max(decode.ranks / max(crowd, 1.0), 1.0))
+        return uneven * (each - decode.costs.decode_expert_s) + longer
 
     def decoding_s(rate: float) -> float:
         """Of a request: half a step until it joins, and its steps, in which as many are as come meanwhile."""
         per, seconds = rate / decode.engines, 0.0
         for _ in range(100):
-            crowd = min(_met(per * seconds), float(decode.limits.max_num_seqs))
-            before, seconds = seconds, rounds * (float(d.step_fixed_s(crowd, 0.0)) + crowd * each)
+            crowd = min(_met(per * seconds), float(decode.ranks * decode.limits.max_num_seqs))
+            waits = waits_s(per * seconds) if decode.ranks > 1 else 0.0
+            before, seconds = seconds, rounds * (float(d.step_fixed_s(crowd, 0.0)) + crowd * each + waits)
             if abs(seconds - before) <= 1e-9 * seconds:
                 break
         others = per * seconds * (users - 1.0) / users

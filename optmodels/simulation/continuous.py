@@ -35,7 +35,7 @@ A dispatcher sends a request at its arrival to an instance of its pool, a rank b
 * ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
   where queues are uneven.
 
-Requests `assigned` to an engine go to its rank with the fewest waiting and running.
+Requests `assigned` to an engine, and those of its closed loops, go to its rank with the fewest waiting and running.
 
 With ``refuse`` an instance on which the first or last token is predicted to be late cannot be chosen, and a request
 that finds no other is refused at once. Predictions use `expected_output_tokens`. Nothing is random.
@@ -333,12 +333,6 @@ def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, as
             if a.prefixes.block_tokens % e.block_tokens:
                 expected = f"a divisor of the prompts' content blocks of {a.prefixes.block_tokens} tokens"
                 raise InputError(Mistake(None, "block_tokens", e.block_tokens, expected))
-
-
-def _of_one_rank(engine: Engine) -> None:
-    """Reject what loops of single instances cannot step."""
-    if engine.ranks > 1:
-        raise InputError(Mistake(None, "ranks", engine.ranks, "1: closed loops and controllers are of one rank"))
 
 
 def _binned(planned: Any) -> Floats:

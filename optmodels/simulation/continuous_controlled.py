@@ -13,7 +13,7 @@ import numpy as np
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, Observation
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _of_one_rank, _served, _state, _validate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _served, _state, _validate
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -38,19 +38,21 @@ def simulate_controlled(
 
     Args:
         arrivals: requests; with `users`, those of the result are when they came.
-        engine: its `max_num_seqs` is never exceeded.
+        engine: its `max_num_seqs` is never exceeded. Of several ranks a request goes to the least busy one.
         controller: sets the batch limit; None: `max_num_seqs`.
         interval_steps: steps between two calls of it. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
             completed requests be replaced until the next call, so that a batch that is too large hardly shrinks.
         users: closed loop of so many.
 
     Raises:
-        InputError: what the requests and the engine do not allow, a request larger than the cache, or several ranks.
+        InputError: what the requests and the engine do not allow, a request larger than a rank's cache, or a
+            controller of several ranks.
     """
     from optmodels.simulation import continuous_kernel as kernel
 
     _validate(arrivals, [engine], "round_robin", None, None)
-    _of_one_rank(engine)
+    if controller is not None and engine.ranks > 1:
+        raise InputError(Mistake(None, "ranks", engine.ranks, "1: controllers are of one rank"))
     n = len(arrivals)
     large = -(-(arrivals.input_tokens + arrivals.output_tokens - 1) // engine.block_tokens) > engine.blocks
     if large.any():
@@ -60,13 +62,15 @@ def simulate_controlled(
         raise InputError(Mistake(None, f"arrivals[{i}]", tokens, expected))
     state = _state(arrivals, [engine], 1.0, 0)
     x, r, step_end, here = state.x[0], state.request, state.next, state.here
-    r["instance"] = 0
     inputs, outputs = np.cumsum(arrivals.input_tokens), np.cumsum(arrivals.output_tokens)
     seconds: list[float] = []
     batches: list[int] = []
     coming, now, under_way = 0, 0.0, False
+    several = engine.ranks > 1
     while True:
-        while coming < n and (here[0] < users if users else r["arrival_s"][coming] <= step_end[0]):
+        while coming < n and (
+            (here.sum() if several else here[0]) < users if users else r["arrival_s"][coming] <= step_end[0]
+        ):
             if users:
                 r["arrival_s"][coming] = now
             kernel.arrive(state, coming, float(r["arrival_s"][coming]))
@@ -88,13 +92,13 @@ def simulate_controlled(
                 decode_batch=float(np.mean(batches[recent])) if batches else None,
             ))  # fmt: skip
             x["seqs"] = min(max(limit, 1), engine.max_num_seqs)
-        kernel.schedule(state)
-        under_way = bool(x["running"])
-        if x["decoding"]:
+        under_way = kernel.schedule(state)
+        decoding = int(state.x["decoding"].sum() if several else x["decoding"])
+        if decoding:
             seconds.append(float(step_end[0]) - now)
-            batches.append(int(x["decoding"]))
+            batches.append(decoding)
     came = replace(arrivals, arrival_s=r["arrival_s"].copy())
-    only = np.array([0], np.int64)
+    only = np.zeros(engine.ranks, np.int64)
     return Controlled(_served(came, [engine], only, np.array([0, -1]), state, None), np.array(seconds))
 
 

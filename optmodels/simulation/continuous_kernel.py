@@ -770,20 +770,37 @@ def _arrive(s, j, i, t):  # type: ignore[no-untyped-def]
 
 @apart
 def arrive(s, i, t):  # type: ignore[no-untyped-def]
-    """Send a request to the only instance; this and the next two are for loops that are not compiled."""
-    _arrive(s, 0, i, t)
+    """Send a request to the least busy rank of the only engine; this and the next two are for loops not compiled."""
+    least = 0
+    for j in range(1, len(s.x)):
+        if s.here[j] < s.here[least]:
+            least = j
+    s.request[i].instance = least
+    _arrive(s, least, i, t)
 
 
 @apart
 def complete(s):  # type: ignore[no-untyped-def]
-    """End the step under way on the only instance."""
-    _complete(s, 0, s.next[0])
+    """End the step under way on the only engine; ranks without requests step along."""
+    t = s.next[0]
+    for j in range(len(s.x)):
+        _complete(s, j, t)
 
 
 @apart
 def schedule(s):  # type: ignore[no-untyped-def]
-    """Begin the next step on the only instance."""
-    _schedule(s, 0, s.next[0])
+    """Begin the next step on the only engine, if there is anything to do; whether there is."""
+    running = 0
+    if len(s.x) == 1:
+        _schedule(s, 0, s.next[0])
+    else:
+        for j in range(len(s.x)):
+            running += s.x[j].running
+        _schedule_ranks(s, 0, len(s.x), s.next[0], running > 0)
+    running = 0
+    for j in range(len(s.x)):
+        running += s.x[j].running
+    return running > 0
 
 
 @njit(cache=True, _nrt=False, error_model="numpy")

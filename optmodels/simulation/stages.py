@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, _of_one_rank, _state, _validate, simulate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, _state, _validate, simulate
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def simulate_stages(
 
 @dataclass
 class _One:
-    """An engine of a loop: its state, whether a step is under way, and the requests that it has."""
+    """An engine of a loop, its ranks together: its state, whether a step is under way, and the requests that it has."""
 
     state: Any
     request_s: float
@@ -95,7 +95,7 @@ class _One:
 
         kernel.complete(self.state)
         self.under_way = False
-        if self.state.here[0] == len(self.has):
+        if self.state.here.sum() == len(self.has):
             return []
         ended = np.isfinite(self.state.request["finish_s"][self.has])
         done = [i for i, over in zip(self.has, ended, strict=True) if over]
@@ -105,7 +105,7 @@ class _One:
 
 def simulate_loop(
     input_tokens: Ints, output_tokens: Ints, prefill: Sequence[Engine], decode: Sequence[Engine], users: int,
-    slower: float = 1.0, sends_s: float = 0.0, receives_s: float = 0.0,
+    slower: float = 1.0, sends_s: float = 0.0, receives_s: float = 0.0, over_s: float = 0.0,
 ) -> tuple[Staged, Arrivals, Ints]:  # fmt: skip
     """A closed loop: users who each ask again when they are answered, through engines of both stages in turn.
 
@@ -117,12 +117,13 @@ def simulate_loop(
         decode: engines that decode.
         users: requests in the system.
         slower, sends_s, receives_s: as of `simulate_stages`, the same for all.
+        over_s: seconds over which users begin, evenly.
 
     Returns:
         What was seen, the requests with the times at which they were asked, and how often each was preempted, (n,).
 
     Raises:
-        InputError: what the requests and engines do not allow, a request larger than a cache, or several ranks.
+        InputError: what the requests and engines do not allow, or a request larger than a cache.
     """
     from optmodels.simulation import continuous_kernel as kernel
 
@@ -134,7 +135,6 @@ def simulate_loop(
     for k, e in enumerate(engines):
         asked = first if k < len(prefill) else second
         _validate(asked, [e], "round_robin", None, None)
-        _of_one_rank(e)
         large = -(-(asked.input_tokens + asked.output_tokens - 1) // e.block_tokens) > e.blocks
         if large.any():
             i = int(large.argmax())
@@ -142,7 +142,6 @@ def simulate_loop(
             expected = f"at most {e.kv_tokens:g} tokens, prompt and answer together"
             raise InputError(Mistake(None, f"arrivals[{i}]", tokens, expected))
         ones.append(_One(_state(asked, [e], 1.0, 0), e.costs.request_s))
-        ones[-1].state.request["instance"] = 0
     came, ttft, e2e, queue = (np.full(n, np.nan) for _ in range(4))
     coming = decoded = 0
     events: list[tuple[float, bool, int, int, int]] = []  # time, whether of a step, order, engine (−1: asked), request
@@ -162,8 +161,8 @@ def simulate_loop(
         if idle:
             at(float(one.state.next[0]), k)
 
-    for _ in range(min(users, n)):
-        at(0.0, -1)
+    for begun in range(min(users, n)):
+        at(over_s * begun / users, -1)
     while events:
         now, _, _, k, i = heappop(events)
         if k < 0:
@@ -192,8 +191,7 @@ def simulate_loop(
                 at(came[j] + e2e[j], -1)
             at(now, k)  # what arrives now is there when the next step begins
             continue
-        kernel.schedule(one.state)
-        one.under_way = bool(one.state.x[0]["running"])
+        one.under_way = kernel.schedule(one.state)
         if one.state.next[0] != np.inf:
             at(float(one.state.next[0]), k)
     with np.errstate(divide="ignore", invalid="ignore"):

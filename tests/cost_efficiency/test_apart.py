@@ -23,7 +23,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.continuous import levels_of_loads, seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -54,6 +54,15 @@ def before(deadline: Any) -> dict[str, Any]:
     return {"kind": "real_time", "tps": 4000, **limits, "deadline_s": deadline}
 
 
+def routed(ranks: list[int], **changes: Any) -> dict[str, Any]:
+    """A model with routed experts, on machines of four GPUs whose engines have so many attention ranks."""
+    pool = {"machines": [
+        {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 7.2}},
+    ]}  # fmt: skip
+    strategies = {"families": ["high_end"], "tensor_parallel": [1, 2], "attention_ranks": ranks}
+    return {"model": "deepseek-v2-lite", "pool": pool, "strategies": strategies} | changes
+
+
 @pytest.fixture(autouse=True)
 def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brute force takes its time."""
@@ -61,27 +70,35 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sides(problem: CostEfficiency, stage: Any, left_s: float = math.inf) -> list[dict[str, Any]]:
-    """Every machine, TP and level of a stage in plain numbers; `left_s`: of the deadline, for prefill with its wait."""
+    """Every machine, TP, ranks and level of a stage in plain numbers.
+
+    `left_s`: of the deadline, for prefill with its wait.
+    """
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
     assert slo.kind == "real_time"
     head = sum(s.head or 0.0 for s in problem.engine.speculation)  # whose cache goes with the model's
     sent = (1 + head) * float(kv_bytes(layer_work(case.architecture, "fp16", "fp16"), 1, 1.0, w.input_tokens))
     found = []
     for i, m in enumerate(case.machines):
-        for tp in (t for t in problem.strategies.tensor_parallel if m.gpu_count % t == 0):
+        several = problem.strategies.attention_ranks if case.architecture.routed else (1,)
+        for tp, ranks in product(problem.strategies.tensor_parallel, several):
+            if m.gpu_count % (tp * ranks):
+                continue
             net = (link.net_gbps or m.net_gbps or 0) * 1e9 / 8
             if not net:
                 continue
-            limits, dp = problem.engine, m.gpu_count // tp
+            limits, dp = problem.engine, m.gpu_count // (tp * ranks)
             e = engine_costs(problem.engines(case), limits, case.gpus[m.gpu or ""], m.gpu or "", tp,
-                             m.vram_gib / m.gpu_count)  # fmt: skip
+                             m.vram_gib / m.gpu_count, ranks)  # fmt: skip
+            if e.kv_tokens <= 0:
+                continue
             decode = stage == "decode"
             asked = Request(w.input_tokens, 0.0 if decode else w.input_tokens, w.output_tokens if decode else 1.0, 1.0)
             moved = sent / (net * (1 - link.most_used)) + (0.0 if decode else link.latency_s)
 
-            steps = [(e.costs.fixed_s + e.costs.prompt_step_s) / (1 - load) for load in LOADS[::6]]
+            steps = levels_of_loads([e.costs], LOADS[::6])[0]
             for t in with_best(steps, limits, e, asked, 0.07, 0.9, stage, moved):
-                level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
+                level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage, ranks)
                 if level is None:
                     continue
                 r, per = level.requests[""], dp / 1.0
@@ -147,9 +164,13 @@ def cheapest(problem: CostEfficiency, up_to: int) -> tuple[float, float]:
         {"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}},
         {"slo": before(5.0)},
         {"slo": before({"at_most": 6.0, "percentile": 0.95})},
+        routed([2, 4]),
+        routed([1, 2, 4]),
+        routed([4], workload={"batch": 900, "input_tokens": 200, "output_tokens": 300}),
     ],
-    ids=["long prompts", "a slow network", "long answers", "drafts", "mean deadline", "deadline"],
-)
+    ids=["long prompts", "a slow network", "long answers", "drafts", "mean deadline", "deadline", "several ranks",
+         "any ranks", "four ranks"],
+)  # fmt: skip
 def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     problem = instance(**changes)
     found = optmodels.solve(problem)
@@ -267,8 +288,41 @@ def test_roles_reach_the_engines() -> None:
     assert plan is not None
     first, second = deployments(problem, plan).deployments
     assert (first.stage, second.stage) == ("prefill", "decode")
+    assert "attention_ranks" not in plan and "attention_ranks" not in plan["decode"]  # of one rank, as ever
     assert (first.machines, second.machines) == tuple(m["count"] for m in plan["machines"])
     assert first.machine == plan["machines"][0]["machine"] and second.machine == plan["machines"][1]["machine"]
+
+
+def unlike() -> tuple[CostEfficiency, dict[str, Any]]:
+    """A plan whose stages have unlike ranks: prompts of one rank, answers of four."""
+    problem = instance(**routed([1, 4], workload={"batch": 2000, "input_tokens": 200, "output_tokens": 100}))
+    plan = SOLVED.setdefault("unlike", optmodels.solve(problem).plan)
+    assert plan is not None
+    return problem, copy.deepcopy(plan)
+
+
+def test_stages_may_have_unlike_ranks() -> None:
+    problem, plan = unlike()
+    assert "attention_ranks" not in plan and plan["decode"]["attention_ranks"] == 4
+    assert check(problem, plan).ok
+    first, second = deployments(problem, plan).deployments
+    assert (first.attention_ranks, second.attention_ranks) == (1, 4)
+    assert (second.tensor_parallel, second.replicas_per_machine) == (1, 1)
+    found = optmodels.solve(problem)
+    assert f"TP={plan['tensor_parallel']} and 1 × 4 attention ranks" in str(summary(found.model_dump())[0])
+    equal = {"net_gbps": 20, "latency_s": 0.01, "most_used": 0.4, "tensor_parallel": "equal"}
+    alike = optmodels.solve(instance(**routed([1, 4], workload=problem.workload.model_dump()),
+                                     deployment={"stages": ["prefill", "decode"], "link": equal})).plan  # fmt: skip
+    assert alike is not None and alike["tensor_parallel"] == alike["decode"]["tensor_parallel"]  # ranks may differ
+
+
+@pytest.mark.parametrize(
+    ("stage", "value"), [("decode", 2), ("decode", None), ("prefill", 4), ("prefill", 2)]
+)  # fmt: skip
+def test_the_check_knows_the_ranks_of_each_stage(stage: str, value: int | None) -> None:
+    problem, plan = unlike()
+    (plan if stage == "prefill" else plan["decode"])["attention_ranks"] = value
+    assert not check(problem, plan).ok
 
 
 def test_the_report_says_which_is_cheaper() -> None:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from best_steps import with_best
 from loop_cases import TPOT, TTFT, instance
@@ -20,10 +21,15 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from formulations.cost_efficiency.replay import replay
 from optmodels import formulation
 from optmodels.errors import InputError
+from optmodels.latency.steps import Experts, StepCosts
 from optmodels.plan.engines import Request, at_level, capacities, latencies
 from optmodels.serving.continuous import EngineLimits, levels_of_loads
 from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.levels import LOADS
+from optmodels.simulation.continuous import Arrivals, Engine
+from optmodels.simulation.continuous_controlled import simulate_controlled
+
+Ints, Times = npt.NDArray[np.int64], npt.NDArray[np.float64]
 
 LLM = "deepseek-v2-lite"  # a latent cache, whole on every GPU of a rank, and routed experts
 
@@ -174,7 +180,6 @@ def test_a_loop_keeps_what_its_level_promises(split: tuple[int, int]) -> None:
     ("changes", "path"),
     [
         ({"serving": "static", "slo": {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}}, "static"),
-        ({"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}, "apart"),
     ],
 )
 def test_where_nobody_can_say_ranks_are_refused(changes: dict[str, Any], path: str) -> None:
@@ -184,10 +189,121 @@ def test_where_nobody_can_say_ranks_are_refused(changes: dict[str, Any], path: s
         moe(strategies={"attention_ranks": [2, 2]})
 
 
-def test_loops_of_several_ranks_are_not_replayed() -> None:
+def at_once(costs: StepCosts, ranks: int, users: int, slots: int, tokens: int, prompts: Ints, outputs: Ints) -> Times:
+    """When requests are asked, have their first and their last token, steps counted one by one; (3, n).
+
+    All users ask at the beginning, and again once answered, the rank with the fewest that wait and run.
+    """
+    n, coming, now = len(prompts), 0, 0.0
+    times = np.full((3, n), np.nan)
+    left, made = prompts.astype(float), np.zeros(n)
+    waiting: list[list[int]] = [[] for _ in range(ranks)]
+    running: list[list[int]] = [[] for _ in range(ranks)]
+    while coming < n or any(waiting) or any(running):
+        while coming < n and sum(map(len, waiting)) + sum(map(len, running)) < users:
+            fewest = min(range(ranks), key=lambda k: len(waiting[k]) + len(running[k]))
+            waiting[fewest].append(coming)
+            times[0, coming] = now
+            coming += 1
+        work, chunks = [], {}
+        for mine, others in zip(running, waiting, strict=True):
+            decoding = [i for i in mine if left[i] == 0]
+            room = float(tokens - len(decoding))
+            while others and len(mine) < slots and room > sum(left[i] for i in mine):
+                mine.append(others.pop(0))
+            before, taken = [], []
+            for i in mine:
+                if left[i] > 0 and room > 0:
+                    chunks[i] = min(left[i], room)
+                    room -= chunks[i]
+                    taken.append(chunks[i])
+                    before.append(prompts[i] - left[i])
+            contexts = np.array([prompts[i] + made[i] - 1 for i in decoding], float)
+            work.append((np.array(taken), np.array(before), contexts))
+        now += costs.step_of_ranks(work)
+        for mine in running:
+            for i in list(mine):
+                if left[i] == 0:
+                    made[i] += 1
+                elif i in chunks:
+                    left[i] -= chunks[i]
+                    made[i] = 1.0 * (left[i] == 0)
+                    times[1, i] = now
+                if made[i] == outputs[i]:
+                    times[2, i] = now
+                    mine.remove(i)
+    return times
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_loop_is_simulated_step_by_step(ranks: int) -> None:
+    """Against plain numbers, lengths drawn, slots and tokens that run out."""
+    rng = np.random.default_rng(ranks)
+    costs = StepCosts(
+        0.01, 0.002, 1e-5, 1e-9, 1e-9, 1e-4, 1e-7, 2e-7, experts=Experts(0.01, 64, 4), prompt_expert_s=4e-6,
+        decode_expert_s=3e-5,
+    )  # fmt: skip
+    n, users, slots, tokens = 300, 31, 9, 600
+    prompts, outputs = rng.integers(5, 1500, n), rng.integers(1, 40, n)
+    seen = simulate_controlled(
+        Arrivals.of(np.zeros(n), prompts, outputs), Engine(costs, 10**6, slots, tokens, ranks=ranks), users=users
+    ).served
+    asked, first, last = at_once(costs, ranks, users, slots, tokens, prompts, outputs)
+    np.testing.assert_allclose(seen.arrivals.arrival_s, asked, rtol=1e-9)
+    np.testing.assert_allclose(seen.first_s, first, rtol=1e-9)
+    np.testing.assert_allclose(seen.finish_s, last, rtol=1e-9)
+
+
+def test_a_plan_of_ranks_is_replayed_and_predicted() -> None:
     problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": [4]})
     found = optmodels.solve(problem)
-    assert predicted(problem, CostPlan.model_validate(found.plan)) is None
-    with pytest.raises(InputError, match="closed loops are of one rank"):
-        replay(problem, found.plan)
-    assert (build_tables(problem).configurations.ranks == 4).all()
+    assert found.plan is not None and (build_tables(problem).configurations.ranks == 4).all()
+    seen = replay(problem, found.plan)
+    assert {p["kept"] for p in seen["promises"]} == {True} and len(seen["promises"]) == 6
+    row, mean = seen["policies"]["spread"], predicted(problem, CostPlan.model_validate(found.plan))
+    assert mean is not None and found.report["predicted"] == mean
+    for ours, theirs in (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s")):
+        assert row[ours]["mean"] == pytest.approx(mean[theirs], rel=0.03)
+    assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
+    alike = replay(problem, found.plan | {"attention_ranks": 2, "replicas_per_machine": 2})["policies"]["spread"]
+    assert alike["e2e_s"]["mean"] != pytest.approx(row["e2e_s"]["mean"], rel=0.03)  # ranks are what is simulated
+
+
+@pytest.mark.parametrize("ranks", [[4], [1, 4]])
+def test_stages_of_ranks_are_replayed_and_predicted(ranks: list[int]) -> None:
+    deployment = {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}
+    strategies = {"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": ranks}
+    problem = moe(deployment=deployment, strategies=strategies)
+    found = optmodels.solve(problem)
+    assert found.plan is not None and found.check is not None and found.check.ok
+    seen = replay(problem, found.plan)
+    assert {p["kept"] for p in seen["promises"]} == {True} and len(seen["promises"]) == 6
+    mean = found.report["predicted"]
+    assert seen["predicted"]["ttft_s"]["mean"] == mean["ttft_s"] < found.plan["prediction"]["ttft_s"]
+    row = seen["policies"]["spread"]
+    assert row["tpot_s"]["mean"] == pytest.approx(mean["tbt_s"], rel=0.1)
+    assert row["e2e_s"]["mean"] == pytest.approx(mean["e2e_s"], rel=0.1)
+
+
+def test_one_user_of_ranks_goes_through_both_stages() -> None:
+    """By hand: the rank that has the request has all work outside the experts, so that steps take it D times."""
+    slo = {"kind": "real_time", "tps": 1, "ttft_s": 3.0, "tbt_s": 0.3}
+    link = {"net_gbps": 100, "latency_s": 0.01, "most_used": 0.5}
+    problem = moe(
+        workload={"batch": 1, "input_tokens": 500, "output_tokens": 3}, slo=slo,
+        deployment={"stages": ["prefill", "decode"], "link": link},
+        strategies={"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": [4]},
+    )  # fmt: skip
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    costs, none = engine(problem, 1, 4).costs, (np.zeros(0),) * 3
+    sent = problem.transfer_bytes(problem.resolve()) / (100e9 / 8 * 0.5)
+    prompt = (np.array([500.0]), np.zeros(1), np.zeros(0))
+    first = costs.step_of_ranks([prompt, none, none, none]) + costs.request_s + sent + 0.01
+    later = [costs.step_of_ranks([(*none[:2], np.array([500.0 + k])), none, none, none]) for k in range(2)]
+    rest = sent + sum(later) + costs.request_s
+    found = replay(problem, plan)
+    for row in (*found["policies"].values(), found["predicted"]):
+        assert row["ttft_s"]["mean"] == pytest.approx(first, rel=1e-3)
+        assert row["tpot_s"]["mean"] == pytest.approx(rest / 2, rel=1e-3)
+    assert found["policies"]["spread"]["ttft_s"]["mean"] == pytest.approx(first)

@@ -175,8 +175,8 @@ def test_stages_keep_what_they_promise_and_littles_law_holds() -> None:
     assert slow["tpot_s"]["mean"] > found["policies"]["spread"]["tpot_s"]["mean"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_requests_that_come_when_the_loop_asks_them_see_the_same(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "ranks"), [(0, 1), (1, 1), (2, 1), (0, 3), (2, 4)])
+def test_requests_that_come_when_the_loop_asks_them_see_the_same(seed: int, ranks: int) -> None:
     """The loop against `simulate_stages`, which is told when they come."""
     rng = np.random.default_rng(seed)
     n, users, slower, sends, receives = 120, 9, 1.25, 0.013, 0.021
@@ -184,7 +184,9 @@ def test_requests_that_come_when_the_loop_asks_them_see_the_same(seed: int) -> N
     problem, _ = apart()
     case = problem.resolve()
     costs = engine_costs(problem.engines(case), problem.engine, case.gpus["l4"], "l4", 1, 24.0).costs
-    first, second = [Engine(costs, 6000, 8, 512, 256)] * 2, [Engine(costs, 4000, 8, 512, 256)] * 3
+    first, second = (
+        [Engine(costs, kv, 8, 512, 256, ranks=ranks)] * n for kv, n in ((6000, 2), (4000, 3))
+    )  # fmt: skip
     seen, came, _ = simulate_loop(prompts, outputs, first, second, users, slower, sends, receives)
     assert (np.diff(came.arrival_s) >= 0).all() and np.isfinite(seen.e2e_s).all()
     finish = came.arrival_s + seen.e2e_s

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from optmodels.errors import InputError
+from optmodels.latency.controllers import StaticController
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.simulation import continuous_reference as plain
 from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
 from optmodels.simulation.continuous_controlled import simulate_controlled
-from optmodels.simulation.stages import simulate_loop
 from optmodels.traces.types import Prefixes
 
 SECOND = StepCosts(fixed_s=1.0)  # every step takes one
@@ -281,11 +281,9 @@ def test_alike_ranks_are_one_engine_with_the_work_of_all():
     assert four.steps == one.steps
 
 
-def test_loops_of_single_instances_refuse_ranks():
+def test_controllers_are_of_one_rank():
     two = engine(ranks=2)
     with pytest.raises(InputError, match="one rank"):
-        simulate_controlled(Arrivals.of([0], 4, 2), two)
-    with pytest.raises(InputError, match="one rank"):
-        simulate_loop(np.array([4]), np.array([2]), [two], [engine()], 1)
+        simulate_controlled(Arrivals.of([0], 4, 2), two, StaticController(3))
     with pytest.raises(InputError, match="at least 1"):
         engine(ranks=0)
