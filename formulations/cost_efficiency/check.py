@@ -140,9 +140,9 @@ def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, m
     if line is None or gpu not in case.gpus:
         found.add("how the engines batch", "none", "an engine, with serving: continuous")
         return None
-    w = problem.workload
     quantiles = [seconds_and_quantile(x)[1] for x in problem.slo.latencies]
-    kind = Kind(float(w.input_tokens), float(w.output_tokens), 0.0, *quantiles)
+    lengths = tuple((float(x.input_tokens), float(x.output_tokens), x.share) for x in case.lengths)
+    kind = Kind(lengths, 0.0, *quantiles)
     try:
         engine = engine_costs(
             problem.engines(case),

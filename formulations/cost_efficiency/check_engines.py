@@ -40,7 +40,7 @@ def check_stages(
 
     E2E in the mean, then at the quantile of the deadline, both stages at it. None where that is not known.
     """
-    d, w, link = p.decode, problem.workload, problem.deployment.link
+    d, w, link = p.decode, problem.alike, problem.deployment.link
     assert d is not None
     found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
     gpus = d.tensor_parallel * d.replicas_per_machine
@@ -116,7 +116,7 @@ def _side(
         found.add(f"{stage}: engines", str(error), "steps of known latency")
         return None
     check_stated(found, stage, e, engine, limits)
-    w = problem.workload
+    w = problem.alike
     asked = Request(float(w.input_tokens), 0.0 if stage == "decode" else float(w.input_tokens),
                     1.0 if stage == "prefill" else float(w.output_tokens), 1.0)  # fmt: skip
     waits = e.wait_s == 0 and e.most_of_wait is None if stage == "decode" else e.wait_s > 0

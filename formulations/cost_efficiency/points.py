@@ -16,8 +16,9 @@ from optmodels.catalog.types import MARKETS
 from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
-from optmodels.serving.continuous import Classes, seconds_and_quantile
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import EngineCosts, engine_costs
+from optmodels.serving.lengths import classes
 from optmodels.serving.levels import Levels, levels
 from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
 from optmodels.serving.static import Case
@@ -117,9 +118,9 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     able = list(costs)
     ttft, tpot, deadline = problem.slo.latencies
     within = seconds_and_quantile(deadline)
-    one = Classes.of([float(w.input_tokens)], [float(w.output_tokens)])
+    of_lengths = classes(case.lengths)
     whole = "both" in problem.deployment.stages
-    at = levels(list(costs.values()) if whole else [], limits, one, ttft, tpot, shares=WAITS, deadline=within)
+    at = levels(list(costs.values()) if whole else [], limits, of_lengths, ttft, tpot, shares=WAITS, deadline=within)
     counts = np.array(problem.strategies.allowed("high_end"))
     rows: list[tuple[int, ...]] = []
     for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
@@ -135,7 +136,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     constant = np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row]
     pair, found = np.full_like(row, serving.NONE), None
     if problem.deployment.apart:
-        found = pairs(problem, case, costs, where, one, (ttft, tpot), within, WAITS)
+        found = pairs(problem, case, costs, where, of_lengths, (ttft, tpot), within, WAITS)
         none, whole_loop = np.full(len(found), serving.NONE), np.full(len(found), w.batch)
         row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
         main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])

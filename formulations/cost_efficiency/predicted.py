@@ -14,14 +14,16 @@ from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.loop import StageOfLoop, loop, loop_apart
+from optmodels.serving.static import Workload
 
 
 def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     """TTFT, time per output token and E2E of the fullest engine's requests, means in s; requests and tokens a second.
 
-    None of a static batch, whose prediction is the plan's, and of engines of several attention ranks.
+    None of a static batch, whose prediction is the plan's, of engines of several attention ranks, and of requests of
+    several lengths.
     """
-    if p.engine is None or p.attention_ranks is not None:
+    if p.engine is None or p.attention_ranks is not None or not isinstance(problem.workload, Workload):
         return None
     w, users = problem.workload, p.batch_split
     lengths = float(w.input_tokens), float(w.output_tokens)

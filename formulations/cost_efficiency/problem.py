@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from optmodels.catalog.types import Entry, Machine
 from optmodels.errors import Mistakes
@@ -15,8 +15,10 @@ from optmodels.latency.work import layer_work
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
 from optmodels.serving.engine import ONE_OF_STATIC, ModelOnEngines, check_speculation, drafts_of, written_out
+from optmodels.serving.lengths import Length, LengthsOfTrace, mean_tokens, shortest_tokens
 from optmodels.serving.stages import Deployment, cache_bytes
-from optmodels.serving.static import Case, StaticBatch
+from optmodels.serving.static import Case, MixedWorkload, StaticBatch
+from optmodels.traces.buckets import lengths_of
 from optmodels.units import GBPS, BudgetUsdPerHour
 
 Reading = Literal["capped", "uncapped"]
@@ -71,6 +73,18 @@ class CostEfficiency(StaticBatch):
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
 
+    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
+
+    def lengths(self) -> tuple[Length, ...]:
+        """Those of a trace are read once."""
+        w = self.workload
+        if not isinstance(w, MixedWorkload) or not isinstance(w.lengths, LengthsOfTrace):
+            return super().lengths()
+        if self._cut is None or self._cut[0] != w.lengths:
+            file = self.beside(w.lengths.trace, "workload.lengths.trace")
+            self._cut = w.lengths, lengths_of(file, w.lengths)
+        return self._cut[1]
+
     def resolve(self) -> Case:
         """Look up model, machines, GPUs, calibration and operating points.
 
@@ -96,6 +110,13 @@ class CostEfficiency(StaticBatch):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
+        if isinstance(self.workload, MixedWorkload):
+            if self.serving == "static":
+                expected = "input_tokens and output_tokens with serving: static, whose requests are all alike"
+                wrong.add("workload.lengths", self._lengths_in_words, expected)
+            if self.deployment.apart:
+                expected = "input_tokens and output_tokens beside prefill and decode apart, whose loops are of one length"
+                wrong.add("workload.lengths", self._lengths_in_words, expected)
         ranks = list(self.strategies.attention_ranks)
         if ranks != [1] and self.serving == "static":
             wrong.add("strategies.attention_ranks", ranks, ONE_OF_STATIC)
@@ -113,16 +134,24 @@ class CostEfficiency(StaticBatch):
 
     def inline(self) -> Self:
         """The same problem with catalogue entries and side files written out."""
-        return super().inline().model_copy(update={"engine": written_out(self.engine)})
+        workload = self.workload
+        if isinstance(workload, MixedWorkload):
+            workload = workload.model_copy(update={"lengths": self.lengths()})
+        return super().inline().model_copy(update={"engine": written_out(self.engine), "workload": workload})
+
+    @property
+    def _lengths_in_words(self) -> str:
+        of = getattr(self.workload, "lengths", ())
+        return of.trace if isinstance(of, LengthsOfTrace) else f"{len(of)} of them"
 
     def engines(self, case: Case) -> ModelOnEngines:
         """The model as engines serve it."""
-        w, of = self.workload, self.latency
+        of = self.latency
         source = case.source or read_source(self, of.model or "roofline", of.engine)
         return ModelOnEngines(
             source, of.safety, self.model, case.architecture, self.precision.weights, self.precision.kv,
-            self.memory.vram_usable, self.memory.runtime_gib, float(w.input_tokens),
-            float(w.input_tokens + w.output_tokens),
+            self.memory.vram_usable, self.memory.runtime_gib, mean_tokens(case.lengths)[0],
+            float(shortest_tokens(case.lengths)),
         )  # fmt: skip
 
     def ranks(self, case: Case) -> tuple[int, ...]:
@@ -133,7 +162,7 @@ class CostEfficiency(StaticBatch):
         """Of a request's KV cache, from its prefill to its decode engine."""
         precisions = self.precision.weights, self.precision.kv
         drafts = drafts_of(self.engine, case.architecture, *precisions)
-        return float(cache_bytes(layer_work(case.architecture, *precisions), self.workload.input_tokens, drafts))
+        return float(cache_bytes(layer_work(case.architecture, *precisions), self.alike.input_tokens, drafts))
 
     def network(self, machine: Machine) -> float:
         """Bytes/s through the network of a machine; 0: not known, so that it can do no stage alone."""

@@ -7,8 +7,8 @@ through both; the KV cache of a prompt is on its way as long as it is at the pla
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
-their prompts come together for ever. Requests have the lengths of the workload, or lengths drawn from a trace, whose
-times of arrival say nothing in a closed loop.
+their prompts come together for ever. Requests have the lengths of the workload, drawn by their shares where there are
+several, or lengths drawn from a trace, whose times of arrival say nothing in a closed loop.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def replay(
     Args:
         problem: the instance.
         plan: its plan as JSON data.
-        trace: what lengths are drawn from; None: all requests are as the workload says.
+        trace: what lengths are drawn from; None: requests are as the workload says.
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:
-        ``predicted`` (means, users who begin one after another) and ``policies`` with the same metrics: latencies (of
+        ``predicted`` (means, users who begin one after another; of several lengths the plan's own bounds) and ``policies`` with the same metrics: latencies (of
         several sizes of engines, of the fullest), requests and tokens a second and their cost, of all engines;
         ``promises``: each with its SLO's ``limit``, the plan's ``planned_bound`` and what was ``replayed``.
 
@@ -82,12 +82,14 @@ def replay(
         if o.keep is not None:
             o.keep(policy, {k: np.concatenate([x.columns[k] for x in sizes]) for k in sizes[0].columns})
     w = problem.workload
-    alike = predicted(problem, p)
-    assert alike is not None
-    expected_s = {ours: {"mean": alike[theirs]} for ours, theirs in
-                  (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s"))}  # fmt: skip
-    rates = {name: alike[name] for name in ("requests_per_s", "tokens_per_s")}
-    usd = p.usd_per_hour / (3600 * alike["tokens_per_s"]) * 1e6
+    bounds = {
+        "e2e_s": p.prediction.e2e_s, "requests_per_s": w.batch / p.prediction.e2e_s, "tokens_per_s": p.prediction.tps
+    }  # fmt: skip
+    seen = predicted(problem, p) or bounds
+    expected_s = {ours: {"mean": seen[theirs]} for ours, theirs in
+                  (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s")) if theirs in seen}  # fmt: skip
+    rates = {name: seen[name] for name in ("requests_per_s", "tokens_per_s")}
+    usd = p.usd_per_hour / (3600 * seen["tokens_per_s"]) * 1e6
     return {
         "users": w.batch, "engines": _engines(p),
         "requests": sum(len(x.ttft_s) for x in sizes), "policy": o.policy or POLICIES[0],
@@ -143,9 +145,12 @@ def _loop(
     problem: CostEfficiency, p: CostPlan, users: int, trace: Trace | None, policy: str, rng: np.random.Generator
 ) -> _Loop:  # fmt: skip
     """One engine with so many users, or those of both stages with all."""
-    w = problem.workload
+    lengths = problem.lengths()
     total = users * (WARM_UP + 1) + max(OBSERVED * users, LEAST_REQUESTS)
-    prompts, outputs = np.full(total, w.input_tokens), np.full(total, w.output_tokens)
+    kind = rng.choice(len(lengths), total, p=[x.share for x in lengths]) if len(lengths) > 1 else np.zeros(total, int)
+    prompts, outputs = (
+        np.array([getattr(x, name) for x in lengths])[kind] for name in ("input_tokens", "output_tokens")
+    )
     if trace is not None:
         drawn = rng.integers(0, len(trace), total)
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()

@@ -14,8 +14,9 @@ from formulations.cost_efficiency.predicted import predicted
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
-from optmodels.reporting.sources import at_most, compared_lines, of_one_length, source_entries, source_lines
+from optmodels.reporting.sources import at_most, compared_lines, of_requests, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled
+from optmodels.serving.lengths import mean_tokens
 from optmodels.serving.points import NONE
 
 
@@ -29,7 +30,6 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     of, problem = s.configuration, tables.case.problem
-    w = problem.workload
 
     def plan_of(row: int | None) -> dict[str, Any] | None:
         if row is None:
@@ -68,7 +68,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "unmodelled": unmodelled(tables),
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
-        "notes": doubtful(problem) + of_one_length(problem.slo.latencies, w.input_tokens, w.output_tokens),
+        "notes": doubtful(problem) + of_requests(problem.slo.latencies, tables.case.lengths),
         **({} if at_users is None else {"predicted": at_users}),
     }
 
@@ -101,7 +101,7 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
     tps: float | None = None
     ttft = tbt = None
     if at_end is not None and pr.ttft_s is not None and pr.tbt_s is not None:
-        decode = (case.problem.workload.output_tokens - 1) * pr.tbt_s
+        decode = (mean_tokens(case.lengths)[1] - 1) * pr.tbt_s
         first = pr.e2e_s / plan.passes - decode
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from formulations.fleet.files import BucketRequests, MelangeConfig, Trace, bucket_trace, read_points_table
+from formulations.fleet.files import MelangeConfig, Trace, read_points_table
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
@@ -48,6 +48,7 @@ from optmodels.serving.static import (
     price_source,
     select_machines,
 )
+from optmodels.traces.buckets import BucketRequests, bucket_trace
 from optmodels.traces.types import Label, Routing
 from optmodels.traces.types import Trace as Requests
 from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
@@ -1020,7 +1021,8 @@ def _demands(
         buckets = w.buckets or ()
         if w.trace is not None:
             with wrong.collecting():
-                cells, known = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
+                file = p.beside(w.trace.file, f"workloads[{i}].trace.file")
+                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor)
                 requests |= {} if known is None else {w.name: known}
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)

@@ -10,7 +10,6 @@ import numpy as np
 from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
-from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
@@ -27,6 +26,7 @@ from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
+from optmodels.traces.buckets import MOST_REQUESTS
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12

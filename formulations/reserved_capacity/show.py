@@ -23,7 +23,7 @@ from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
-from optmodels.reporting.sources import LEVEL, at_most, of_one_length, source_entries, source_lines
+from optmodels.reporting.sources import LEVEL, at_most, of_requests, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
@@ -93,7 +93,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "comparisons": comparisons(t),
         "size": {"rows": len(t.demand), "sources": len(t.source_region), "sinks": len(t.sink_region)},
-        "notes": [*t.case.notes, *_of_one_length(t.case.problem)],
+        "notes": [*t.case.notes, *_of_requests(t.case.problem)],
         "latencies": _latencies(t),
         "prices": {m.machine: said for m in t.case.problem.machines if (said := t.case.problem.price_source(m))},
     }
@@ -152,11 +152,11 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_one_length(p: ReservedCapacity) -> list[str]:
+def _of_requests(p: ReservedCapacity) -> list[str]:
     """What percentiles are of, service by service."""
     return [
         f"{s.service}: {said}" for s in p.services if s.workload is not None
-        for said in of_one_length(
+        for said in of_requests(
             (s.slo.ttft_s, s.slo.tbt_s, s.slo.deadline_s), s.workload.input_tokens, s.workload.output_tokens
         )
     ]  # fmt: skip

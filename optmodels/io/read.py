@@ -287,7 +287,10 @@ def _line(node: Any, location: Location) -> int | None:
     return int(line)
 
 
-def dotted(location: Location, data: object = None, missing: bool = False) -> str:
+_NOT_THERE = object()
+
+
+def dotted(location: Location, data: object = _NOT_THERE, missing: bool = False) -> str:
     """``('pool', 'machines', 2, 'gpu')`` as ``pool.machines[2].gpu``, without pydantic's union branches.
 
     A part that the data do not have names a branch of a union, but for the last part of a missing key.
@@ -298,14 +301,14 @@ def dotted(location: Location, data: object = None, missing: bool = False) -> st
         if isinstance(part, str) and not (missing and last):
             if isinstance(data, dict) and part not in data:
                 continue
-            if data is not None and not isinstance(data, dict):
+            if data is not _NOT_THERE and not isinstance(data, dict):
                 continue
         if isinstance(part, int):
             text += f"[{part}]"
-            data = data[part] if isinstance(data, list | tuple) and part < len(data) else None
+            data = data[part] if isinstance(data, list | tuple) and part < len(data) else _NOT_THERE
         else:
             text += f".{part}" if text else str(part)
-            data = data.get(part) if isinstance(data, dict) else None
+            data = data.get(part, _NOT_THERE) if isinstance(data, dict) else _NOT_THERE
     return text
 
 
@@ -450,7 +453,7 @@ def _section(model: Any, location: Location) -> type[BaseModel] | None:
             if isinstance(c, type) and issubclass(c, BaseModel):
                 models.append(c)
             candidates.extend(typing.get_args(c))
-        tagged = [m for m in models if any(part == p for p in location for part in _tags(m))]
+        tagged = [m for m in models if any(part == p for p in location for part in (*_tags(m), m.__name__))]
         model = (tagged or models or [None])[0]
     return model if isinstance(model, type) and issubclass(model, BaseModel) else None
 

@@ -8,7 +8,7 @@ arrays; shares no code with it. The seconds of a step and the tokens that a cach
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -464,24 +464,58 @@ def latencies(
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests of one kind on engines: mean tokens, the cached share of prompts, quantiles of their limits."""
+    """Requests on engines: tokens of prompt and answer and the share of each class, what of a prompt is cached.
 
-    input_tokens: float
-    output_tokens: float
+    `ttft`, `tpot` and `deadline` are the quantiles that their limits bound; None: the mean. Shares sum to 1.
+    """
+
+    lengths: tuple[tuple[float, float, float], ...]
     cached: float
     ttft: float | None
     tpot: float | None
     deadline: float | None = None
 
     @property
-    def request(self) -> Request:
-        """One of them."""
-        return Request(self.input_tokens, max(self.input_tokens * (1 - self.cached), 1.0), self.output_tokens, 1.0)
+    def requests(self) -> dict[str, Request]:
+        """One of each class, by its place in the list."""
+        return {str(i): Request(prompt, max(prompt * (1 - self.cached), 1.0), output, share)
+                for i, (prompt, output, share) in enumerate(self.lengths)}  # fmt: skip
+
+
+SHARES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+
+
+def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, float], quantile: float | None) -> float:
+    """Seconds that the share `quantile` of all requests is within (None: their mean), from bounds of each class.
+
+    The least x such that, of each class the largest share with a bound within x, the classes' parts add up to it.
+
+    Args:
+        bound: of a class at a share of its requests.
+        shares: of each class.
+        quantile: of all.
+    """
+    if quantile is None:
+        return sum(share * bound(k, None) for k, share in shares.items())
+    if len(shares) == 1:
+        return bound(next(iter(shares)), quantile)
+    at = {k: [(bound(k, g), g) for g in {*SHARES, quantile}] for k in shares}
+    candidates = sorted({x for of in at.values() for x, _ in of})
+
+    def within(x: float) -> float:
+        return sum(share * max((g for y, g in at[k] if y <= x), default=0.0) for k, share in shares.items())
+
+    # It grows with x: the first of the ascending candidates that is enough.
+    low, high = 0, len(candidates) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if within(candidates[middle]) >= quantile * (1 - 1e-9) else (middle + 1, high)
+    return candidates[low]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
+    """What requests see of an engine: TTFT without waiting, what waiting adds, TPOT, mean E2E; seconds, at most.
 
     `deadline_s`: E2E at the quantile of the deadline.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
@@ -499,7 +533,7 @@ def check_engine(
     found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind,
     rate: float | None = None, in_flight: float = 0.0,
 ) -> Seen | None:  # fmt: skip
-    """Every figure of an engine that serves requests of one kind; what they see, None where there is no such level.
+    """Every figure of an engine that serves a mixture of requests; what they see, None where there is no such level.
 
     Args:
         found: the findings.
@@ -511,32 +545,43 @@ def check_engine(
         rate: requests/s that the line promises; None: those of a closed loop.
         in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
     """
-    e, r, costs = line, kind.request, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
+    e, costs = line, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
     check_stated(found, where, e, engine, limits)
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
-        level = at_level(limits, costs, engine.kv_tokens, {"": r}, e.step_s, ranks=engine.ranks)
+        level = at_level(limits, costs, engine.kv_tokens, kind.requests, e.step_s, ranks=engine.ranks)
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
-    served = level.requests[""]
+    shares = {k: r.weight for k, r in level.requests.items()}
+    steps, work = (sum(shares[k] * getattr(r, name) for k, r in level.requests.items()) for name in ("steps", "work"))
     if rate is None:
-        rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
-    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)[""]
+        rate = in_flight / (steps * level.fixed + in_flight * work)
+    of_each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)
+    each = {name: sum(shares[k] * of_each[k][name] for k in shares) for name in next(iter(of_each.values()))}
     takes = {k: v * rate for k, v in each.items()}
     names = sorted(e.capacities)
     found.require(f"{where}: capacities by name", names == sorted(takes), names, sorted(takes))
     for k, v in takes.items():
         found.close(f"{where}: {k} in use", e.capacities.get(k, math.nan), v, scale=1.0)
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
-    seen = [
-        latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, costs.request_s,
-                  (kind.ttft, kind.tpot, deadline))
-        for wait, deadline in ((0.0, None), (e.wait_s, None), (e.wait_s, kind.deadline))
-    ]  # fmt: skip
-    (first, tpot, _), (ttft, _, e2e), (_, _, whole) = seen
+
+    def at(which: int, quantile: float | None, wait: float, level: Level = level) -> float:
+        """TTFT (0), time per output token (1) or E2E (2) of all requests."""
+
+        def of_class(k: str, q: float | None) -> float:
+            return latencies(level, level.requests[k], e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower,
+                             costs.request_s, (q, q, q))[which]  # fmt: skip
+
+        answering = {k: share for k, share in shares.items() if level.requests[k].output > 1}
+        if which == 1 and quantile is None and answering:  # without a second token there is no mean of them
+            return of_all(of_class, answering, None) / sum(answering.values())
+        return of_all(of_class, shares, quantile)
+
+    first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, e.wait_s)
     full = 1 / max(each.values())
-    return Seen(first, ttft - first, tpot, e2e, whole, full * served.steps * level.fixed / (1 - full * served.work))
+    return Seen(first, ttft - first, at(1, kind.tpot, e.wait_s), at(2, None, e.wait_s),
+                at(2, kind.deadline, e.wait_s), full * steps * level.fixed / (1 - full * work))  # fmt: skip
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:

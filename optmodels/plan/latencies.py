@@ -54,7 +54,7 @@ class Latencies:
 def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine | None) -> Latencies:
     """TTFT, TBT and E2E of the largest part, step by step (LP 3–6, 11–18), and what memory it takes."""
     problem, p, count = case.problem, run, run.count
-    work, w = case.work, problem.workload
+    work, w = case.work, problem.alike
     L, S_in, S_out = work.layers, w.input_tokens, w.output_tokens
     B = float(p.largest_part)
     alpha, roofline = p.alpha, problem.latency.variant == "roofline"

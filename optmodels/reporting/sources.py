@@ -8,6 +8,7 @@ from typing import Any
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.text import plain
 from optmodels.serving.continuous import LatencyLimit, Percentile
+from optmodels.serving.lengths import Length
 
 LEVEL = 0.9  # of the pessimistic end
 
@@ -93,9 +94,13 @@ def _end(entry: Mapping[str, Any]) -> str:
     return f"9 of 10 measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
 
 
-def of_one_length(limits: Iterable[LatencyLimit | None], input_tokens: int, output_tokens: int) -> list[str]:
-    """What a plan for requests of one length says of its percentiles, in a sentence; nothing without any."""
-    return of_lengths(limits, f"prompts of exactly {input_tokens:,} and answers of exactly {output_tokens:,} tokens")
+def of_requests(limits: Iterable[LatencyLimit | None], lengths: Sequence[Length]) -> list[str]:
+    """What a plan for requests of such lengths says of its percentiles, in a sentence; nothing without any."""
+    if len(lengths) == 1:
+        one = lengths[0]
+        said = f"prompts of exactly {one.input_tokens:,} and answers of exactly {one.output_tokens:,} tokens"
+        return of_lengths(limits, said)
+    return [f"percentiles are over {len(lengths)} lengths"] if any(isinstance(x, Percentile) for x in limits) else []
 
 
 def of_lengths(limits: Iterable[LatencyLimit | None], lengths: str) -> list[str]:

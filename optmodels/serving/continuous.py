@@ -487,15 +487,16 @@ class Points:
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
-    def missed(self, per_token_s: Array, at_most_s: Array | float) -> Array:
+    def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
         The larger of its time per token over its limit, and of what it takes of slots, KV cache or prompt tokens over
         what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
-        infinite where no request of the class can be on the level.
+        infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
+        load = self.load if load is None else load
         with np.errstate(divide="ignore", invalid="ignore"):
-            room = self.load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / self.load[TIME]
+            room = load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / load[TIME]
             found = np.maximum(per_token_s / at_most_s, room)
         return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 

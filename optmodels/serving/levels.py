@@ -1,7 +1,11 @@
-"""Levels of engines that serve one kind of requests: what they carry within its limits, and how fast.
+"""Levels of engines that serve one mixture of requests: what they carry within its limits, and how fast.
 
 A level is a step time t (`optmodels.serving.continuous`) with a wait ω. Of the waits the longest that the limits allow
-carries most requests.
+carries most requests. A request/s of the mixture takes Σ f_w·load_k,w of capacity k, and limits are on means and
+percentiles over all its classes (`optmodels.serving.lengths`, M1). Each bound b_w(g) on TTFT or E2E grows with ω by the
+same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
+
+    max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from optmodels.serving.continuous import (
     with_best_steps,
 )
 from optmodels.serving.engine import EngineCosts
+from optmodels.serving.lengths import over_classes, shares_bounded
 
 Array = npt.NDArray[np.float64]
 LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
@@ -36,14 +41,14 @@ LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the lea
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of engines at which requests of one kind keep their limits; shape (n,), of one engine.
+    """Levels of engines at which a mixture of requests keeps its limits; shape (n,), of one engine.
 
     Attributes:
         engine: row of the engines.
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
         requests_per_s: λ, the most that all its capacities carry.
-        alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps.
-        first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most; `ttft_s`: both,
+        alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps; means.
+        first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
         e2e_s: of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the deadline.
@@ -92,7 +97,7 @@ def levels(
     Args:
         engines: whose caches hold something.
         limits: of each engine.
-        kind: one class.
+        kind: the mixture; of classes by their weights.
         ttft: limit, waiting included.
         tpot: limit.
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
@@ -102,7 +107,6 @@ def levels(
         deadline: seconds of the stage's part of E2E, waiting included, and the quantile that they bound
             (None: the mean). Of engines that only decode the quantile alone counts.
     """
-    assert len(kind) == 1
     if not engines:
         z = np.zeros(0)
         return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
@@ -110,9 +114,14 @@ def levels(
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     kv, ranks = (np.array([getattr(e, name) for e in engines]) for name in ("kv_tokens", "ranks"))
+    weight = kind.weight / kind.weight.sum()
+    several = kind.output_tokens.max(axis=1) > 1.0  # output tokens
 
     def at(step_s: Array) -> Points:
         return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None], ranks)
+
+    def mean(of_each: Array) -> Array:
+        return (weight * of_each).sum(axis=-1)
 
     def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
         return points.step_s + moved + points.request_s[:, None]
@@ -120,38 +129,60 @@ def levels(
     def per_token(points: Points) -> Array:
         if stage == "prefill":
             return np.zeros_like(points.step_s)
-        tokens = max(float(points.classes.output_at(q_tpot)[0]) - 1.0, 1.0)
-        return points.tpot_s(q_tpot)[..., 0] + (joins(points) / tokens if stage == "decode" else 0.0)
+        of_each = np.stack([points.tpot_s(q) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
+        if stage == "decode":
+            tokens = np.maximum(points.classes.output_at(q_tpot) - 1.0, 1.0)
+            of_each = of_each + (joins(points)[..., None] / tokens)[..., None]
+        of = weight * several if q_tpot is None else weight  # without a token after the first there is no mean of them
+        return over_classes(of_each, of / (of.sum() or 1.0), q_tpot)
 
     def missed(step_s: Array) -> Array:
         points = at(step_s)
-        return points.missed(per_token(points)[..., None], at_tpot)
+        return points.missed(per_token(points)[..., None], at_tpot, mean(points.load)[..., None])
+
+    def longest(spare: Array, per: Array, quantile: float | None) -> Array:
+        """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
+        return -over_classes(-spare / per[:, None, None], weight, quantile)
 
     points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    each, decoding, rest = per_token(points), *(points.decoding_s(q)[..., 0] for q in (None, q_e2e))
-    work, steps = points.work_s[..., 0], points.steps[..., 0]
-    parts = []
+    each, load = per_token(points), mean(points.load)
+    work, steps = mean(points.work_s), mean(points.steps)
+    decoding = mean(points.decoding_s(None))
+    rest = np.stack([points.decoding_s(q) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
     sent: Array | float = moved if stage == "prefill" else 0.0
+    parts = []
     for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
-        (base, per), (mean, per_mean), (whole, per_whole) = (points.ttft_s(q, most) for q in (q_ttft, None, q_e2e))
-        first, each_wait = base[..., 0] * slower + sent, per * slower
-        longest = np.minimum(np.minimum(at_ttft - first, waiting_s) / each_wait, LONGEST_WAIT_S)
+
+        def first_tokens(quantile: float | None, most: float = most) -> tuple[Array, Array]:
+            """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
+            found = [points.ttft_s(q, most) for q in shares_bounded(quantile, len(kind))]
+            base = np.stack([x for x, _ in found], axis=-1) * slower[..., None, None]
+            return base + np.asarray(sent)[..., None, None], np.array([per for _, per in found]) * slower
+
+        (base, per), (whole, per_whole) = first_tokens(q_ttft), first_tokens(q_e2e)
+        (mean_base, per_mean) = points.ttft_s(None, most)
+        first = over_classes(base, weight, q_ttft)
+        spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
+        most_s = np.minimum(longest(spare, per, q_ttft), LONGEST_WAIT_S)
+        whole = whole + rest
         if math.isfinite(at_e2e):
-            longest = np.minimum(longest, (at_e2e - whole[..., 0] * slower - rest - sent) / (per_whole * slower))
-        wait = share * longest
+            most_s = np.minimum(most_s, longest(at_e2e - whole, per_whole, q_e2e))
+        wait = share * most_s
         if stage == "decode":
             first, wait = np.zeros_like(first), np.ones_like(first)  # no prompt waits: (S7) is 0
         able = points.exists & (each <= at_tpot) & (wait > 0)
         wait = np.where(able, wait, 1.0)
-        loads = np.concatenate([points.load[..., 0], points.waiting(wait[..., None], most)[None, :, :, 0, 0]])
+        loads = np.concatenate([load, mean(points.waiting(wait[..., None], most)[:, :, 0])[None]])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
-        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + sent
-        e2e_q = np.minimum((whole[..., 0] + per_whole * wait) * slower + rest + sent, at_e2e)
+        e2e = (mean(mean_base) + per_mean * wait) * slower + decoding + sent
+        e2e_q = over_classes(whole + per_whole[:, None, None] * wait[..., None, None], weight, q_e2e)
+        e2e_q = np.minimum(e2e_q, at_e2e)
+        waiting = over_classes(base + per[:, None, None] * wait[..., None, None], weight, q_ttft) - first
         if stage == "decode":
-            e2e, e2e_q, wait = decoding + joins(points), rest + joins(points), np.zeros_like(wait)
-        waiting = each_wait * wait
+            e2e, e2e_q, wait = decoding + joins(points), over_classes(rest, weight, q_e2e) + joins(points), 0.0 * wait
+            waiting = wait
         columns = (
             points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
             np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,  # a mean is one E2E

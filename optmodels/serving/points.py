@@ -302,7 +302,7 @@ def _family_curves(case: Case, model: Model, family: Family, c: Configurations) 
 def _modelled(case: Case) -> tuple[Configurations, Curves]:
     p = case.problem
     model = Model(
-        work=case.work, input_tokens=p.workload.input_tokens, output_tokens=p.workload.output_tokens,
+        work=case.work, input_tokens=p.alike.input_tokens, output_tokens=p.alike.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
         chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=p.memory.runtime_gib * GIB,
         alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
@@ -334,7 +334,7 @@ def _levelled(case: Case, c: Configurations, curves: Curves) -> Curves:
     The roofline gives the shape over α; prefill and decode each take the model's ratio to it at α = 0. That an
     offloaded share costs as many times its roofline is a transfer: no engine has been measured with one.
     """
-    w, n = case.problem.workload, len(curves)
+    w, n = case.problem.alike, len(curves)
     zero = np.zeros(n)
     slope, intercept = {"prefill": np.ones(n), "decode": np.ones(n)}, np.zeros(n)
     raw = {"prefill": curves.layers * curves.prefill, "decode": curves.layers * curves.unqueued_decode(zero)}
@@ -393,9 +393,9 @@ def constant_curves(case: Case, rows: Array) -> Curves:
     """Curves that are (TTFT, TBT, E2E) as given, whatever α; rows (n, 3)."""
     n = len(rows)
     zero, lines = np.zeros(n), np.zeros((n, 3))
-    w = case.problem.workload
     return Curves(
-        layers=1, input_tokens=w.input_tokens, output_tokens=w.output_tokens,
+        layers=1, input_tokens=max(x.input_tokens for x in case.lengths),
+        output_tokens=max(x.output_tokens for x in case.lengths),
         prefill=rows[:, 0], prefill_transfer=zero, base=rows[:, 1], base_per_token=zero,
         line=lines, line_alpha=lines, line_per_token=lines, line_per_token_alpha=lines,
         sharing=zero, passes=np.ones(n), prefill_slope=np.ones(n), prefill_intercept=zero,

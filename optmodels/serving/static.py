@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
@@ -37,6 +37,7 @@ from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks
+from optmodels.serving.lengths import Length, Lengths, mean_tokens, normalised
 from optmodels.units import (
     Fraction,
     Gib,
@@ -59,11 +60,24 @@ class PrecisionChoice(Entry):
 
 
 class Workload(Entry):
-    """W = (B, S_in, S_out) of LP Table IV."""
+    """W = (B, S_in, S_out) of LP Table IV: requests that are all alike."""
 
     batch: PositiveInt = Field(description="B: requests served together")
     input_tokens: PositiveInt = Field(description="S_in: tokens of a prompt")
     output_tokens: PositiveInt = Field(description="S_out: tokens of an answer")
+
+
+class MixedWorkload(Entry):
+    """B requests at a time, of several lengths, with serving: continuous."""
+
+    batch: PositiveInt = Field(description="B: requests served together")
+    lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
+
+
+def _which(workload: object) -> str:
+    """Which of both a workload is, by its class."""
+    mixed = "lengths" in workload if isinstance(workload, Mapping) else isinstance(workload, MixedWorkload)
+    return "MixedWorkload" if mixed else "Workload"
 
 
 class RealTime(Entry):
@@ -273,7 +287,9 @@ class StaticBatch(Problem):
 
     model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
-    workload: Workload
+    workload: Annotated[
+        Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(_which)
+    ] = Field(description="requests served together, all alike or of several lengths")
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
         description="what the workload is promised; kind says which limits there are"
     )
@@ -293,6 +309,24 @@ class StaticBatch(Problem):
             InputError: every unknown name, every contradiction, each with its path.
         """
         return _resolve(self)
+
+    @property
+    def alike(self) -> Workload:
+        """The workload of static batches, whose requests are all alike."""
+        assert isinstance(self.workload, Workload)
+        return self.workload
+
+    def lengths(self) -> tuple[Length, ...]:
+        """Classes of the requests, shares summing to 1; one where all are alike.
+
+        Raises:
+            InputError: a trace that cannot be read.
+        """
+        w = self.workload
+        if isinstance(w, Workload):
+            return (Length(input_tokens=w.input_tokens, output_tokens=w.output_tokens),)
+        assert isinstance(w.lengths, tuple)  # who accepts traces reads them
+        return normalised(w.lengths)
 
     @property
     def usd_per_hour_at_most(self) -> float:
@@ -339,6 +373,7 @@ class Case:
     gpus: Mapping[str, Gpu]
     calibration: Calibration | None
     operating_points: tuple[OperatingPoint, ...]
+    lengths: tuple[Length, ...]
     source: Source | None = None
 
     def costs(self, gpu: str, tp: int, attention_ranks: int = 1) -> tuple[StepCosts, Provenance]:
@@ -349,7 +384,7 @@ class Case:
             self.source, self.architecture, llm_name(p.model), self.gpus[gpu], gpu, p.precision.weights,
             p.precision.kv, tp, attention_ranks,
         )  # fmt: skip
-        return resolve(self.source, d, p.workload.input_tokens)
+        return resolve(self.source, d, mean_tokens(self.lengths)[0])
 
     @property
     def price_source(self) -> str:
@@ -374,10 +409,9 @@ class Case:
         return Provenance(c.title or "calibration", ", ".join(filter(None, (c.source, c.date))), (), tbt, ttft, notes)
 
     @property
-    def tokens(self) -> int:
-        """Tokens of one batch, B·(S_in + S_out), the numerator of LP(6)."""
-        w = self.problem.workload
-        return w.batch * (w.input_tokens + w.output_tokens)
+    def tokens(self) -> float:
+        """Tokens of one batch in the mean, B·(S_in + S_out), the numerator of LP(6)."""
+        return self.problem.workload.batch * math.fsum(mean_tokens(self.lengths))
 
     @property
     def deadline_s(self) -> float:
@@ -405,6 +439,7 @@ class Case:
 def _resolve(p: StaticBatch) -> Case:
     wrong = Mistakes()
 
+    lengths = wrong.collect(p.lengths)
     if isinstance(p.model, str):
         architecture = catalog.llms().get(p.model)
         if architecture is None:
@@ -412,10 +447,11 @@ def _resolve(p: StaticBatch) -> Case:
     else:
         architecture = p.model
     if architecture is not None:
-        length = p.workload.input_tokens + p.workload.output_tokens
-        if length > architecture.max_positions:
-            at_most = f"at most the model's context of {architecture.max_positions} tokens"
-            wrong.add("workload", length, f"input_tokens + output_tokens {at_most}")
+        for i, x in enumerate(lengths or ()):
+            if x.input_tokens + x.output_tokens > architecture.max_positions:
+                at_most = f"at most the model's context of {architecture.max_positions} tokens"
+                where = "workload" if isinstance(p.workload, Workload) else f"workload.lengths ({i})"
+                wrong.add(where, x.input_tokens + x.output_tokens, f"input_tokens + output_tokens {at_most}")
 
     gpus = catalog.gpus() | p.gpus
     machines = select_machines(p.pool, wrong)
@@ -460,6 +496,7 @@ def _resolve(p: StaticBatch) -> Case:
         gpus={m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None},
         calibration=calibration,
         operating_points=measured,
+        lengths=lengths or (),
         source=source,
     )
 

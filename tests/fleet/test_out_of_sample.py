@@ -13,13 +13,14 @@ import pytest
 
 import optmodels
 from formulations.fleet.certify import FleetRounds, simulations
-from formulations.fleet.files import Trace, bucket_trace
+from formulations.fleet.files import Trace
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet
 from formulations.fleet.replay import OTHER_REQUESTS
 from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.loading import load
+from optmodels.traces.buckets import bucket_trace
 
 ROWS = [(9.0, 100, 10), (1.0, 50, 20), (3.0, 2000, 5), (2.0, 0, 7), (5.0, 120, 500)]
 
@@ -51,7 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in ROWS))
-    cells, requests = bucket_trace(path, Trace(file="t.csv", rate_factor=2.0))
+    cells, requests = bucket_trace(path, Trace(file="t.csv"), 2.0)
     assert requests is not None
     assert requests.arrival_s == (0.0, 1.0, 2.0, 4.0)  # from the first, twice as fast, the one without tokens left out
     assert requests.input_tokens == (50, 2000, 120, 100)
@@ -169,7 +170,7 @@ def test_without_a_replay_out_of_sample_the_result_says_why(
     (file.parent / "partly.yaml").write_text(json.dumps(partly))
     result = optmodels.solve(file.parent / "partly.yaml", time_limit=20)
     assert result.report["not_out_of_sample"] == "rest given as rates, without a trace"
-    monkeypatch.setattr("formulations.fleet.files.MOST_REQUESTS", 299)
+    monkeypatch.setattr("optmodels.traces.buckets.MOST_REQUESTS", 299)
     monkeypatch.setattr("formulations.fleet.show.MOST_REQUESTS", 299)
     result = optmodels.solve(file, time_limit=20, out=tmp_path)
     assert result.report["not_out_of_sample"] == "more than 299 requests in the trace of chat"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import optmodels
-from formulations.fleet.files import Trace, bucket_trace
+from formulations.fleet.files import Trace
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.points import _at_most, _fits_on_another, build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
@@ -23,6 +23,7 @@ from formulations.fleet.reserve import largest_pools, spares
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.serving.queueing import erlang_c, variability, waiting
+from optmodels.traces.buckets import bucket_trace
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

@@ -26,7 +26,7 @@ TTFT, TPOT = Percentile(at_most=0.5, percentile=0.9), Percentile(at_most=0.05, p
 def test_levels_are_what_the_check_recomputes(ttft: Percentile | float) -> None:
     at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0], cached=0.25), ttft, TPOT)
     assert len(at) > 10
-    kind = Kind(400, 100, 0.25, ttft.percentile if isinstance(ttft, Percentile) else None, 0.9)
+    kind = Kind(((400, 100, 1.0),), 0.25, ttft.percentile if isinstance(ttft, Percentile) else None, 0.9)
     for row in range(len(at)):
         found = Findings()
         line = engine_line(at, row, ENGINE, LIMITS)
@@ -45,7 +45,7 @@ def test_a_rate_beyond_the_level_is_noticed() -> None:
     at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), TTFT, TPOT)
     found = Findings()
     rate = 1.001 * float(at.requests_per_s[0])
-    check_engine(found, "it", engine_line(at, 0, ENGINE, LIMITS), ENGINE, LIMITS, Kind(400, 100, 0, 0.9, 0.9), rate)
+    check_engine(found, "it", engine_line(at, 0, ENGINE, LIMITS), ENGINE, LIMITS, Kind(((400, 100, 1.0),), 0, 0.9, 0.9), rate)
     assert any("what there is" in v.requirement for v in found.violations)
 
 
@@ -56,7 +56,7 @@ def test_a_closed_loop_at_its_most_is_the_level_at_its_rate() -> None:
         assert at.rate_of(row, 0.5 * running) > 0.5 * at.requests_per_s[row]  # fewer beside one another are faster
         found = Findings()
         line = engine_line(at, row, ENGINE, LIMITS)
-        check_engine(found, "it", line, ENGINE, LIMITS, Kind(400, 100, 0, 0.9, 0.9), in_flight=float(running))
+        check_engine(found, "it", line, ENGINE, LIMITS, Kind(((400, 100, 1.0),), 0, 0.9, 0.9), in_flight=float(running))
         assert found.violations == []
 
 
