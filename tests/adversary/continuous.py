@@ -832,14 +832,35 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Longest:
+    """What the longest chunk of a step on several attention ranks makes it longer by, at a level's own mixture.
+
+    Attributes:
+        parts: (low, high, chunks a step that are longer than z) of intervals of z, in seconds.
+    """
+
+    parts: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def always_s(self) -> float:
+        """r: of a step, whatever is in it."""
+        return sum((high - low) * (1.0 - (1.0 + many) * math.exp(-many)) for low, high, many in self.parts)
+
+    def pays_s(self, chunk_s: float) -> float:
+        """h: of a chunk that takes so long over its even share, which may be longer than any of the mixture."""
+        inside = sum((min(high, chunk_s) - low) * math.exp(-many) for low, high, many in self.parts if low < chunk_s)
+        return inside + max(chunk_s - (self.parts[-1][1] if self.parts else 0.0), 0.0)
+
+
+@dataclass(frozen=True)
 class Engine:
-    """An engine at the step at which `batch` requests of the mixture run in the mean.
+    """An engine at the step at which `batch` requests of the mixture run on each of its ranks in the mean.
 
     Attributes:
         costs: of its steps.
         later: times to the first token take so many times as long.
         limits: the instance's `engine` section.
-        kv: tokens of its cache.
+        kv: tokens of a rank's cache.
         stage: what it does of a request.
         network: that caches go through, where it does one.
         charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
@@ -848,7 +869,9 @@ class Engine:
         wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
         burst_s: what a burst adds to the mean square of turns, over the mean turn.
         idle: tokens of its cache that running requests leave in the mean.
-        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
+        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting; of all ranks.
+        ranks: of attention; a request is on one of them.
+        longest: what chunks that other ranks wait for take.
     """
 
     costs: StepCosts
@@ -867,6 +890,8 @@ class Engine:
     burst_s: float
     idle: float
     most: tuple[float, ...]
+    ranks: int = 1
+    longest: Longest = Longest()
 
     def chunks(self, prompt: float, cached: float = 0.0) -> int:
         return math.ceil((prompt - cached) / _chunk(self.costs, self.limits))
@@ -874,9 +899,20 @@ class Engine:
     def prefill_s(self, prompt: float, cached: float = 0.0) -> float:
         return prompt_s(self.costs, prompt - cached, cached, _chunk(self.costs, self.limits), self.charged)
 
+    def chunk_s(self, prompt: float, cached: float = 0.0) -> float:
+        """x: what a chunk takes over its even share, alone in its step."""
+        return _alone_s(self.costs, self.ranks, self.limits, prompt, cached)
+
+    def work_s(self, prompt: float, cached: float = 0.0) -> float:
+        """What a prompt adds to the steps of all."""
+        longest = self.chunks(prompt, cached) * self.longest.pays_s(self.chunk_s(prompt, cached))
+        return self.prefill_s(prompt, cached) + longest
+
     def first_s(self, prompt: float, cached: float = 0.0) -> float:
         """From the start to the first token."""
-        own = (0.5 + self.chunks(prompt, cached)) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
+        m = self.chunks(prompt, cached)
+        own = (0.5 + m) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
+        own += m * max(self.chunk_s(prompt, cached) - self.longest.always_s, 0.0)
         return self.later * (own + self.wait_s)
 
     def sends_s(self, prompt: float) -> float:
@@ -892,14 +928,14 @@ class Engine:
         return rounds(self.costs, output) * self.pace_s
 
     def turn_s(self, prompt: float, cached: float = 0.0) -> float:
-        """s: for so long a prompt keeps others waiting."""
-        tokens_s = (prompt - cached) * self.step_s / _room(self.costs, self.limits)
+        """s: for so long a prompt keeps others waiting, evenly counted; its rank for as many times as there are."""
+        tokens_s = (prompt - cached) * self.step_s / (self.ranks * _room(self.costs, self.limits))
         return tokens_s + self.prefill_s(prompt, cached)
 
     def waits_s(self, prompt: float, cached: float = 0.0) -> float:
         """What a prompt takes of the capacity of waiting."""
         s = self.turn_s(prompt, cached)
-        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
+        return s + s * (self.ranks * s + self.burst_s) / (2 * self.mean_wait_s)
 
     def own_queue(self, mixture: Mixture) -> float:
         """What the level's own requests take of the capacity of waiting."""
@@ -940,7 +976,7 @@ class Engine:
         size /= (first - since) * mean(prompts) + (last - first) * (mean(prompts) + grown / 2)
         work = none
         if prefills:
-            work = until(first) * mean(self.prefill_s(p, h) for p, h in asked) / first
+            work = until(first) * mean(self.work_s(p, h) for p, h in asked) / first
         if decodes and last > first:
             decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each)
             work = work + (until(last) - until(first)) * decoding / (last - first)
@@ -961,10 +997,11 @@ class Engine:
 
 def engine(
     c: StepCosts, later: float, limits: Any, kv: float, mixture: Mixture, batch: int,
-    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None,
+    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None, ranks: int = 1,
 ) -> Engine | None:  # fmt: skip
     """The level of a batch and a wait for a mixture; None where it has nothing to do.
 
+    `batch`, `limits` and `kv` are of each rank, `c` of all of them in step.
     `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
     """
 
@@ -978,44 +1015,56 @@ def engine(
         return (math.ceil((p - h) / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
 
     def work_of(p: float, n: float, h: float, charged: bool) -> float:
-        return (prompt_s(c, p - h, h, chunk, charged) if prefills else 0.0) + (
-            decode_s(c, p, n, mixed) if decodes else 0.0
-        )
+        if not prefills:
+            return decode_s(c, p, n, mixed)
+        paid = math.ceil((p - h) / chunk) * longest.pays_s(_alone_s(c, ranks, limits, p, h))
+        return prompt_s(c, p - h, h, chunk, charged) + paid + (decode_s(c, p, n, mixed) if decodes else 0.0)
 
     steps = mean(steps_of)
     if steps <= 0:
         return None
+    assert ranks == 1 or stage == "both"
+    many = ranks * batch  # requests that run
     varies = c.experts is not None or c.mixed_context_s > c.context_s
     mixed = 1.0 if prefills else 0.0
     if stage == "both" and varies:
-        mixed = min(1.0, 2.0 * batch * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
-    at_once = float(batch)  # requests that a step does something of
+        mixed = min(1.0, 2.0 * many * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
+    at_once = float(many)  # requests that a step does something of
+    longest = Longest()
+    if ranks > 1:
+        each = [(w * math.ceil((p - h) / chunk) / sum(w for w, *_ in mixture), _alone_s(c, ranks, limits, p, h))
+                for w, p, _, h in mixture]  # fmt: skip
+        ends = sorted({0.0, *(x for _, x in each)})
+        longest = Longest(tuple(
+            (low, high, many / steps * sum(m for m, x in each if x > low)) for low, high in itertools.pairwise(ends)
+        ))  # fmt: skip
     if not decodes:
         at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _, h: p - h) * steps))
     ways = []
     for charged in (False, True):
-        a0 = fixed_s(c, seqs, mixed, charged)
+        a0 = fixed_s(c, ranks * seqs, mixed, charged) + longest.always_s
         crowd = mean(lambda p, n, h, charged=charged: work_of(p, n, h, charged))
         ways.append((a0 + at_once * crowd / steps, a0, crowd / steps, charged))
     # Prompts alone: every step carries some. None: none does.
     best = 1 if ways[1][0] <= ways[0][0] * (1 + 1e-9) else 0
     t, a0, crowd_s, charged = ways[best if stage == "both" else int(decodes)]
     rho = 1.0 - a0 / t
-    pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
+    pace = a0 + crowd_s * min(crowd_at(limits.quantile, many * (1.0 - rho), rho), ranks * seqs)
     rate = at_once / steps / t
     turn, wait, burst = 0.0, 0.0, 0.0
     mean_wait, busy = math.inf, rho
     if prefills:
-        turn = mean(lambda p, _, h: (p - h) * t / _room(c, limits) + prompt_s(c, p - h, h, chunk, charged))
+        turn = mean(lambda p, _, h: (p - h) * t / (ranks * _room(c, limits)) + prompt_s(c, p - h, h, chunk, charged))
         # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
         mine = min(rate / stream[0], 1.0) if stream[0] > 0 else 0.0
         burst = mine * (stream[1] - 1.0) * turn
-        mean_wait = wait = waits * turn * (1 if decodes else batch)
+        mean_wait = wait = waits * ranks * turn * (1 if decodes else batch)
         if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
             above = 1.0 - limits.quantile
             mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
     found = Engine(
-        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, ()
+        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, (),
+        ranks, longest,
     )
     if not decodes:  # a queue as busy as its wait and its steps allow
         busy = min(rho, turn / mean(lambda p, _, h: found.waits_s(p, h)))
@@ -1024,7 +1073,14 @@ def engine(
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, busy)
     chunks = mixed if stage == "both" and mixed < 1 else math.inf
-    return replace(found, idle=idle, most=(rho, allowed_crowd(seqs, busy), cache, 0.9 * _room(c, limits), chunks, 1.0))
+    most = (rho, ranks * allowed_crowd(seqs, busy), ranks * cache, ranks * 0.9 * _room(c, limits), chunks, 1.0)
+    return replace(found, idle=idle, most=most)
+
+
+def _alone_s(c: StepCosts, ranks: int, limits: Any, prompt: float, cached: float) -> float:
+    """x: what a chunk of a prompt takes over its even share, alone in its step."""
+    new, chunk = prompt - cached, _chunk(c, limits)
+    return (ranks - 1.0) * (prompt_s(c, new, cached, chunk, False) - c.prompt_expert_s * new) / math.ceil(new / chunk)
 
 
 def _room(c: StepCosts, limits: Any) -> int:

@@ -25,8 +25,8 @@ def classes(workload: Instance, files: Instance, cached: float = 0.0) -> list[Ki
         return [Kind(workload["input_tokens"], workload["output_tokens"], cached, 1.0)]
     if isinstance(of, dict):
         of = _cut(of, files[of["trace"]])
-    total = math.fsum(x["share"] for x in of)
-    return [Kind(x["input_tokens"], x["output_tokens"], cached, x["share"] / total) for x in of]
+    total = math.fsum(x.get("share", 1.0) for x in of)
+    return [Kind(x["input_tokens"], x["output_tokens"], cached, x.get("share", 1.0) / total) for x in of]
 
 
 def _cut(of: Instance, text: str) -> list[Instance]:
@@ -83,6 +83,8 @@ def spread(rng: Rng, data: Instance, workload: Instance, name: str) -> None:
         {"input_tokens": int(a), "output_tokens": int(b), "share": f}
         for (a, b), f in zip(found, shares[:count], strict=True)
     ]
+    if maybe(rng, 0.1):
+        del pick(rng, workload["lengths"])["share"]
 
 
 def _trace(rng: Rng, data: Instance, workload: Instance, name: str, requests: list[tuple[int, int]]) -> None:
@@ -90,7 +92,7 @@ def _trace(rng: Rng, data: Instance, workload: Instance, name: str, requests: li
     columns = dict(COLUMNS)
     if maybe(rng):
         columns = {"time": "at", "input_tokens": "in", "output_tokens": "out"}
-        of |= columns
+        of |= columns | ({"time_unit_s": 0.5} if maybe(rng) else {})
     if maybe(rng):
         of |= {"input_edges": [100, 1000], "output_edges": [20]}
     lines = [",".join(columns.values()), *(f"{t}.0,{a},{b}" for t, (a, b) in enumerate(requests))]
