@@ -116,6 +116,11 @@ ENGINES = {
         "arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90], "slo_factor": [2.0, 3.0]}},
     "bins": {"seconds": 1.0},
 }  # fmt: skip
+DEALT_HERE = {
+    "models": [{"model": "deepseek-v2-lite", "t_slice_s": 0.02}],
+    "cluster": {"servers": [{"server": "s", "gpu": "l40s", "gpus": 4}]},
+    "candidates": {"tp": [1], "attention_ranks": [4], "batch": [2]},
+}  # fmt: skip
 # Ten long prompts at once, of which the linear model has more in time than a replay: cuts in both passes.
 BURST = ENGINES | {
     "requests": {"rows": {
@@ -168,6 +173,7 @@ CASES = {
         "continuous batching": (two_models(1, **ENGINES), "exact"),
         "certified": (two_models(1, **BURST), "exact"),
         "stages apart": (two_models(1, **ENGINES | APART_HERE), "exact"),
+        "attention ranks": (two_models(1, **ENGINES | DEALT_HERE), "exact"),
     },
     "reserved_capacity": {
         "two regions": (two_regions(), "exact"),

@@ -77,7 +77,7 @@ def loosened(t: OrchestrationTables) -> OrchestrationTables:
     other = t.case.problem.looser()
 
     def key(x: Configuration) -> tuple[object, ...]:
-        return x.model, x.gpu, x.tp, x.pp, x.dp, x.batch, x.stage
+        return x.model, x.gpu, x.degrees, x.batch, x.stage
 
     made = {key(x): x for x in build_tables(other).configurations}
     lines = tuple(made[k] for k in dict.fromkeys(map(key, t.configurations)) if k in made)  # once, of any wait

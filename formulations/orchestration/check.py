@@ -23,6 +23,7 @@ from formulations.orchestration.problem import Orchestration, Running
 from formulations.orchestration.recomputed import (
     Candidate,
     Group,
+    Key,
     Recomputed,
     first_s,
     legs,
@@ -38,7 +39,6 @@ from optmodels.simulation.continuous import DISPATCHERS
 
 Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
-Key = tuple[str, str, int, int, int, int, float | None, Stage]  # model, GPU, tp, pp, dp, batch, waits, stage
 Route = tuple[int, int]  # the plan's configurations that a request begins and ends on
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
@@ -103,7 +103,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
         known.append(candidate)
         _engine(found, j, line, candidate.level)
         found.equal(f"configurations[{j}].instances", float(line.instances), float(held[j]))
-        found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * line.tp * line.pp * line.dp))
+        found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * _gpus_each(line)))
     for j in held:
         if not 0 <= j < len(p.configurations):
             found.add("instances[].configuration", j, f"0 to {len(p.configurations) - 1}")
@@ -129,7 +129,7 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
     chunk = engine.chunk_tokens == limits.chunk_tokens
     found.require(f"{where}.chunk_tokens", chunk, engine.chunk_tokens, limits.chunk_tokens)
     for name, stated, true in (
-        ("kv_tokens", engine.kv_tokens, of.kv_tokens), ("step_s", engine.step_s, of.step_s),
+        ("kv_tokens", engine.kv_tokens, of.ranks * of.kv_tokens), ("step_s", engine.step_s, of.step_s),
         ("token_s", engine.token_s, of.token_s), ("fixed_s", engine.fixed_s, of.fixed_s),
         ("time", engine.time, of.limits["time"]), ("running", engine.running, of.limits["running requests"]),
         ("memory_tokens", engine.memory_tokens, of.limits["KV tokens"]),
@@ -138,7 +138,13 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
 
 
 def _key(line: ConfigurationLine) -> Key:
-    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits, line.stage
+    degrees = line.tp, line.pp, line.attention_ranks or 1, line.dp
+    return line.model, line.gpu, degrees, line.batch, line.waits, line.stage
+
+
+def _gpus_each(line: ConfigurationLine) -> int:
+    """Of an instance."""
+    return line.tp * line.pp * (line.attention_ranks or 1) * line.dp
 
 
 def _name(line: ConfigurationLine) -> str:
@@ -161,9 +167,10 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
         if i.subcluster not in (-1, 0, 1):
             found.add(f"sub-cluster of {i.name}", i.subcluster, "-1, 0 or 1")
         total = sum(len(g) for g in i.placement.values())
-        if total != line.tp * line.pp * line.dp:
-            found.add(f"GPUs of {i.name}", total, line.tp * line.pp * line.dp)
-        together = 1 if c.tensor_groups_cross_servers else line.tp * (1 if c.pipelines_cross_servers else line.pp)
+        if total != _gpus_each(line):
+            found.add(f"GPUs of {i.name}", total, _gpus_each(line))
+        of_a_stage = line.tp * (line.attention_ranks or 1)
+        together = 1 if c.tensor_groups_cross_servers else of_a_stage * (1 if c.pipelines_cross_servers else line.pp)
         for server, gpus in i.placement.items():
             if server not in kind:
                 found.add(f"server of {i.name}", server, "a server of the cluster")
@@ -188,7 +195,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     plan: Counter[Key] = Counter()
     for i in p.instances:
         line = p.configurations[i.configuration]
-        used[line.gpu] += line.tp * line.pp * line.dp
+        used[line.gpu] += _gpus_each(line)
         count[line.model] += 1
         plan[_key(line)] += 1
     for gpu, most in problem.cluster.stock.items():
@@ -209,7 +216,8 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, r.stage
+    degrees = r.tp, r.pp, r.attention_ranks, r.dp
+    return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, None, r.stage
 
 
 def _usable(true: Recomputed, key: Key) -> bool:
@@ -341,9 +349,9 @@ def _schedule(
                     found.close(f"configurations[{j}]: {name}", stated, value, "Gbit/s", scale=net)
             stated_link = (line.link is not None) == (of.sent is not None)
             found.require(f"configurations[{j}]: a network exactly of one stage", stated_link, line.link, line.stage)
-            if line.engine is not None and running > line.engine.max_num_seqs * (1 + 1e-6) + slack:
+            if line.engine is not None and running > of.ranks * line.engine.max_num_seqs * (1 + 1e-6) + slack:
                 found.add(
-                    f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running, "run in the mean"
+                    f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running / of.ranks, "run in the mean"
                 )
             continue
         slots = line.instances * known[j].slots

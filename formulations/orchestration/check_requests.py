@@ -117,7 +117,7 @@ def _stated(
     each = {}
     for i in p.instances:
         line = p.configurations[i.configuration] if 0 <= i.configuration < len(p.configurations) else None
-        key = line and (line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits, line.stage)
+        key = line and (line.model, line.gpu, (line.tp, line.pp, 1, line.dp), line.batch, line.waits, line.stage)
         x = true.candidates.get(key) if key else None
         each[i.name] = x.prefill_s_per_token if x else np.nan
     prefill = np.array([each.get(str(name), np.nan) for name in column["instance"]], dtype=float)
@@ -147,7 +147,8 @@ def _instance(
         found.add(f"configuration of {name}", j, f"0 to {len(p.configurations) - 1}")
         return
     line = p.configurations[j]
-    x = true.candidates.get((line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits, line.stage))
+    degrees = line.tp, line.pp, 1, line.dp  # requests have names in slots alone, which know no attention ranks
+    x = true.candidates.get((line.model, line.gpu, degrees, line.batch, line.waits, line.stage))
     if x is None or x.refused:
         allowed = "one of the instance's candidates" if x is None else x.refused
         found.add(f"configuration of {name} is a usable candidate", line.parallelism, allowed)

@@ -18,7 +18,7 @@ from formulations.orchestration.flow import latency_threshold, metrics
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.rounding import scheduled
-from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, parallelism
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served
 from formulations.orchestration.problem import Candidates, Change, Continuous, Orchestration, RequestRows, Requests
 from formulations.orchestration.replay import (
@@ -59,6 +59,7 @@ class CurrentInstances(Entry):
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
     pp: PositiveInt = Field(default=1, description="stages of a pipeline")
     dp: PositiveInt = Field(default=1, description="replicas of an instance")
+    attention_ranks: PositiveInt = Field(default=1, description="of a replica, each of tp GPUs")
     batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
     max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
     max_num_batched_tokens: PositiveInt | None = Field(default=None, description="default: the instance's engine")
@@ -100,7 +101,7 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
     lines = _lines(t, current)
     plan, at = _best_use(t, lines, [d.instances for d in current.deployments])
     if plan is None:
-        total = sum(d.instances * d.tp * d.pp * d.dp for d in current.deployments)
+        total = sum(d.instances * d.tp * d.pp * d.attention_ranks * d.dp for d in current.deployments)
         free = int(t.case.free_gpus.sum())
         expected = f"instances whose units fit the servers together; {free} GPUs work"
         raise InputError(Mistake(None, "deployments", f"instances on {total} GPUs", expected))
@@ -137,7 +138,7 @@ def _lines(t: OrchestrationTables, current: CurrentCluster) -> list[list[Configu
         if gpu not in case.gpu_types:
             wrong.unknown(f"{at}.gpu", gpu, "a GPU type of the cluster", case.gpu_types)
             continue
-        key = (d.model, gpu, d.tp, d.pp, d.dp, d.batch)
+        key = (d.model, gpu, d.tp, d.pp, d.attention_ranks, d.dp, d.batch)
         if key in keys:
             wrong.add(at, d.model, "one entry for each model, GPU type and degrees")
         keys.add(key)
@@ -166,14 +167,14 @@ def _configurations(
         stated = {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
         update["engine"] = validate(Continuous, limits.model_dump() | stated, prefix=at)
     batches = (problem.models[m].candidates or problem.candidates).batch if d.batch is None else (d.batch,)
-    choose = Candidates(tp=(d.tp,), pp=(d.pp,), dp=(d.dp,), batch=batches)
+    choose = Candidates(tp=(d.tp,), pp=(d.pp,), dp=(d.dp,), batch=batches, attention_ranks=(d.attention_ranks,))
     models = tuple(x.model_copy(update={"candidates": choose}) if i == m else x for i, x in enumerate(problem.models))
     tables = build_tables(problem.model_copy(update=update | {"models": models}))
     made = [x for x in tables.configurations if (x.model, x.gpu) == (m, g)]
     if not made:
         reasons = [x.reason for x in tables.discarded if (x.model, x.gpu) == (d.model, gpu)]
         expected = "instances that can serve" + (f": {reasons[0]}" if reasons else "")
-        raise InputError(Mistake(None, at, f"tp {d.tp}, pp {d.pp}, dp {d.dp}", expected))
+        raise InputError(Mistake(None, at, parallelism(d.tp, d.pp, d.attention_ranks, d.dp), expected))
     return made
 
 
@@ -305,6 +306,7 @@ def _report(
         line: dict[str, Any] = {
             "name": d.name or f"{d.instances}× {c.model} {c.parallelism} on {c.gpu}", "model": c.model, "gpu": c.gpu,
             "gpus": c.gpus, "engines": d.instances * d.dp, "tp": c.tp, "pp": c.pp, "dp": c.dp,
+            **({"attention_ranks": c.attention_ranks} if c.attention_ranks else {}),
         }  # fmt: skip
         if (replayed := seen.get("replayed")) is not None:
             line |= {"requests_per_s": replayed["served_per_s"][j], "replayed_busy": replayed["busy"][j]}
@@ -315,7 +317,7 @@ def _report(
         else:
             line["batch"] = c.batch
         deployments.append(line)
-    sources = [(f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}", x.provenance)
+    sources = [(f"{t.case.models[x.model]} on {x.tp * x.ranks} × {t.case.gpu_types[x.gpu]}", x.provenance)
                for x in at.configurations if x.provenance is not None]  # fmt: skip
 
     def keeps(shares: dict[str, Any]) -> bool:

@@ -18,9 +18,9 @@ def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
     spanning: list[tuple[int, dict[str, list[int]]]] = []  # one replica on equal parts of several servers
     for instance in p.instances:
         c = p.configurations[instance.configuration]
-        size = c.tp * c.pp
+        size = c.tp * c.pp * c.ranks
         counts = [len(gpus) for gpus in instance.placement.values()]
-        if sum(counts) == size and len(counts) > 1 and len(set(counts)) == 1:
+        if c.ranks == 1 and sum(counts) == size and len(counts) > 1 and len(set(counts)) == 1:
             spanning.append((instance.configuration, instance.placement))
             continue
         if any(count % size for count in counts):
@@ -63,7 +63,8 @@ def _deployment(
         name=f"{c.model}, {c.parallelism}, batch {c.batch}{role}", model=architecture.title or c.model,
         checkpoint=architecture.checkpoint, machine=f"server with {c.gpu}", market=None, machines=len(hosts),
         hosts=hosts, devices=devices, nodes=nodes, gpu=c.gpu, gpus_per_machine=_gpus_of(case, hosts[0]),
-        tensor_parallel=c.tp, pipeline_parallel=c.pp, replicas_per_machine=len(devices) if nodes == 1 else 1,
+        tensor_parallel=c.tp, pipeline_parallel=c.pp, attention_ranks=c.ranks,
+        replicas_per_machine=len(devices) if nodes == 1 else 1,
         max_num_seqs=c.batch if c.engine is None else c.engine.max_num_seqs,
         max_model_len=_longest(case, c.model), weights=model.weights, kv=model.kv,
         vram_usable=problem.memory.vram_usable,

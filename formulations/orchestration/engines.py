@@ -32,6 +32,10 @@ has no prompts, and a request joins at the end of the step in which its cache ha
 Where the prefix cache has the head of a prompt (prefixes.py), only the rest is prefilled, behind it: it alone counts in
 W, chunks and what occupies the prefill; KV and contexts are of the whole prompt.
 
+An engine of D data-parallel attention ranks takes one step with all of them: batch, limits and cache are of each, so that
+ν = D·batch/Σ steps requests come in a step. A rank has 1/D of the requests, of which each keeps it for D·s. A step waits
+for the busiest rank outside the experts, and so for its longest chunk (`Busiest`, S10 of `serving.continuous`).
+
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
 being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
@@ -112,6 +116,43 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class Busiest:
+    """What chunks of prompts cost because steps wait for the rank with the longest of them: ∫ 1 − e^(−Λ(z)) dz a step.
+
+    With Λ(z) chunks a step that are longer than z by chance. Its tangent at the level's own requests charges a chunk that
+    is x longer ∫_0^x e^(−Λ) dz and a₀ the rest.
+
+    Attributes:
+        longer_s: x of the level's requests, ascending from 0 on: seconds of a chunk over its even share, (n + 1,).
+        paid_s: what each of their chunks pays.
+        rest_s: what a₀ has.
+    """
+
+    longer_s: Array
+    paid_s: Array
+    rest_s: float
+
+    @classmethod
+    def at(cls, longer_s: Array, chunks: Array) -> Busiest:
+        """Of requests whose chunks are so much longer and come so many in a step, (n,) each."""
+        order = np.argsort(longer_s)
+        x = np.append(0.0, longer_s[order])
+        more = np.cumsum(chunks[order][::-1])[::-1]  # Λ up to each x
+        width, none = np.diff(x), np.exp(-more)
+        rest = float(width @ (1.0 - (1.0 + more) * none))
+        return cls(x, np.append(0.0, np.cumsum(width * none)), rest)
+
+    def pays_s(self, longer_s: Array) -> Array:
+        """Of a chunk that is so much longer, for all steps of its; beyond the level's longest it pays all of that."""
+        beyond = np.maximum(longer_s - self.longer_s[-1], 0.0)
+        found: Array = np.interp(longer_s, self.longer_s, self.paid_s) + beyond
+        return found
+
+
+EVEN = Busiest(np.zeros(1), np.zeros(1), 0.0)
+
+
+@dataclass(frozen=True)
 class Engine:
     """One engine at a level.
 
@@ -119,14 +160,14 @@ class Engine:
         costs: of its steps, with the safety asked for.
         later: first tokens take so many times as long as these say.
         limits: of the engine.
-        kv_tokens: that its cache holds.
+        kv_tokens: that its cache holds, that of each rank.
         crowd_s: work of a running request in a step, in the mean.
         fixed_s: a₀.
         charged: every chunk pays what a step that carries prompts costs in addition; else a₀ has it. The cheaper one.
         mixed: f.
         step_s: t.
         pace_s: of a step after the first token, as promised: t at the quantile of the crowd that the limits ask for.
-        wait_s: ω, one of `Continuous.wait_levels` times the mean s; `batch` times that of an engine that prefills.
+        wait_s: ω, one of `Continuous.wait_levels` times the mean D·s; `batch` times that of an engine that prefills.
         mean_wait_s: ω/w: what prompts may wait in the mean.
         burst_s: (I − 1)·s̄ of the requests that it gets.
         queued: what all its requests take of the waiting row, at the rate of its level.
@@ -135,6 +176,8 @@ class Engine:
         capacity: (R,) of `RESOURCES`; ∞: no limit.
         stage: of its requests that it does.
         transfer: of caches, where that is one of them.
+        ranks: D.
+        busiest: what chunks pay where there are several ranks.
     """
 
     costs: StepCosts
@@ -156,35 +199,40 @@ class Engine:
     capacity: Array
     stage: Stage = "both"
     transfer: Transfer | None = None
+    ranks: int = 1
+    busiest: Busiest = EVEN
 
     @classmethod
     def at(
         cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float,
-        stage: Stage = "both", transfer: Transfer | None = None,
+        stage: Stage = "both", transfer: Transfer | None = None, ranks: int = 1,
     ) -> Engine:  # fmt: skip
-        """The engine at the level at which `batch` requests run, and wait for `waits` prompts, in the mean.
+        """The engine at the level at which `batch` requests run on each rank, and wait for `waits` prompts, in the mean.
 
         Of one that only decodes some request has to have more than one token of output.
         """
         c = Coefficients.of(steps.costs)
-        k = steps.costs.drafts
+        k, running, most = steps.costs.drafts, ranks * batch, ranks * limits.max_num_seqs
         fills, decoding = float(stage != "decode"), float(stage != "prefill")
         new = lengths.prompt - lengths.cached
         chunks = fills * np.ceil(new / limits.chunk(k))
         decodes = decoding * c.rounds(lengths.output - 1)
         run = float(lengths.weight @ (chunks + decodes))
         # Twice the share of the mean mixture, so that times with more prompts have room.
-        often = min(1.0, 2.0 * batch * float(lengths.weight @ chunks) / run)
-        at_once = float(batch)
+        often = min(1.0, 2.0 * running * float(lengths.weight @ chunks) / run)
+        at_once = float(running)
         if stage == "prefill":  # as many prompts as a step has room for; the others wait
             room = TOKENS_FILLED * limits.room(k) * run / float(lengths.weight @ new)
             at_once = min(at_once, max(1.0, room))
         mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
+        longer = _longer(c, limits, ranks, lengths.prompt, lengths.cached)
+        busiest = EVEN if ranks == 1 else Busiest.at(longer, running / run * lengths.weight * chunks)
+        waiting = chunks * busiest.pays_s(longer)
 
         def level(charged: bool) -> tuple[float, float, float, bool]:
-            fixed = float(c.step_fixed_s(limits.max_num_seqs, mixed))
+            fixed = float(c.step_fixed_s(most, mixed)) + busiest.rest_s
             fixed += 0.0 if charged else steps.costs.prompt_step_s
-            prompts = fills * _prompt_work(c, limits, charged, lengths.prompt, lengths.cached)
+            prompts = fills * _prompt_work(c, limits, charged, lengths.prompt, lengths.cached) + waiting
             decoded = decoding * c.decode_work_s(lengths.prompt, lengths.output, mixed)
             each = float(lengths.weight @ (prompts + decoded)) / run
             return fixed + at_once * each, fixed, each, charged
@@ -195,32 +243,32 @@ class Engine:
         # By chunks where both are the same but for rounding, as where every step carries a prompt.
         step, fixed, crowd_s, charged = some[-1] if some[0][0] > some[-1][0] * SAME else some[0]
         load = np.array(1.0 - fixed / step)
-        occupied = new * step / limits.room(k)
+        occupied = new * step / (ranks * limits.room(k))
         occupied = occupied + fills * _prompt_work(c, limits, charged, lengths.prompt, lengths.cached)
         turn = float(lengths.weight @ occupied)
-        wait = fills * waits * turn * (batch if stage == "prefill" else 1)
+        wait = fills * waits * ranks * turn * (batch if stage == "prefill" else 1)
         rate = at_once / (run * step)
         part = min(1.0, rate / lengths.requests_per_s)
         burst = part * (lengths.dispersion - 1.0) * turn
         mean_wait = wait / (1.0 if limits.bursts == "none" else _longest_wait(limits.quantile))
-        others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait) if fills else 0.0
+        others = float(lengths.weight @ (occupied * (ranks * occupied + burst))) / (2.0 * mean_wait) if fills else 0.0
         if stage == "prefill":  # its crowd is a queue's, as busy as the waits allow, not that of decodes
             load = np.minimum(load, turn / (turn + others))
         # Never above the crowd that the engine lets in, nor below the mean.
-        crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
-        pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
+        crowd = float(crowd_quantile(limits.quantile, np.array(running * (1.0 - load)), load))
+        pace = max(step, fixed + crowd_s * min(crowd, most))
         size = lengths.prompt + decoding * lengths.output / 2 + k
         held = lengths.weight * (chunks + decodes) * size  # token-steps
         typical = float(held @ size) / float(held.sum())
         idle = max(0.0, kv_tokens - batch * float(held.sum()) / run)
         capacity = np.array([
-            1.0 - fixed / step, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
-            typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room(k),
-            mixed if 0.0 < mixed < 1.0 else np.inf, 1.0, 1.0,
+            1.0 - fixed / step, ranks * crowd_allowed(np.array(float(limits.max_num_seqs)), load),
+            ranks * typical * crowd_allowed(np.array(kv_tokens / typical), load),
+            ranks * TOKENS_FILLED * limits.room(k), mixed if 0.0 < mixed < 1.0 else np.inf, 1.0, 1.0,
         ])  # fmt: skip
         return cls(
             steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, mean_wait,
-            burst, rate * (turn + others), part, idle, capacity, stage, transfer,
+            burst, rate * (turn + others), part, idle, capacity, stage, transfer, ranks, busiest,
         )  # fmt: skip
 
     @property
@@ -239,9 +287,18 @@ class Engine:
 
     def prompt_work_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds that prompts add to their steps."""
+        waiting = self.busiest.pays_s(self._longer_s(prompt, cached))
+        return self._even_s(prompt, cached) + self.chunks(prompt, cached) * waiting
+
+    def _even_s(self, prompt: Array, cached: Array | float) -> Array:
+        """The same where ranks are as busy as each other."""
         if self.stage == "decode":
             return np.zeros_like(prompt)
         return _prompt_work(self._of, self.limits, self.charged, prompt, cached)
+
+    def _longer_s(self, prompt: Array, cached: Array | float) -> Array:
+        """x: seconds of each chunk over its even share."""
+        return _longer(self._of, self.limits, self.ranks, prompt, cached)
 
     def decode_work_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the output tokens after the first add to theirs."""
@@ -254,15 +311,18 @@ class Engine:
         if self.stage == "decode":
             assert self.transfer is not None
             return self.transfer.seconds(prompt, latency=False) + self.step_s + self.costs.request_s
-        own = (0.5 + self.chunks(prompt, cached)) * self.step_s + self.prompt_work_s(prompt, cached)
+        chunks = self.chunks(prompt, cached)
+        own = (0.5 + chunks) * self.step_s + self._even_s(prompt, cached)
+        own = own + chunks * np.maximum(self._longer_s(prompt, cached) - self.busiest.rest_s, 0.0)
         return self.later * (own + self.costs.request_s + self.wait_s)
 
     def waits(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """What prompts take of a second that may make others wait `mean_wait_s` in the mean, seconds."""
         if self.stage == "decode":
             return np.zeros_like(prompt)
-        s = (prompt - cached) * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt, cached)
-        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
+        room = self.ranks * self.limits.room(self.costs.drafts)
+        s = (prompt - cached) * self.step_s / room + self._even_s(prompt, cached)
+        return s + s * (self.ranks * s + self.burst_s) / (2 * self.mean_wait_s)
 
     def after_s(self, prompt: Array, output: Array) -> Array:
         """From there until a request leaves the engine: with its last token, or with its cache."""
@@ -276,11 +336,11 @@ class Engine:
         return self._of.rounds(output - 1.0) * self.pace_s
 
     def lets_in(self, running: float) -> int:
-        """max_num_seqs of an engine on which so many run in the mean of its busiest bin: crowds are seldom larger."""
+        """max_num_seqs of each rank, where so many run on the engine in the mean of its busiest bin: seldom exceeded."""
         if self.stage == "prefill":
             return self.limits.max_num_seqs
         load = np.array(1.0 - self.fixed_s / self.step_s)
-        crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
+        crowd = float(crowd_quantile(SELDOM, np.array(max(running / self.ranks, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
 
 
@@ -295,6 +355,16 @@ def _prompt_work(
 ) -> Array:  # fmt: skip
     chunk = np.full(prompt.shape, float(limits.chunk(int(c.drafts))))
     return c.prefill_work_s(prompt - cached, cached, chunk, float(charged))
+
+
+def _longer(c: Coefficients, limits: Continuous, ranks: int, prompt: Array, cached: Array | float) -> Array:
+    """x: seconds of a prompt's chunks, in the mean over them, over their even share among the ranks."""
+    if ranks == 1:
+        return np.zeros_like(prompt)
+    new = prompt - cached
+    outside_experts = _prompt_work(c, limits, False, prompt, cached) - c.prompt_expert_s * new
+    found: Array = (ranks - 1) * outside_experts / np.ceil(new / limits.chunk(int(c.drafts)))
+    return found
 
 
 # ------------------------------------------------------------------------------ what a request takes over its bins

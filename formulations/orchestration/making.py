@@ -53,7 +53,8 @@ def make_plan(
     moved = busiest(t, a, LINK) if len(t.apart) else np.zeros(len(a.counts))
     lines = [
         ConfigurationLine(
-            model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
+            model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,
+            attention_ranks=x.ranks if x.ranks > 1 else None, batch=x.batch,
             instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
             requests=float(a.admitted[(t.legs[a.configuration] == c).any(axis=1)].sum()),
             engine=_engine(x, float(running[c])), stage=x.stage, link=_link(x, float(moved[c])),
@@ -101,7 +102,7 @@ def _engine(x: Configuration, running: float) -> EngineLine | None:
         return None
     return EngineLine(
         max_num_seqs=e.lets_in(running), max_num_batched_tokens=e.limits.max_num_batched_tokens,
-        chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
+        chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.ranks * e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
         token_s=e.token_s,
         time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]),
         waits=x.waits,
@@ -115,12 +116,12 @@ def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
     """
     exact, alike = dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()
     for c, x in enumerate(t.configurations):
-        key = t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage
+        key = t.case.models[x.model], t.case.gpu_types[x.gpu], x.degrees, x.batch, x.stage
         exact[*key, x.waits] = c
         alike.setdefault(key, c)
     found = []
     for line in p.configurations:
-        key = line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.stage
+        key = line.model, line.gpu, line.degrees, line.batch, line.stage
         found.append(exact.get((*key, line.waits), alike[key]))
     return found
 
@@ -176,7 +177,7 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
     for line, c in zip(p.configurations, rows_of(t, p), strict=True):
         of = t.configurations[c].engine
         if line.engine is not None and of is not None and line.stage != "prefill":
-            most = max(math.ceil(line.engine.max_num_seqs * factor), math.ceil(least[c]))
+            most = max(math.ceil(line.engine.max_num_seqs * factor), math.ceil(least[c] / line.ranks))
             engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.max_num_seqs)})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)

@@ -50,13 +50,14 @@ def running_counts(t: OrchestrationTables) -> Ints:
 
 def _running(t: OrchestrationTables) -> list[tuple[int | None, int, Placement | None]]:
     """Configuration (None: not usable), count and placement of every line of change.running."""
-    key = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage): c
+    key = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.degrees, x.batch, x.stage): c
            for c, x in enumerate(t.configurations)}  # fmt: skip
     found = []
     for r in t.case.problem.change.running:
         gpu = r.gpu or t.case.gpu_types[0]
         placement = None if r.placement is None else {s: list(g) for s, g in r.placement.items()}
-        found.append((key.get((r.model, gpu, r.tp, r.pp, r.dp, r.batch, r.stage)), r.count, placement))
+        degrees = r.tp, r.pp, r.attention_ranks, r.dp
+        found.append((key.get((r.model, gpu, degrees, r.batch, r.stage)), r.count, placement))
     return found
 
 

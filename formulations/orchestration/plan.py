@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from optmodels.plan.lines import RankedDocument, SeveralRanks
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
 from optmodels.simulation.cluster import Policy, Queue
@@ -29,11 +31,12 @@ class EngineLine(Document):
     """An engine that batches continuously, and the level that it is planned for."""
 
     max_num_seqs: Count = Field(
-        description="0.7, 1 or 1.5 times what the planned crowd of the busiest bin seldom exceeds, as replays do best"
+        description="0.7, 1 or 1.5 times what the planned crowd of the busiest bin seldom exceeds, as replays do best;"
+        " of each attention rank, as are max_num_batched_tokens and chunk_tokens"
     )
     max_num_batched_tokens: Count
     chunk_tokens: Count | None = None
-    kv_tokens: float = Field(description="that the KV cache holds")
+    kv_tokens: float = Field(description="that the KV caches of all its ranks hold")
     step_s: float = Field(description="mean of the steps: the level")
     token_s: float = Field(description="of a token after the first, as deadlines are planned")
     fixed_s: float = Field(description="of a step, however little it does")
@@ -53,7 +56,13 @@ class LinkLine(Document):
     busiest_gbps: float = Field(ge=0, description="sent or received in the mean of its busiest time bin")
 
 
-class ConfigurationLine(Document):
+def parallelism(tp: int, pp: int, ranks: int, dp: int) -> str:
+    """As the paper writes it, with the attention ranks of each replica."""
+    degrees = (("tp", tp), ("pp", pp), ("ranks", ranks), ("dp", dp))
+    return " ".join(f"{k}-{v}" for k, v in degrees if v > 1) or "dp"
+
+
+class ConfigurationLine(RankedDocument):
     """A way to run a model that the plan uses."""
 
     model: str
@@ -61,6 +70,7 @@ class ConfigurationLine(Document):
     tp: int
     pp: int
     dp: int
+    attention_ranks: SeveralRanks = None
     batch: int
     instances: Count
     gpus: Count = Field(description="of all its instances")
@@ -77,8 +87,22 @@ class ConfigurationLine(Document):
     @property
     def parallelism(self) -> str:
         """As the paper writes it."""
-        parts = [f"{k}-{v}" for k, v in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp)) if v > 1]
-        return " ".join(parts) or "dp"
+        return parallelism(*self.degrees)
+
+    @property
+    def ranks(self) -> int:
+        """Attention ranks of a replica."""
+        return self.attention_ranks or 1
+
+    @property
+    def degrees(self) -> tuple[int, int, int, int]:
+        """All that says on which GPUs it runs."""
+        return self.tp, self.pp, self.ranks, self.dp
+
+    @property
+    def gpus_each(self) -> int:
+        """GPUs of an instance."""
+        return math.prod(self.degrees)
 
 
 class ClassLine(Document):

@@ -13,12 +13,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
+from formulations.orchestration.plan import parallelism
 from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
@@ -46,8 +48,8 @@ class Configuration:
 
     Attributes:
         model, gpu: index into the case's models and GPU types.
-        tp, pp, dp: degrees; `dp` replicas of `pp` stages of `tp` GPUs.
-        batch: requests each replica decodes at once.
+        tp, pp, dp: degrees; `dp` replicas of `pp` stages of `tp` GPUs, for each of their `ranks`.
+        batch: requests each replica decodes at once, or each of its attention ranks.
         unit: GPUs that must share a server; an instance has `units` of them.
         tokens_per_s: (slots,) of one request among 1 … slots.
         prefill_s_per_token: of the prompt.
@@ -57,6 +59,7 @@ class Configuration:
         provenance: of the step latencies; None where these do not come from `latency.model`.
         waits: that of `Continuous.wait_levels` which the engine is planned for; None: there is one.
         cached: tokens that its prefix cache has of each of its model's requests; None: nothing is counted.
+        ranks: data-parallel attention ranks of each replica.
     """
 
     model: int
@@ -73,6 +76,7 @@ class Configuration:
     provenance: Provenance | None = None
     waits: float | None = None
     cached: Array | None = None
+    ranks: int = 1
 
     def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds from a request's start to its first token; `cached`: tokens that the prefix cache has."""
@@ -99,7 +103,7 @@ class Configuration:
     @property
     def gpus(self) -> int:
         """GPUs of an instance."""
-        return self.tp * self.pp * self.dp
+        return math.prod(self.degrees)
 
     @property
     def units(self) -> int:
@@ -109,7 +113,12 @@ class Configuration:
     @property
     def slots(self) -> int:
         """Requests an instance decodes at once."""
-        return self.batch * self.dp
+        return self.batch * self.ranks * self.dp
+
+    @property
+    def most_admitted(self) -> int:
+        """Requests an instance lets in at once: as many as there are slots, or as its engines' limits say."""
+        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.limits.max_num_seqs
 
     @property
     def worst_rate(self) -> float:
@@ -118,9 +127,13 @@ class Configuration:
 
     @property
     def parallelism(self) -> str:
-        """As the paper writes it: tp-2, dp (one GPU), tp-4 pp-2 dp-2."""
-        parts = [f"{k}-{v}" for k, v in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp)) if v > 1]
-        return " ".join(parts) or "dp"
+        """As the paper writes it: tp-2, dp (one GPU), tp-4 pp-2 dp-2; ranks-8, tp-2 ranks-4."""
+        return parallelism(*self.degrees)
+
+    @property
+    def degrees(self) -> tuple[int, int, int, int]:
+        """All that says on which GPUs it runs."""
+        return self.tp, self.pp, self.ranks, self.dp
 
 
 @dataclass(frozen=True)
@@ -135,6 +148,7 @@ class Discarded:
     batch: int
     reason: str
     stage: Stage = "both"
+    ranks: int = 1
 
 
 @dataclass(frozen=True)
@@ -445,7 +459,9 @@ def most_tokens(case: OrchestrationCase) -> Array:
         choose = served.candidates or p.candidates
         for g, gib in enumerate(case.vram_gib):
             if p.continuous is not None:
-                most[m] = max([most[m], *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= case.free_gpus[g])])
+                splits = product(choose.tp, case.ranks(m))
+                fit = [kv_tokens(case, m, g, tp, d) for tp, d in splits if tp * d <= case.free_gpus[g]]
+                most[m] = max([most[m], *fit])
                 continue
             for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
                 usable = p.memory.vram_usable * gib - p.memory.runtime_gib
@@ -516,16 +532,15 @@ def _candidates(
         asked = None if limits is None else Asked.of(case, m, most, float(t_slice_s[m]))
         for g, kind in enumerate(case.gpu_types):
             for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
+                levels = sorted({(d, b) for d in choose.dp for b in choose.batch})
+                if lengths is not None and limits is not None:
+                    for ranks, (dp, batch), stage in product(case.ranks(m), levels, p.deployment.stages):
+                        key = m, g, tp, pp, ranks, dp, batch
+                        yield from _engines(case, source, lengths, limits, key, largest[g], stage, asked)
+                    continue
                 rates = source.rates(m, g, tp, pp, max(choose.batch))
-                unit = (
-                    1 if p.cluster.tensor_groups_cross_servers else tp if p.cluster.pipelines_cross_servers else tp * pp
-                )
-                for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
-                    if lengths is not None and limits is not None:
-                        key = m, g, tp, pp, dp, batch
-                        for stage in p.deployment.stages:
-                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage, asked)
-                        continue
+                unit = p.cluster.unit(tp, pp)
+                for dp, batch in levels:
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
                     gib = (share + float(pass_bytes(work, tp, min(prompt[m], CHUNK_TOKENS), 1)) / tp) / GIB
@@ -547,13 +562,14 @@ def _candidates(
 
 
 def _engines(
-    case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
+    case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...],
     largest: int, stage: Stage, asked: Asked | None,
 ) -> Iterator[Configuration | Discarded]:  # fmt: skip
     """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
-    m, g, tp, pp, dp, batch = key
-    steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
-    reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * dp, g)
+    m, g, tp, pp, ranks, dp, batch = key
+    unit = case.problem.cluster.unit(tp, pp, ranks)
+    steps, kv = source.steps(m, g, tp, pp, ranks), kv_tokens(case, m, g, tp, ranks)
+    reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * ranks * dp, g)
     if not reason and kv < (least := float((lengths.prompt + lengths.output).min())):
         reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
     if not reason and stage == "decode" and (lengths.output <= 1).all():
@@ -570,7 +586,7 @@ def _engines(
         for waits in levels:
             if queued <= QUEUED:
                 break  # prompts do not wait as long
-            engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
+            engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer, ranks)
             cached = None
             if asked is not None and stage != "decode":
 
@@ -582,23 +598,24 @@ def _engines(
                 cached = p.found(part, idle, p.needed(partial(asked.in_time, at(p.found(part, idle)))))
                 engine = at(cached)
             queued = engine.queued
-            if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
+            if not (ranks * batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
                 continue  # a queue of prompts may be too long; others are so whatever waits
             some = True
             prompt = float(lengths.weight @ lengths.prompt)
             has = 0.0 if cached is None or asked is None else float(lengths.weight @ cached[asked.held])
-            rate = np.full(batch * dp, 1.0 / engine.token_s)
+            rate = np.full(batch * ranks * dp, 1.0 / engine.token_s)
             yield Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]), has)[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
-                waits if len(levels) > 1 else None, cached,
+                waits if len(levels) > 1 else None, cached, ranks,
             )  # fmt: skip
         if some:
             return
-        reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
-        if batch <= engine.capacity[REQUESTS]:
+        fits = engine.capacity[REQUESTS] / ranks
+        reason = f"max_num_seqs {limits.max_num_seqs} allows for {fits:.0f} requests in the mean"
+        if ranks * batch <= engine.capacity[REQUESTS]:
             reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
-    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage)
+    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage, ranks)
 
 
 def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:

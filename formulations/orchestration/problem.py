@@ -23,7 +23,7 @@ from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, Stage
-from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
 from optmodels.serving.stages import Deployment
 from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec, load_trace
@@ -84,6 +84,12 @@ class Cluster(Entry):
         default=False, description="stages of one pipeline in different servers"
     )
 
+    def unit(self, tp: int, pp: int, ranks: int = 1) -> int:
+        """GPUs that must share a server: a replica's `ranks` tensor-parallel groups of each of its stages."""
+        if self.tensor_groups_cross_servers:
+            return 1
+        return tp * ranks if self.pipelines_cross_servers else tp * pp * ranks
+
 
 class Candidates(Entry):
     """Degrees and batch sizes to choose from; every combination is a candidate."""
@@ -94,8 +100,10 @@ class Candidates(Entry):
     pp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="stages of a pipeline")
     dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="replicas of an instance")
     batch: tuple[PositiveInt, ...] = Field(
-        default=(1, 2, 4, 8, 16, 32, 64), min_length=1, description="requests that an instance serves at a time"
-    )
+        default=(1, 2, 4, 8, 16, 32, 64), min_length=1,
+        description="requests that an instance serves at a time: each replica, and each of its attention ranks",
+    )  # fmt: skip
+    attention_ranks: AttentionRanks = (1,)
 
 
 class ServedModel(Entry):
@@ -426,7 +434,8 @@ class Running(Entry):
     tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
     dp: PositiveInt = Field(default=1, description="its replicas")
-    batch: PositiveInt = Field(description="requests it serves at a time")
+    attention_ranks: PositiveInt = Field(default=1, description="of each")
+    batch: PositiveInt = Field(description="requests it serves at a time, of a replica's attention rank")
     stage: Stage = Field(default="both", description="of its requests that it does")
     count: PositiveInt = Field(default=1, description="how many equal ones")
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
@@ -510,6 +519,12 @@ class Orchestration(Problem):
         if limits.waits is None and self.change.running:
             return limits.model_copy(update={"waits": WAITS[0]})
         return limits
+
+    def hits(self, trace: Trace | None) -> Prefixes | None:
+        """What prompts of the requests share, where plans count with what prefix caches have of it."""
+        found = None if trace is None or self.continuous is None or self.prefix_cache.hits == "none" else trace.prefixes
+        # Engines share whole blocks of their caches.
+        return None if found is None or found.block_tokens % KV_BLOCK_TOKENS else found
 
     def looser(self) -> Orchestration:
         """The instance whose model a certification's second pass solves."""
@@ -596,6 +611,11 @@ class OrchestrationCase:
         """Names of the models."""
         return tuple(m.model for m in self.problem.models)
 
+    def ranks(self, m: int) -> tuple[int, ...]:
+        """Attention ranks to choose from of engines of a model, ascending: one of those without routed experts."""
+        choose = self.problem.models[m].candidates or self.problem.candidates
+        return tuple(sorted(choose.attention_ranks)) if self.architectures[m].routed else (1,)
+
     @property
     def ttft_limit_s(self) -> float:
         """Seconds after arrival by which a first token is due; infinite without a limit."""
@@ -617,11 +637,9 @@ class OrchestrationCase:
 
     def prompts(self, m: int) -> Prompts | None:
         """A model's requests, where plans count with what prefix caches have of their prompts."""
-        p, mine = self.problem, self.request_model == m
-        if p.continuous is None or p.prefix_cache.hits == "none" or self.trace is None or self.trace.prefixes is None:
+        mine = self.request_model == m
+        if self.trace is None or self.problem.hits(self.trace) is None:
             return None
-        if self.trace.prefixes.block_tokens % KV_BLOCK_TOKENS:
-            return None  # engines share whole blocks of their caches
         return Prompts(self.trace.take(np.flatnonzero(mine))) if mine.any() else None
 
     @cached_property
@@ -699,6 +717,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     known_models = [a for a in architectures if a is not None]
     check_speculation(p.engine, known_models, p.serving == "continuous", wrong)
     trace, request_model, factor, notes = _requests(p, names, wrong)
+    _with_ranks(p, trace, wrong)
     wrong.raise_any()
     return OrchestrationCase(
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
@@ -715,6 +734,23 @@ def _apart(p: Orchestration, wrong: Mistakes) -> None:
         wrong.add("deployment.stages", stages, "[both] with serving: slots, which prefill and decode in one place")
     if p.deployment.link.net_gbps is None:
         wrong.add("deployment.link.net_gbps", None, "of each server, in Gbit/s: caches go through it")
+
+
+def _with_ranks(p: Orchestration, trace: Trace | None, wrong: Mistakes) -> None:
+    """What nobody has said of engines of several attention ranks."""
+    for path, choose in (("", p.candidates), *((f"models[{i}].", m.candidates) for i, m in enumerate(p.models))):
+        if choose is None or choose.attention_ranks == (1,):
+            continue
+        expected = []
+        if p.continuous is None:
+            expected.append("[1] with serving: slots, whose replicas are apart from each other")
+        if p.deployment.apart:
+            expected.append("[1] beside prefill and decode apart, which are planned with one rank")
+        if p.hits(trace) is not None:
+            expected.append("[1] beside hits of prefix caches, measured with one cache an engine; with several ranks"
+                            " prefix_cache: {hits: none}")  # fmt: skip
+        for each in expected:
+            wrong.add(f"{path}candidates.attention_ranks", list(choose.attention_ranks), each)
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:
@@ -763,12 +799,13 @@ def _placements(p: Orchestration, types: list[str], wrong: Mistakes) -> None:
     kind = {name: s for s in p.cluster.servers for name in s.names if name in asked} if asked else {}
     held: set[tuple[str, int]] = set()
     for i, r in placed:
-        where, gpus = f"change.running[{i}].placement", r.tp * r.pp * r.dp
+        where, gpus = f"change.running[{i}].placement", r.tp * r.pp * r.attention_ranks * r.dp
         if r.count != 1:
             wrong.add(where, f"{r.count} instances", "one instance: an entry for each")
         total = sum(len(g) for g in (r.placement or {}).values())
         if total != gpus:
-            wrong.add(where, f"{total} GPUs", f"{gpus} GPUs: tp·pp·dp of the instance")
+            expected = f"{gpus} GPUs: tp·pp·dp{'·attention_ranks' * (r.attention_ranks > 1)} of the instance"
+            wrong.add(where, f"{total} GPUs", expected)
         for name, used in (r.placement or {}).items():
             if name not in kind:
                 wrong.unknown(where, name, "a server of the cluster", sorted(kind)[:1000])

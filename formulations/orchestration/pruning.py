@@ -113,7 +113,7 @@ def paper_rules(t: OrchestrationTables) -> Pruned:
                 keep[b], cut[b] = False, "batch: too slow for any request"
                 continue
             larger = [a for a in members if keep[a] and (y := t.configurations[a]).batch > x.batch
-                      and (y.tp, y.pp, y.dp) == (x.tp, x.pp, x.dp) and share[a] >= share[b]]  # fmt: skip
+                      and y.degrees == x.degrees and share[a] >= share[b]]  # fmt: skip
             if larger:
                 keep[b], cut[b] = False, f"batch: {t.configurations[larger[0]].batch} admits as many requests"
     return Pruned(keep, cut)

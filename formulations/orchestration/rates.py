@@ -72,9 +72,10 @@ def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
     return read_table(p.beside(p.latency.measured, "latency.measured"), MeasuredRow)
 
 
-def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
+def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int, ranks: int = 1) -> float:
     """Tokens of requests that the KV cache of an engine on tp GPUs holds beside a request's drafts; 0 or less: none.
 
+    Of several attention ranks, of tp GPUs each, what one of them holds.
     Of requests as short as the model's shortest: with windows and recurrent states these take most a token.
     """
     p = case.problem
@@ -84,11 +85,11 @@ def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
     drafts = drafts_of(limits, case.architectures[model], served.weights, served.kv)
     guessed = 0 if drafts is None else drafts.drafts
     holds = memory.kv_tokens(
-        work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable,
+        work, case.vram_gib[gpu] * GIB, tp, attention_ranks=ranks, utilization=p.memory.vram_usable,
         runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room(guessed), max_requests=limits.max_num_seqs,
         request_tokens=_shortest(case, model), drafts=drafts,
     )  # fmt: skip
-    return holds - guessed
+    return holds / ranks - guessed
 
 
 def _shortest(case: OrchestrationCase, model: int) -> float:
@@ -113,7 +114,7 @@ class RateSource:
         for row in measured_rows(case.problem):
             self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
         self.source = None if latency.model is None else read_source(case.problem, latency.model, latency.engine)
-        self._steps: dict[tuple[int, int, int], Steps] = {}
+        self._steps: dict[tuple[int, ...], Steps] = {}
         self.fitted: dict[str, LatencyModel] = {}
         wrong = Mistakes()
         for name, file in (latency.fitted or {}).items():
@@ -141,8 +142,8 @@ class RateSource:
             return self._fitted(model, gpu, tp, pp, most)
         return self._measured(model, gpu, tp, pp, most)
 
-    def steps(self, model: int, gpu: int, tp: int, pp: int = 1) -> Steps | str:
-        """Costs of an engine's step on one replica, as `latency.model` has them; why there are none.
+    def steps(self, model: int, gpu: int, tp: int, pp: int = 1, ranks: int = 1) -> Steps | str:
+        """Costs of an engine's step on one replica of `ranks` times tp GPUs, as `latency.model` has them, or why not.
 
         Raises:
             InputError: nobody has measured the level of safety asked for.
@@ -154,13 +155,13 @@ class RateSource:
             return f"tp {tp} does not divide its {case.architectures[model].heads} heads"
         if case.gpus[gpu].fp16_flops is None:
             return f"no compute peak of {case.gpu_types[gpu]}"
-        key = (model, gpu, tp)
+        key = (model, gpu, tp, ranks)
         if key not in self._steps:
             served, latency = case.problem.models[model], case.problem.latency
             assert latency.model is not None and self.source is not None
             d = deployment(
                 self.source, case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu],
-                case.gpu_types[gpu], served.weights, served.kv, tp,
+                case.gpu_types[gpu], served.weights, served.kv, tp, ranks,
             )  # fmt: skip
             limits = case.problem.continuous or EngineLimits()
             found = steps(self.source, limits, d, max(1.0, float(self.prompt[model])))

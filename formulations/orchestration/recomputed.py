@@ -46,7 +46,8 @@ class Candidate:
 
     Attributes:
         model, gpu: index into the case's models and GPU types.
-        tp, pp, dp, batch: `dp` replicas of `pp` stages of `tp` GPUs, each with `batch` requests at once.
+        tp, pp, ranks, dp, batch: `dp` replicas of `pp` stages of `ranks` times `tp` GPUs, each rank of a replica with
+            `batch` requests at once.
         unit: GPUs that must share a server.
         tokens_per_s: of one request when the batch is full.
         prefill_s_per_token: of the prompt.
@@ -71,6 +72,7 @@ class Candidate:
     waits: float | None = None
     able: float = 1.0
     stage: Stage = "both"
+    ranks: int = 1
 
     def first_s(self, q: Group) -> Array:
         """Seconds from a start to the first token."""
@@ -93,9 +95,11 @@ class Candidate:
     @property
     def slots(self) -> int:
         """Requests an instance decodes at once."""
-        return self.batch * self.dp
+        return self.batch * self.ranks * self.dp
 
 
+Degrees = tuple[int, int, int, int]  # tp, pp, attention ranks, dp
+Key = tuple[str, str, Degrees, int, float | None, Stage]  # model, GPU, degrees, batch, waits, stage
 Way = tuple[Candidate, Candidate]  # that a request begins and ends on: the same one, or prefill and decode apart
 
 
@@ -135,7 +139,7 @@ class Recomputed:
     """An instance as a plan is checked against it.
 
     Attributes:
-        candidates: by (model, GPU, tp, pp, dp, batch, stage), those refused too.
+        candidates: those refused too.
         groups: in the order of the plan's classes.
         bins: T.
         bin_s: width of each.
@@ -143,7 +147,7 @@ class Recomputed:
     """
 
     case: OrchestrationCase
-    candidates: dict[tuple[str, str, int, int, int, int, float | None, Stage], Candidate]
+    candidates: dict[Key, Candidate]
     groups: tuple[Group, ...]
     bins: int
     bin_s: float
@@ -261,7 +265,7 @@ def recompute(problem: Orchestration) -> Recomputed:
     else:
         groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
     candidates = {
-        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.waits, c.stage): c
+        (case.models[c.model], case.gpu_types[c.gpu], (c.tp, c.pp, c.ranks, c.dp), c.batch, c.waits, c.stage): c
         for c in (*listed, *_superfluous(case, possible))
     }
     return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
@@ -273,7 +277,9 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
     most = 0.0
     for g, (vram_gib, working) in enumerate(zip(case.vram_gib, case.free_gpus.tolist(), strict=True)):
         if case.problem.continuous is not None:
-            most = max([most, *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= working)])
+            for ranks, tp in product(_ranks(case, m), choose.tp):
+                if ranks * tp <= working:
+                    most = max(most, kv_tokens(case, m, g, tp, ranks))
             continue
         for tp in choose.tp:
             copies, weights = _replicated(work, tp)
@@ -388,10 +394,10 @@ def _engines(
     prompts = case.prompts(m)
     for g, _ in enumerate(case.gpu_types):
         largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
-        for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
+        for tp, pp, ranks in sorted(set(product(choose.tp, choose.pp, _ranks(case, m)))):
             across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
-            unit = 1 if across else tp if stages else tp * pp
-            steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
+            unit = 1 if across else ranks * tp * (1 if stages else pp)
+            steps, kv = source.steps(m, g, tp, pp, ranks), kv_tokens(case, m, g, tp, ranks)
             each = product(sorted(set(choose.dp)), sorted(set(choose.batch)), p.deployment.stages, limits.wait_levels)
             of: Level | None = None
             last = (0, 0, "")
@@ -407,7 +413,7 @@ def _engines(
                     refused = steps
                 elif unit > largest:
                     refused = f"units of at most {largest} GPUs"
-                elif tp * pp * dp > case.free_gpus[g]:
+                elif tp * pp * ranks * dp > case.free_gpus[g]:
                     refused = f"at most {case.free_gpus[g]} GPUs"
                 elif kv < float((prompt + output).min()):
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
@@ -418,17 +424,25 @@ def _engines(
                 else:
                     at = partial(
                         level, steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
-                        limits.speculates(case.architectures[m]), stage, sent,
+                        limits.speculates(case.architectures[m]), stage, sent, ranks=ranks,
                     )  # fmt: skip
                     of = at()
                     if prompts is not None and stage != "decode":
                         of = _with_hits(case, m, prompts, of, at, held, t_slice_s)
-                    most = of.limits["running requests"]
+                    most = of.limits["running requests"] / ranks
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
                 stated = waits if len(limits.wait_levels) > 1 and stage != "decode" else None
-                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage)
+                yield Candidate(
+                    m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage, ranks=ranks
+                )  # fmt: skip
+
+
+def _ranks(case: OrchestrationCase, m: int) -> list[int]:
+    """Attention ranks that engines of a model may have: without routed experts several would be replicas."""
+    choose = case.problem.models[m].candidates or case.problem.candidates
+    return sorted(choose.attention_ranks) if case.architectures[m].routed else [1]
 
 
 def _with_hits(

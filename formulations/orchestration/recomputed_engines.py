@@ -45,6 +45,37 @@ class Sent:
 
 
 @dataclass(frozen=True)
+class Uneven:
+    """Steps of several attention ranks wait for the longest chunk of a prompt in them, which several ranks' share.
+
+    Attributes:
+        longer_s: seconds of chunks over their even share, each once, ascending after 0.
+        none: probability that no chunk of a step is longer, from each of these to the next.
+        rest_s: what of that wait every step has, whoever's chunk it is.
+    """
+
+    longer_s: Array
+    none: Array
+    rest_s: float
+
+    @classmethod
+    def of(cls, longer: Array, chunks: Array) -> Uneven:
+        """Of requests with chunks so much longer than their even share, of which so many come in a step by chance."""
+        edges, where = np.unique(longer, return_inverse=True)
+        each = np.bincount(where, chunks, len(edges))
+        more = np.append(np.cumsum(each[::-1])[::-1], 0.0)
+        edges, none = np.append(0.0, edges), np.exp(-more)
+        return cls(edges, none, float((np.diff(edges) * (1 - none - more * none)[:-1]).sum()))
+
+    def paid_s(self, chunks: Array, longer: Array) -> Array:
+        """What prompts of so many chunks pay in all their steps: the probability that none is longer, summed up to z."""
+        whole = np.append(0.0, np.cumsum(np.diff(self.longer_s) * self.none[:-1]))
+        at = np.searchsorted(self.longer_s, longer, side="right") - 1
+        found: Array = chunks * (whole[at] + self.none[at] * (longer - self.longer_s[at]))
+        return found
+
+
+@dataclass(frozen=True)
 class Level:
     """One engine at the step time at which `batch` requests run in the mean.
 
@@ -61,6 +92,8 @@ class Level:
         part: of its model's requests that it gets.
         unused_kv_tokens: that its requests leave of the cache in the mean.
         cached: tokens that the cache has of the prompts of its model's requests; None: none are counted.
+        ranks: data-parallel attention ranks, each with requests, limits and `kv_tokens` of its own.
+        uneven: what requests pay because steps wait for the busiest of them.
     """
 
     costs: StepCosts
@@ -82,12 +115,23 @@ class Level:
     part: float = 1.0
     unused_kv_tokens: float = 0.0
     cached: Array | None = None
+    ranks: int = 1
+    uneven: Uneven | None = None
 
     def prompt_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
-        """Seconds that prompts add to steps."""
+        """Seconds that prompts add to steps, waits for the busiest rank among them."""
+        if self.uneven is None:
+            return self.own_s(prompt, cached)
+        return self.own_s(prompt, cached) + self.uneven.paid_s(*self._longer(prompt))
+
+    def own_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
+        """The same of ranks that all have as much to do."""
         if self.stage == "decode":
             return 0.0 * prompt
         return _prompt_s(self.costs, self.engine, prompt, self.charged, cached)
+
+    def _longer(self, prompt: Array) -> tuple[Array, Array]:
+        return _longer(self.costs, self.engine, self.ranks, prompt)
 
     def decode_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the tokens after the first add to steps."""
@@ -100,7 +144,10 @@ class Level:
         if self.stage == "decode":
             return self.step_s + self.costs.request_s + self.moving_s(prompt)
         steps = np.ceil((prompt - cached) / self.engine.chunk(self.costs.drafts)) + 0.5
-        own = steps * self.step_s + self.prompt_s(prompt, cached) + self.costs.request_s
+        own = steps * self.step_s + self.own_s(prompt, cached) + self.costs.request_s
+        if self.uneven is not None:  # its rank is the busiest, but for what every step has of that
+            chunks, longer = self._longer(prompt)
+            own = own + np.where(longer > self.uneven.rest_s, chunks * (longer - self.uneven.rest_s), 0.0)
         found: Array = self.later * (own + self.wait_s)
         return found
 
@@ -118,9 +165,9 @@ class Level:
         return self.rest_s(output)
 
     def occupies_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
-        """Seconds for which a prompt keeps others from being prefilled."""
-        steps = (prompt - cached) / self.engine.room(self.costs.drafts)
-        found: Array = self.prompt_s(prompt, cached) + steps * self.step_s
+        """Seconds for which a prompt keeps others from being prefilled, on all ranks in the mean."""
+        steps = (prompt - cached) / self.engine.room(self.costs.drafts) / self.ranks
+        found: Array = self.own_s(prompt, cached) + steps * self.step_s
         return found
 
     def rest_s(self, output: Array) -> Array:
@@ -132,14 +179,14 @@ class Level:
 def level(
     steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
     waits: float, stream: tuple[float, float], speculation: Speculation | None = None, stage: Stage = "both",
-    sent: Sent | None = None, cached: Array | float = 0.0,
+    sent: Sent | None = None, cached: Array | float = 0.0, ranks: int = 1,
 ) -> Level:  # fmt: skip
     """The level of a batch and a wait for requests of these lengths, each as often as `weight` (sum 1) says.
 
     `stream`: requests of the model per second, and the index of dispersion of their arrivals; `cached`: tokens at the
-    heads of the prompts that need not be computed.
+    heads of the prompts that need not be computed. Batch and limits are of each rank.
     """
-    computed = prompt - cached
+    computed, batch = prompt - cached, ranks * batch
     if stage == "prefill":  # what it makes of an answer is its first token
         output = 1 + 0 * output
     costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
@@ -152,19 +199,26 @@ def level(
     mixed = min(1.0, 2 * batch * float((weight * chunks).sum()) / turns) if unlike else 1.0
     experts = 0.0
     if costs.experts is not None:
-        tokens = engine.max_num_seqs * (1 + costs.drafts)
+        tokens = ranks * engine.max_num_seqs * (1 + costs.drafts)
         touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** tokens
         experts = costs.experts.all_s * (touched + mixed * (1 - touched))
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
     together: float = batch  # requests in a step
     if stage == "prefill":
         together = min(batch, max(1.0, FILLED * room * turns / float((weight * computed).sum())))
+    uneven = None
+    if ranks > 1:
+        _, longer = _longer(costs, engine, ranks, prompt)
+        uneven = Uneven.of(longer, batch / turns * weight * chunks)
+        experts += uneven.rest_s
     ways = []
     for charged in (False, True) if stage == "both" else (stage == "decode",):
         fixed = costs.fixed_s + experts + (0.0 if charged else costs.prompt_step_s)
         work = _decode_s(costs, prompt, output, slope)
         if stage != "decode":
             work = work + _prompt_s(costs, engine, prompt, charged, cached)
+        if uneven is not None:
+            work = work + uneven.paid_s(chunks, longer)
         each = float((weight * work).sum()) / turns
         ways.append((fixed + together * each, fixed, each, charged))
     # What is the same but for rounding is paid by chunks.
@@ -173,14 +227,14 @@ def level(
     wait = mean_wait = burst = queued = 0.0
     part = 1.0
     if stage != "decode":
-        occupied = _prompt_s(costs, engine, prompt, charged, cached) + computed / room * step
+        occupied = _prompt_s(costs, engine, prompt, charged, cached) + computed / room / ranks * step
         turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
         served_per_s = load / (turns * each)  # its time over the work of a request
         part = min(1.0, served_per_s / all_per_s)
         burst = turn * (dispersion - 1) * part
-        wait = waits * turn * (batch if stage == "prefill" else 1)
+        wait = waits * ranks * turn * (batch if stage == "prefill" else 1)
         mean_wait = wait if engine.bursts == "none" else wait / _most_of_mean(engine.quantile)
-        others = float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)
+        others = float((weight * occupied * (ranks * occupied + burst)).sum()) / (2 * mean_wait)
         queued = served_per_s * (turn + others)
         if stage == "prefill":  # its crowd is a queue's
             busy = min(load, turn / (turn + others))
@@ -191,19 +245,19 @@ def level(
     crowd = _crowd(engine.quantile, batch, busy)
     limits = {
         "time": load,
-        "running requests": _mean_below(engine.max_num_seqs, busy),
-        "KV tokens": typical * _mean_below(kv_tokens / typical, busy),
+        "running requests": ranks * _mean_below(engine.max_num_seqs, busy),
+        "KV tokens": ranks * typical * _mean_below(kv_tokens / typical, busy),
     }
     if stage != "decode":
-        limits |= {"prompt tokens of a step": FILLED * room, "waiting of prompts": 1.0}
+        limits |= {"prompt tokens of a step": ranks * FILLED * room, "waiting of prompts": 1.0}
         if mixed < 1:
             limits["chunks of a step"] = mixed
     if stage != "both":
         limits["network for KV caches"] = 1.0
-    token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
+    token = max(step, fixed + each * min(crowd, ranks * engine.max_num_seqs)) / costs.tokens
     return Level(
         costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, queued, slope,
-        limits, stage, sent, part, unused,
+        limits, stage, sent, part, unused, None, ranks, uneven,
     )  # fmt: skip
 
 
@@ -233,6 +287,13 @@ def _prompt_s(
     own = costs.prompt_token_s * (prompt - earlier) + costs.prompt_pair_s * pairs + costs.prompt_context_s * again
     found: Array = own + (costs.prompt_step_s * chunks if charged else 0.0)
     return found
+
+
+def _longer(costs: StepCosts, engine: Continuous, ranks: int, prompt: Array) -> tuple[Array, Array]:
+    """Chunks of prompts, and seconds that each is longer where one rank has it than in an even share of all."""
+    chunks = np.ceil(prompt / engine.chunk(costs.drafts))
+    alone = _prompt_s(costs, engine, prompt, False, 0.0) - costs.prompt_expert_s * prompt
+    return chunks, (ranks * alone - alone) / chunks
 
 
 def _steps_after(costs: StepCosts, output: Array) -> Array:
@@ -348,7 +409,7 @@ def taken(
     if of.stage != "decode":
         own, computed = of.occupies_s(prompt, cached), prompt - cached
         chunks = np.ceil(computed / of.engine.chunk(of.costs.drafts))
-        waiting = own + own * (own + of.burst_s) / (2 * of.mean_wait_s)
+        waiting = own + own * (of.ranks * own + of.burst_s) / (2 * of.mean_wait_s)
         found |= {
             "prompt tokens of a step": prompts * computed.mean() * of.step_s / to_first,
             "waiting of prompts": prompts * float(waiting.mean()) / to_first,

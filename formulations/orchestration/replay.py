@@ -395,13 +395,13 @@ def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
     lines = [t.configurations[c] for c in rows_of(t, p)]
     widest = max((x.slots for x in lines), default=1)
     if t.taken is not None:  # for the figures only: `served` has the engines
-        widest = max((x.dp * x.engine.limits.max_num_seqs for x in lines if x.engine is not None), default=1)
+        widest = max((x.most_admitted for x in lines), default=1)
     rate = np.ones((len(lines), widest))
     for j, x in enumerate(lines):
         rate[j, : x.slots] = x.tokens_per_s
         rate[j, x.slots :] = x.worst_rate
     of = np.array([i.configuration for i in p.instances], dtype=np.int64)
-    slots = [x.slots if x.engine is None else x.dp * x.engine.limits.max_num_seqs for x in lines]
+    slots = [x.most_admitted for x in lines]
     return Cluster.of(
         np.array(slots, dtype=np.int64)[of], rate[of], names=[i.name for i in p.instances],
         model=np.array([x.model for x in lines], dtype=np.int64)[of],

@@ -32,7 +32,8 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     """What a reader wants beside the plan: what cannot be used or served, busy slots over time, the replay."""
     reasons: dict[str, int] = {}
     for d in t.discarded:
-        key = f"{d.model} tp {d.tp} pp {d.pp} on {d.gpu}: {d.reason}"
+        ranks = f" ranks {d.ranks}" if d.ranks > 1 else ""
+        key = f"{d.model} tp {d.tp} pp {d.pp}{ranks} on {d.gpu}: {d.reason}"
         reasons[key] = reasons.get(key, 0) + 1
     hopeless = ~t.admissible.any(axis=1) & (t.classes.count > 0)
     extra: dict[str, Any] = {
@@ -68,7 +69,7 @@ def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
     """
     safety, rows, s = t.case.problem.latency.safety, rows_of(t, plan), plan.shares
     used = [t.configurations[c] for c in rows]
-    of = [(f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}", x.provenance)
+    of = [(f"{t.case.models[x.model]} on {x.tp * x.ranks} × {t.case.gpu_types[x.gpu]}", x.provenance)
           for x in used if x.provenance is not None]  # fmt: skip
     ends = [None if x.provenance is None else at_most(x.provenance, safety) for x in used]
     share = None
@@ -191,7 +192,7 @@ def _instances(p: OrchestrationPlan) -> Table:
             f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
         )
         level = str(c.batch) if c.engine is None else f"{c.batch}, {1000 * c.engine.step_s:.3g} ms a step"
-        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}{_stage(c)}",
+        table.add_row(plain(c.model), c.parallelism, level, f"{c.gpus_each} {plain(c.gpu)}{_stage(c)}",
                       f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
     return table
 
@@ -301,14 +302,17 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     """Data frames by file name: candidates, classes, instances, shares, and the requests where they have names."""
     import pandas as pd
 
+    several = any(x.ranks > 1 for x in (*t.configurations, *t.discarded))
     candidates = pd.DataFrame([{
         "model": t.case.models[x.model], "gpu": t.case.gpu_types[x.gpu], "tp": x.tp, "pp": x.pp, "dp": x.dp,
+        **({"attention_ranks": x.ranks} if several else {}),
         "batch": x.batch, "gpus": x.gpus, "tokens_per_s_alone": float(x.tokens_per_s[0]),
         "tokens_per_s_full": x.worst_rate, "prefill_s_per_token": x.prefill_s_per_token, "gib_per_gpu": x.gib_per_gpu,
         "usable": True, "reason": "",
     } for x in t.configurations] + [
-        {"model": d.model, "gpu": d.gpu, "tp": d.tp, "pp": d.pp, "dp": d.dp, "batch": d.batch,
-         "gpus": d.tp * d.pp * d.dp, "usable": False, "reason": d.reason} for d in t.discarded
+        {"model": d.model, "gpu": d.gpu, "tp": d.tp, "pp": d.pp, "dp": d.dp,
+         **({"attention_ranks": d.ranks} if several else {}), "batch": d.batch,
+         "gpus": d.tp * d.pp * d.ranks * d.dp, "usable": False, "reason": d.reason} for d in t.discarded
     ])  # fmt: skip
     made = {"candidates": candidates}
     if plan is None:
@@ -316,7 +320,7 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     made["classes"] = pd.DataFrame([c.model_dump() for c in plan.classes])
     made["instances"] = pd.DataFrame([{
         "instance": i.name, **{k: v for k, v in plan.configurations[i.configuration].model_dump().items()
-                               if k in ("model", "gpu", "tp", "pp", "dp", "batch")},
+                               if k in ("model", "gpu", "tp", "pp", "dp", "attention_ranks", "batch")},
         "placement": _where(i.placement), "kept": i.kept,
     } for i in plan.instances[:MAX_ROWS]])  # fmt: skip
     s = plan.shares

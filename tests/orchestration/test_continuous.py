@@ -160,6 +160,23 @@ VARIANTS = {
         "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
         "latency": {"model": "default", "safety": 0.9},
     },
+    "ranks": {
+        "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
+        "latency": {"model": "default", "safety": 0.9}, "engine": {"max_num_seqs": 24, "waits": [1, 4]},
+        "candidates": {"tp": [2, 1], "dp": [1, 2], "attention_ranks": [4, 2], "batch": [1, 8, 16]},
+        "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 4}, {"server": "w", "gpu": "h100", "gpus": 2}]},
+    },
+    "ranks, chunks, drafts": {
+        "models": [
+            {"model": "mistral-7b", "architecture": "deepseek-v2-lite"},
+            {"model": "llama-3.2-3b", "candidates": {"tp": [1], "batch": [4]}},
+        ],
+        "candidates": {"tp": [1], "attention_ranks": [1, 3], "batch": [2, 16]}, "bins": {},
+        "engine": {
+            "max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95, "bursts": 4,
+            "speculation": [{"model": "deepseek-v2-lite", "drafts": 2, "acceptance": 0.6, "head": 0.05}],
+        },
+    },
     "drafts": {"engine": {
         "max_num_seqs": 24, "max_num_batched_tokens": 512,
         "speculation": [{"model": "mistral-7b", "drafts": 2, "acceptance": 0.6, "head": 0.05},
@@ -211,8 +228,8 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
     t, true = build_tables(problem), recompute(problem)
     usable = [c for c in true.candidates.values() if not c.refused]
     assert usable
-    assert [(c.model, c.gpu, c.tp, c.dp, c.batch) for c in usable] == [
-        (c.model, c.gpu, c.tp, c.dp, c.batch) for c in t.configurations
+    assert [(c.model, c.gpu, c.tp, c.ranks, c.dp, c.batch, c.waits) for c in usable] == [
+        (c.model, c.gpu, c.tp, c.ranks, c.dp, c.batch, c.waits) for c in t.configurations
     ]
     assert (true.bins, true.bin_s) == (t.bins, pytest.approx(t.bin_s))
     assert true.latency_threshold_s() == pytest.approx(latency_threshold(t))

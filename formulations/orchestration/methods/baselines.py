@@ -93,10 +93,10 @@ def round_robin(problem: Orchestration, tables: OrchestrationTables, options: Op
     """As many instances of every model as of any other, on as few GPUs as it fits; requests in turn, none refused."""
     clock = Clock.of(options)
     t = tables
-    share = admitted_share(t)
+    share, largest = admitted_share(t), [x.batch * x.ranks for x in t.configurations]
     groups: list[Group] = []
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
-        chosen = {m: max(of, key=lambda c: (share[c], t.configurations[c].batch)) for m, of in _smallest(t, g).items()}
+        chosen = {m: max(of, key=lambda c: (share[c], largest[c])) for m, of in _smallest(t, g).items()}
         count, left = dict.fromkeys(chosen, 0), room.gpus
         each = left // max(1, sum(t.configurations[c].gpus for c in chosen.values()))
         for m, c in chosen.items():

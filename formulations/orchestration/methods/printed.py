@@ -31,7 +31,7 @@ class Printed:
         shapes: dict[tuple[float | None, ...], dict[int, int]] = {}
         for c in usable:
             x = t.configurations[c]
-            shapes.setdefault((x.tp, x.pp, x.dp, x.batch, x.waits), {})[x.model] = c
+            shapes.setdefault((*x.degrees, x.batch, x.waits), {})[x.model] = c
         self.shapes = [of for of in shapes.values() if any(kept[c] for c in of.values())]
 
     def solve(self) -> list[Group]:
