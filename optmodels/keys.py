@@ -33,16 +33,22 @@ _ENDS = {
 
 @dataclass
 class _Section:
-    """One model of the schema and the places that hold it."""
+    """One model of the schema, the places that hold it, and keys that tell it from others there, without a kind."""
 
     model: type[BaseModel]
     places: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        kind = self.model.model_fields.get("kind")
+        return get_args(kind.annotation) if kind is not None and kind.is_required() else ()
 
     @property
     def title(self) -> str:
-        kind = self.model.model_fields.get("kind")
-        told = get_args(kind.annotation) if kind is not None and kind.is_required() else ()
-        return (f"`{self.places[0]}`" if self.places[0] else "The file") + "".join(f", kind: {k}" for k in told)
+        place = f"`{self.places[0]}`" if self.places[0] else "The file"
+        told = [f"kind: {k}" for k in self.kinds] + [f"with {' and '.join(self.own)}"] * bool(self.own)
+        return ", ".join([place, *told])
 
 
 def reference(name: str) -> str:
@@ -92,7 +98,15 @@ def _sections(root: type[BaseModel]) -> dict[type[BaseModel], _Section]:
                 visit(inner, where)
 
     visit(root, "")
+    for s in found.values():
+        others = [o.model.model_fields for o in found.values() if o is not s and _anchor(o) == _anchor(s)]
+        fields = s.model.model_fields.items()
+        s.own = [k for k, info in fields if info.is_required() and any(k not in o for o in others)] * (not s.kinds)
     return found
+
+
+def _anchor(section: _Section) -> str:
+    return section.places[0].replace("[]", "")
 
 
 def _inner(annotation: Any, place: str) -> Iterator[tuple[type[BaseModel], str]]:

@@ -15,7 +15,14 @@ from optmodels.latency.work import layer_work
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
 from optmodels.serving.engine import ONE_OF_STATIC, ModelOnEngines, check_speculation, drafts_of, written_out
-from optmodels.serving.lengths import Length, LengthsOfTrace, mean_tokens, shortest_tokens
+from optmodels.serving.lengths import (
+    ALIKE_OF_STATIC,
+    Length,
+    LengthsOfTrace,
+    in_words,
+    mean_tokens,
+    shortest_tokens,
+)
 from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, MixedWorkload, StaticBatch
 from optmodels.traces.buckets import lengths_of
@@ -112,11 +119,12 @@ class CostEfficiency(StaticBatch):
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
         if isinstance(self.workload, MixedWorkload):
             if self.serving == "static":
-                expected = "input_tokens and output_tokens with serving: static, whose requests are all alike"
-                wrong.add("workload.lengths", self._lengths_in_words, expected)
+                wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)
             if self.deployment.apart:
-                expected = "input_tokens and output_tokens beside prefill and decode apart, whose loops are of one length"
-                wrong.add("workload.lengths", self._lengths_in_words, expected)
+                expected = (
+                    "input_tokens and output_tokens beside prefill and decode apart, whose loops are of one length"
+                )
+                wrong.add("workload.lengths", in_words(self.workload.lengths), expected)
         ranks = list(self.strategies.attention_ranks)
         if ranks != [1] and self.serving == "static":
             wrong.add("strategies.attention_ranks", ranks, ONE_OF_STATIC)
@@ -138,11 +146,6 @@ class CostEfficiency(StaticBatch):
         if isinstance(workload, MixedWorkload):
             workload = workload.model_copy(update={"lengths": self.lengths()})
         return super().inline().model_copy(update={"engine": written_out(self.engine), "workload": workload})
-
-    @property
-    def _lengths_in_words(self) -> str:
-        of = getattr(self.workload, "lengths", ())
-        return of.trace if isinstance(of, LengthsOfTrace) else f"{len(of)} of them"
 
     def engines(self, case: Case) -> ModelOnEngines:
         """The model as engines serve it."""

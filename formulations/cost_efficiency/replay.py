@@ -51,9 +51,10 @@ def replay(
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:
-        ``predicted`` (means, users who begin one after another; of several lengths the plan's own bounds) and ``policies`` with the same metrics: latencies (of
-        several sizes of engines, of the fullest), requests and tokens a second and their cost, of all engines;
-        ``promises``: each with its SLO's ``limit``, the plan's ``planned_bound`` and what was ``replayed``.
+        ``predicted`` (means, users who begin one after another; of several lengths the plan's own bounds) and
+        ``policies`` with the same metrics: latencies (of several sizes of engines, of the fullest), requests and tokens
+        a second and their cost, of all engines; ``promises``: each with its SLO's ``limit``, the plan's
+        ``planned_bound`` and what was ``replayed``.
 
     Raises:
         InputError: a plan of static batches or of several attention ranks, unknown policy, or a request larger than a

@@ -19,7 +19,10 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Trace(Cut):
-    """A request trace that is cut into buckets of input × output length, each planned with its mean lengths."""
+    """A request trace, CSV or JSON lines (.jsonl, .jsonl.gz), cut into buckets of input × output length.
+
+    A bucket's requests are planned with the bucket's mean lengths.
+    """
 
     file: str = Field(description="beside the instance or below")
     rate_factor: Positive = Field(default=1.0, description="requests come so many times as often")

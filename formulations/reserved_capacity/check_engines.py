@@ -49,8 +49,9 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
             found.add(f"{where}: engines", str(error), "steps of known latency")
             continue
         limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tbt_s)}
-        kind = Kind(float(w.input_tokens), float(w.output_tokens), w.cached_input_share, limits["TTFT"][1],
-                    limits["TPOT"][1], seconds_and_quantile(slo.deadline_s)[1])  # fmt: skip
+        lengths = tuple((float(x.input_tokens), float(x.output_tokens), x.share) for x in w.classes)
+        kind = Kind(lengths, w.cached_input_share, limits["TTFT"][1], limits["TPOT"][1],
+                    seconds_and_quantile(slo.deadline_s)[1])  # fmt: skip
         rate = line.requests_per_second / line.replicas_per_machine
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:

@@ -13,7 +13,15 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateA
 from pydantic_core import core_schema
 
 from formulations.reserved_capacity.demand import Demand, demand_of
-from formulations.reserved_capacity.throughput import UNLIMITED_S, Choice, Level, Workload, choice_of, serving_of
+from formulations.reserved_capacity.throughput import (
+    UNLIMITED_S,
+    AnyWorkload,
+    Choice,
+    Level,
+    MixedWorkload,
+    choice_of,
+    serving_of,
+)
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
@@ -24,6 +32,7 @@ from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import ONE_OF_STATIC, check_speculation, written_out
+from optmodels.serving.lengths import ALIKE_OF_STATIC, in_words
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
@@ -187,7 +196,9 @@ class Service(Entry):
     service: str = Field(min_length=1, max_length=100, description="its name")
     slo: ServiceSlo = Field(description="what it is promised")
     demand: Demand = Field(description="requests by hour and region; kind says where they come from")
-    workload: Workload | None = Field(default=None, description="to derive what machines serve from the latency model")
+    workload: AnyWorkload | None = Field(
+        default=None, description="to derive what machines serve from the latency model; requests alike or of lengths"
+    )
     kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
     forwarding_ceiling: Annotated[
         Fraction, Limit("share of {owner} that may leave its region", "most", "%", off=1.0)
@@ -345,6 +356,8 @@ class ReservedCapacity(Problem):
             workload = s.workload
             if workload is not None and isinstance(workload.model, str):
                 workload = workload.model_copy(update={"model": catalog.llms()[workload.model]})
+            if isinstance(workload, MixedWorkload):
+                workload = workload.model_copy(update={"lengths": workload.classes})
             services.append(s.model_copy(update={"demand": demand, "workload": workload}))
         machines = []
         for i, m in enumerate(self.machines):
@@ -449,6 +462,12 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         for i, v in enumerate(values):
             if v in values[:i]:
                 wrong.add(f"{what}[{i}].{what[:-1]}", v, "each name once")
+    for k, s in enumerate(p.services):
+        if isinstance(s.workload, MixedWorkload):
+            where = f"services[{k}].workload.lengths.trace"
+            with wrong.collecting():
+                s.workload.read(lambda file, where=where: p.beside(file, where))  # type: ignore[misc]
+    wrong.raise_any()
     clocks = [_clock(r, i, wrong) for i, r in enumerate(p.regions)]
     rtt = wrong.collect(_round_trips, p, names)
     parts = [wrong.collect(demand_of, p, s.demand, f"services[{k}].demand", clocks) for k, s in enumerate(p.services)]
@@ -576,6 +595,8 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
         of = f"services[{k}].slo"
         if p.serving == "static" and s.workload is not None and s.workload.attention_ranks != (1,):
             wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), ONE_OF_STATIC)
+        if p.serving == "static" and isinstance(s.workload, MixedWorkload):
+            wrong.add(f"services[{k}].workload.lengths", in_words(s.workload.lengths), ALIKE_OF_STATIC)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
         for name in ("ttft_s", "tbt_s", "deadline_s"):

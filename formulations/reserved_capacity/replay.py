@@ -7,7 +7,7 @@ exactly that many mean requests per second, and says so in the notes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from formulations.reserved_capacity.throughput import Choice
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
 from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.lengths import Length, mean_tokens
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
@@ -77,7 +78,7 @@ def replay(
         plan: the plan as JSON data.
         trace: requests with a label ``region`` (none: drawn by the regions' shares of demand) and, where services
             share machines, ``model`` with the services' names; None: generated for the hour's demand, as conversations
-            with the workload's mean lengths.
+            with the workload's mean lengths, or one by one with lengths drawn from several.
         options: policy, seed, and what `RegionReplayOptions` adds.
         tables: of the problem, or with another demand in its place; None: made anew.
 
@@ -113,6 +114,8 @@ def replay(
         work = works[k]
         if not len(work.trace):
             continue
+        if trace is None and (w := service.workload) is not None and len(w.classes) > 1 and w.cached_input_share > 0:
+            notes.append(f"{service.service}: requests are drawn one by one, so that no cache has any of their prompts")
         fleet = _fleet(problem, case, k, machines, shares[k], notes)
         name = service.service
         found, metrics[name] = _run(work, fleet, routing, seconds, service.slo, o, name)
@@ -180,8 +183,11 @@ def _window(o: RegionReplayOptions, demand: Floats, trace: Trace | None) -> floa
 
 
 def _tokens(service: Any) -> tuple[int, int]:
-    w = service.workload
-    return (INPUT_TOKENS, OUTPUT_TOKENS) if w is None else (w.input_tokens, w.output_tokens)
+    """Of the mean request."""
+    if service.workload is None:
+        return INPUT_TOKENS, OUTPUT_TOKENS
+    prompt, answer = map(round, mean_tokens(service.workload.classes))
+    return prompt, answer
 
 
 def chat_of(input_tokens: int, output_tokens: int) -> Chat:
@@ -204,6 +210,8 @@ def _work(
     service = problem.services[k]
     if trace is None:
         by_region = {n: float(v) for n, v in zip(case.regions, rates, strict=True)}
+        if service.workload is not None and len(service.workload.classes) > 1:
+            return _alone(requests_drawn(service.workload.classes, by_region, seconds, seed + k, service.service))
         return open_loop_chat(chat_of(*_tokens(service)), by_region, seconds, seed=seed + k, name=service.service)
     mine = trace
     if len(problem.services) > 1:
@@ -219,8 +227,37 @@ def _work(
         mine = Trace(mine.name, mine.arrival_s, mine.prompt_tokens, mine.output_tokens,
                      dict(mine.labels) | {"region": Label(tuple(case.regions), drawn)}, mine.slo_factor,
                      mine.prefixes)  # fmt: skip
-    free = np.full(n, -1, dtype=np.int64)
-    return Workload(mine, Programs(free, np.arange(n), free, np.zeros(n)))
+    return _alone(mine)
+
+
+def _alone(trace: Trace) -> Workload:
+    """Requests none of which waits for another."""
+    free = np.full(len(trace), -1, dtype=np.int64)
+    return Workload(trace, Programs(free, np.arange(len(trace)), free, np.zeros(len(trace))))
+
+
+def requests_drawn(
+    lengths: Sequence[Length], rates: Mapping[str, float], seconds: float, seed: int, name: str
+) -> Trace:
+    """Requests by a Poisson process of every region's rate, with lengths drawn by their shares; no two share a prefix.
+
+    Args:
+        lengths: shares sum to 1.
+        rates: requests/s by region.
+        seconds: length of the trace.
+        seed: of everything drawn.
+        name: of the trace.
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.poisson([rate * seconds for rate in rates.values()])
+    n = int(counts.sum())
+    arrival, kind = rng.uniform(0.0, seconds, n), rng.choice(len(lengths), n, p=[x.share for x in lengths])
+    prompt, output = (
+        np.array([getattr(x, of) for x in lengths], dtype=np.int64)[kind] for of in ("input_tokens", "output_tokens")
+    )
+    order = np.argsort(arrival, kind="stable")
+    region = Label(tuple(rates), np.repeat(np.arange(len(rates)), counts)[order])
+    return Trace(name, arrival[order], prompt[order], output[order], {"region": region})
 
 
 def _thinned(work: Workload, keep: float, seed: int) -> Workload:
@@ -324,7 +361,7 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     if found.costs is not None:
         c, none = found.costs, np.zeros(0)
         tokens = room / kv_token if found.continuous is None else found.continuous.engine.kv_tokens
-        prompt = problem_workload.input_tokens * (1.0 - problem_workload.cached_input_share)
+        prompt = mean_tokens(problem_workload.classes)[0] * (1.0 - problem_workload.cached_input_share)
         experts = 0.0 if c.experts is None else float(c.experts.seconds(prompt))
         return Engine(
             kv_tokens=max(1, int(tokens)), decode_s=c.step(none, none, np.zeros(found.batch)) / c.tokens,

@@ -156,9 +156,7 @@ def _of_requests(p: ReservedCapacity) -> list[str]:
     """What percentiles are of, service by service."""
     return [
         f"{s.service}: {said}" for s in p.services if s.workload is not None
-        for said in of_requests(
-            (s.slo.ttft_s, s.slo.tbt_s, s.slo.deadline_s), s.workload.input_tokens, s.workload.output_tokens
-        )
+        for said in of_requests((s.slo.ttft_s, s.slo.tbt_s, s.slo.deadline_s), s.workload.classes)
     ]  # fmt: skip
 
 

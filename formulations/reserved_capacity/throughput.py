@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry
@@ -17,9 +19,19 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
-from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
+from optmodels.serving.lengths import (
+    Length,
+    Lengths,
+    LengthsOfTrace,
+    classes,
+    mean_tokens,
+    normalised,
+    shortest_tokens,
+)
 from optmodels.serving.levels import Levels, levels
+from optmodels.traces.buckets import lengths_of
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
 
 Array = npt.NDArray[np.float64]
@@ -28,14 +40,12 @@ UNLIMITED_S = 1e9
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
-class Workload(Entry):
-    """The model of a service and the mean request."""
+class Served(Entry):
+    """The model of a service, and how engines hold it."""
 
     model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
     weights: Precision = Field(default="fp16", description="precision of its weights")
     kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
-    input_tokens: PositiveInt = Field(description="of a prompt, mean")
-    output_tokens: PositiveInt = Field(description="of an answer, mean")
     attention_ranks: AttentionRanks = (1,)
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
     variant: Variant = Field(
@@ -49,13 +59,62 @@ class Workload(Entry):
     )
 
 
+class Workload(Served):
+    """The model of a service and the mean request."""
+
+    input_tokens: PositiveInt = Field(description="of a prompt, mean")
+    output_tokens: PositiveInt = Field(description="of an answer, mean")
+
+    @property
+    def classes(self) -> tuple[Length, ...]:
+        """One."""
+        return (Length(input_tokens=self.input_tokens, output_tokens=self.output_tokens),)
+
+
+class MixedWorkload(Served):
+    """The model of a service and requests of several lengths, with serving: continuous."""
+
+    lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
+
+    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
+
+    def read(self, beside: Callable[[str], Path]) -> None:
+        """Read the trace, if it is one, from the file of that name.
+
+        Raises:
+            InputError: there is none, or it cannot be read.
+        """
+        of = self.lengths
+        if isinstance(of, LengthsOfTrace) and (self._cut is None or self._cut[0] != of):
+            self._cut = of, lengths_of(beside(of.trace), of)
+
+    @property
+    def classes(self) -> tuple[Length, ...]:
+        """Of its requests, shares summing to 1; those of a trace once it is read."""
+        if isinstance(self.lengths, LengthsOfTrace):
+            assert self._cut is not None and self._cut[0] == self.lengths
+            return self._cut[1]
+        return normalised(self.lengths)
+
+
+def _which(workload: object) -> str:
+    """Which of both a workload is, by its class."""
+    mixed = "lengths" in workload if isinstance(workload, Mapping) else isinstance(workload, MixedWorkload)
+    return "MixedWorkload" if mixed else "Workload"
+
+
+AnyWorkload = Annotated[
+    Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(_which)
+]
+
+
 @dataclass(frozen=True)
 class Choice:
     """How a machine runs a service: `replicas` of `ranks` attention ranks of `tp` GPUs, `batch` requests in flight.
 
     Attributes:
         rps: requests/s of the machine.
-        prefill_s: of one mean prompt.
+        prefill_s: of one mean prompt; continuous: time to the first token but for waiting, as its limit bounds it.
         e2e_s: of a request at the machine, queue included, as the deadline bounds it.
         work: of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
@@ -141,7 +200,7 @@ def choice_of(
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
     """
-    w: Workload = service.workload
+    w: Workload | MixedWorkload = service.workload
     wrong = Mistakes()
     if isinstance(w.model, str) and w.model not in catalog.llms():
         known = ", ".join(sorted(catalog.llms())[:12])
@@ -181,11 +240,11 @@ def hardware_of(machine: Any) -> tuple[str | None, int, float]:
 
 def on_engines(service: Any, level: Level) -> ModelOnEngines:
     """The model of a service as engines serve it."""
-    w: Workload = service.workload
+    w: Workload | MixedWorkload = service.workload
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     return ModelOnEngines(
         level.source, level.safety, w.model, architecture, w.weights, w.kv, w.vram_usable, w.runtime_gib,
-        float(w.input_tokens), float(w.input_tokens + w.output_tokens),
+        mean_tokens(w.classes)[0], float(shortest_tokens(w.classes)),
     )  # fmt: skip
 
 
@@ -193,7 +252,7 @@ def _continuous(
     service: Any, level: Level, limits: EngineLimits, architecture: Architecture, gpu_name: str, gpu_count: int,
     vram_gib: float, splits: list[int], nearest_s: Array,
 ) -> Choice | None:  # fmt: skip
-    w: Workload = service.workload
+    w: Workload | MixedWorkload = service.workload
     of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
     found = [
         (tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib, ranks))
@@ -201,7 +260,7 @@ def _continuous(
         if gpu_count % (tp * ranks) == 0
     ]  # fmt: skip
     found = [(tp, engine) for tp, engine in found if engine.kv_tokens > 0]
-    kind = Classes.of([float(w.input_tokens)], [float(w.output_tokens)], cached=w.cached_input_share)
+    kind = classes(w.classes, w.cached_input_share)
     slo = service.slo
     deadline_s, quantile = seconds_and_quantile(slo.deadline_s)
     at = levels(

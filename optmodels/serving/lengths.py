@@ -38,7 +38,7 @@ class Length(Entry):
 
 
 class Cut(Entry):
-    """How a request trace, CSV or JSON lines (.jsonl, .jsonl.gz), is read and cut into input × output lengths.
+    """How a request trace is read and cut into buckets of input × output length.
 
     Timestamps are ISO dates or numbers in `time_unit_s`. The defaults are the columns of Azure's public LLM traces;
     without them in the file, and without columns named here, it is read as whatever format of
@@ -65,13 +65,24 @@ class Cut(Entry):
 
 
 class LengthsOfTrace(Cut):
-    """Lengths of a request trace: cut into buckets of input × output length, each a class of their mean lengths."""
+    """Lengths of a request trace, CSV or JSON lines (.jsonl, .jsonl.gz), cut into buckets of input × output length.
+
+    Each bucket is a class of its mean lengths.
+    """
 
     trace: str = Field(description="file of requests, beside the instance or below")
 
 
 Listed = Annotated[tuple[Length, ...], Field(min_length=1, max_length=1000)]
 Lengths = Listed | LengthsOfTrace
+
+
+ALIKE_OF_STATIC = "input_tokens and output_tokens with serving: static, whose requests are all alike"  # expected
+
+
+def in_words(lengths: tuple[Length, ...] | LengthsOfTrace) -> str:
+    """What a message shows of them."""
+    return f"those of {lengths.trace}" if isinstance(lengths, LengthsOfTrace) else f"a list of {len(lengths)}"
 
 
 def normalised(lengths: Sequence[Length]) -> tuple[Length, ...]:

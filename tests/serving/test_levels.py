@@ -45,7 +45,9 @@ def test_a_rate_beyond_the_level_is_noticed() -> None:
     at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), TTFT, TPOT)
     found = Findings()
     rate = 1.001 * float(at.requests_per_s[0])
-    check_engine(found, "it", engine_line(at, 0, ENGINE, LIMITS), ENGINE, LIMITS, Kind(((400, 100, 1.0),), 0, 0.9, 0.9), rate)
+    check_engine(
+        found, "it", engine_line(at, 0, ENGINE, LIMITS), ENGINE, LIMITS, Kind(((400, 100, 1.0),), 0, 0.9, 0.9), rate
+    )
     assert any("what there is" in v.requirement for v in found.violations)
 
 
