@@ -462,12 +462,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         for i, v in enumerate(values):
             if v in values[:i]:
                 wrong.add(f"{what}[{i}].{what[:-1]}", v, "each name once")
-    for k, s in enumerate(p.services):
-        if isinstance(s.workload, MixedWorkload):
-            where = f"services[{k}].workload.lengths.trace"
-            with wrong.collecting():
-                s.workload.read(lambda file, where=where: p.beside(file, where))  # type: ignore[misc]
-    wrong.raise_any()
+    _read_lengths(p)
     clocks = [_clock(r, i, wrong) for i, r in enumerate(p.regions)]
     rtt = wrong.collect(_round_trips, p, names)
     parts = [wrong.collect(demand_of, p, s.demand, f"services[{k}].demand", clocks) for k, s in enumerate(p.services)]
@@ -549,6 +544,22 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     )  # fmt: skip
 
 
+def _read_lengths(p: ReservedCapacity) -> None:
+    """Traces that lengths of requests come from.
+
+    Raises:
+        InputError: one cannot be read, or batches are static, whose requests are all alike.
+    """
+    wrong = Mistakes()
+    for k, s in enumerate(p.services):
+        if not isinstance(s.workload, MixedWorkload):
+            continue
+        if p.serving == "static":
+            wrong.add(f"services[{k}].workload.lengths", in_words(s.workload.lengths), ALIKE_OF_STATIC)
+        wrong.collect(s.workload.read, p, f"services[{k}].workload.lengths.trace")
+    wrong.raise_any()
+
+
 IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where nothing serves a service for one limit
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
@@ -595,8 +606,6 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
         of = f"services[{k}].slo"
         if p.serving == "static" and s.workload is not None and s.workload.attention_ranks != (1,):
             wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), ONE_OF_STATIC)
-        if p.serving == "static" and isinstance(s.workload, MixedWorkload):
-            wrong.add(f"services[{k}].workload.lengths", in_words(s.workload.lengths), ALIKE_OF_STATIC)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
         for name in ("ttft_s", "tbt_s", "deadline_s"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
+from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
 from optmodels.serving.lengths import (
@@ -78,15 +78,15 @@ class MixedWorkload(Served):
 
     _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
 
-    def read(self, beside: Callable[[str], Path]) -> None:
-        """Read the trace, if it is one, from the file of that name.
+    def read(self, problem: Problem, path: str) -> None:
+        """Read the trace, if it is one, from its file beside the problem's; `path`: where that names it.
 
         Raises:
             InputError: there is none, or it cannot be read.
         """
         of = self.lengths
         if isinstance(of, LengthsOfTrace) and (self._cut is None or self._cut[0] != of):
-            self._cut = of, lengths_of(beside(of.trace), of)
+            self._cut = of, lengths_of(problem.beside(of.trace, path), of)
 
     @property
     def classes(self) -> tuple[Length, ...]:
