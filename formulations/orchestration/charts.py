@@ -29,7 +29,7 @@ def charts(document: Mapping[str, Any]) -> list[Chart]:
 
 
 def _kind(line: Mapping[str, Any]) -> str:
-    degrees = line | {"ranks": line.get("attention_ranks", 1)}
+    degrees = {**line, "ranks": line.get("attention_ranks", 1)}
     parts = " ".join(f"{k}-{degrees[k]}" for k in ("tp", "pp", "ranks", "dp") if degrees[k] > 1)
     return f"{parts} batch {line['batch']}".strip()
 

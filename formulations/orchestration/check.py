@@ -34,7 +34,6 @@ from formulations.orchestration.recomputed import (
 from formulations.orchestration.recomputed_engines import Level, started_between, taken
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
-from optmodels.serving.continuous import Stage
 from optmodels.simulation.continuous import DISPATCHERS
 
 Array = npt.NDArray[np.float64]
@@ -351,7 +350,10 @@ def _schedule(
             found.require(f"configurations[{j}]: a network exactly of one stage", stated_link, line.link, line.stage)
             if line.engine is not None and running > of.ranks * line.engine.max_num_seqs * (1 + 1e-6) + slack:
                 found.add(
-                    f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running / of.ranks, "run in the mean"
+                    f"configurations[{j}].engine.max_num_seqs",
+                    line.engine.max_num_seqs,
+                    running / of.ranks,
+                    "run in the mean",
                 )
             continue
         slots = line.instances * known[j].slots

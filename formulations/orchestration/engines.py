@@ -32,9 +32,9 @@ has no prompts, and a request joins at the end of the step in which its cache ha
 Where the prefix cache has the head of a prompt (prefixes.py), only the rest is prefilled, behind it: it alone counts in
 W, chunks and what occupies the prefill; KV and contexts are of the whole prompt.
 
-An engine of D data-parallel attention ranks takes one step with all of them: batch, limits and cache are of each, so that
-ν = D·batch/Σ steps requests come in a step. A rank has 1/D of the requests, of which each keeps it for D·s. A step waits
-for the busiest rank outside the experts, and so for its longest chunk (`Busiest`, S10 of `serving.continuous`).
+An engine of D data-parallel attention ranks takes one step with all of them: batch, limits and cache are of each, so
+that ν = D·batch/Σ steps requests come in a step. A rank has 1/D of the requests, of which each keeps it for D·s. A step
+waits for the busiest rank outside the experts, and so for its longest chunk (`Busiest`, S10 of `serving.continuous`).
 
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
@@ -119,8 +119,8 @@ class Transfer:
 class Busiest:
     """What chunks of prompts cost because steps wait for the rank with the longest of them: ∫ 1 − e^(−Λ(z)) dz a step.
 
-    With Λ(z) chunks a step that are longer than z by chance. Its tangent at the level's own requests charges a chunk that
-    is x longer ∫_0^x e^(−Λ) dz and a₀ the rest.
+    With Λ(z) chunks a step that are longer than z by chance. Its tangent at the level's own requests charges a chunk
+    that is x longer ∫_0^x e^(−Λ) dz and a₀ the rest.
 
     Attributes:
         longer_s: x of the level's requests, ascending from 0 on: seconds of a chunk over its even share, (n + 1,).
@@ -207,7 +207,7 @@ class Engine:
         cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float,
         stage: Stage = "both", transfer: Transfer | None = None, ranks: int = 1,
     ) -> Engine:  # fmt: skip
-        """The engine at the level at which `batch` requests run on each rank, and wait for `waits` prompts, in the mean.
+        """The engine at the level at which in the mean `batch` requests run on each rank, and wait for `waits` prompts.
 
         Of one that only decodes some request has to have more than one token of output.
         """
@@ -336,7 +336,7 @@ class Engine:
         return self._of.rounds(output - 1.0) * self.pace_s
 
     def lets_in(self, running: float) -> int:
-        """max_num_seqs of each rank, where so many run on the engine in the mean of its busiest bin: seldom exceeded."""
+        """max_num_seqs of each rank, where so many run on the engine in the mean of its busiest bin; seldom more."""
         if self.stage == "prefill":
             return self.limits.max_num_seqs
         load = np.array(1.0 - self.fixed_s / self.step_s)

@@ -101,7 +101,7 @@ class Candidates(Entry):
     dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="replicas of an instance")
     batch: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16, 32, 64), min_length=1,
-        description="requests that an instance serves at a time: each replica, and each of its attention ranks",
+        description="requests that a replica serves at a time, or each of its attention ranks",
     )  # fmt: skip
     attention_ranks: AttentionRanks = (1,)
 
@@ -434,8 +434,8 @@ class Running(Entry):
     tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
     dp: PositiveInt = Field(default=1, description="its replicas")
-    attention_ranks: PositiveInt = Field(default=1, description="of each")
-    batch: PositiveInt = Field(description="requests it serves at a time, of a replica's attention rank")
+    attention_ranks: PositiveInt = Field(default=1, description="of each replica, of tp GPUs each")
+    batch: PositiveInt = Field(description="requests a replica serves at a time, or each of its attention ranks")
     stage: Stage = Field(default="both", description="of its requests that it does")
     count: PositiveInt = Field(default=1, description="how many equal ones")
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")

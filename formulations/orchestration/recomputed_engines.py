@@ -68,7 +68,7 @@ class Uneven:
         return cls(edges, none, float((np.diff(edges) * (1 - none - more * none)[:-1]).sum()))
 
     def paid_s(self, chunks: Array, longer: Array) -> Array:
-        """What prompts of so many chunks pay in all their steps: the probability that none is longer, summed up to z."""
+        """What prompts of so many chunks pay in all their steps: up to x the probability that none is longer."""
         whole = np.append(0.0, np.cumsum(np.diff(self.longer_s) * self.none[:-1]))
         at = np.searchsorted(self.longer_s, longer, side="right") - 1
         found: Array = chunks * (whole[at] + self.none[at] * (longer - self.longer_s[at]))

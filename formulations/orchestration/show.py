@@ -302,7 +302,7 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     """Data frames by file name: candidates, classes, instances, shares, and the requests where they have names."""
     import pandas as pd
 
-    several = any(x.ranks > 1 for x in (*t.configurations, *t.discarded))
+    several = any(x.ranks > 1 for x in t.configurations) or any(x.ranks > 1 for x in t.discarded)
     candidates = pd.DataFrame([{
         "model": t.case.models[x.model], "gpu": t.case.gpu_types[x.gpu], "tp": x.tp, "pp": x.pp, "dp": x.dp,
         **({"attention_ranks": x.ranks} if several else {}),
