@@ -636,8 +636,8 @@ def mean_row(weights: Sequence[float], rows: Sequence[Sequence[float]]) -> list[
 def bound(weights: Sequence[float], of: Callable[[int, float | None], float], quantile: float | None) -> float:
     """What a mixture stays below, in the mean (None) or at a quantile, of each class's own bounds.
 
-    Of class w at least the share g is below x wherever its bound at g is no more; of all of them Σ f_w·g_w is. One class
-    has its own bound; 0 where nothing has a weight.
+    Of class w at least the share g is below x wherever its bound at g is no more; of all of them Σ f_w·g_w is. One
+    class has its own bound; 0 where nothing has a weight.
 
     Args:
         weights: of the classes, whose shares f they are together.
@@ -657,7 +657,7 @@ def longest(
     weights: Sequence[float], of: Callable[[int, float | None], tuple[float, float]], quantile: float | None,
     limit_s: float,
 ) -> float:  # fmt: skip
-    """The longest wait at which a mixture keeps a limit, `of` being (seconds without waiting, of how many waits more)."""
+    """The longest wait ω at which a mixture keeps a limit; `of`: (class, quantile) → (seconds without it, ω more)."""
     total = sum(weights)
     if quantile is None or len(weights) == 1:
         both = [of(i, quantile) for i in range(len(weights))]
@@ -1065,7 +1065,7 @@ def engine(
     found = Engine(
         c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, (),
         ranks, longest,
-    )
+    )  # fmt: skip
     if not decodes:  # a queue as busy as its wait and its steps allow
         busy = min(rho, turn / mean(lambda p, _, h: found.waits_s(p, h)))
     held = [(w * steps_of(p, n, h), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n, h in mixture]

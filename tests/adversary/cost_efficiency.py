@@ -78,7 +78,8 @@ def _setting(p: CostEfficiency, data: Instance) -> Setting:
     architecture = catalog.llms()[p.model] if isinstance(p.model, str) else p.model
     gpus = dict(catalog.gpus()) | dict(p.gpus)
     return Setting(
-        architecture, p.precision.weights, p.precision.kv, *_numbers(p), gpus, p.latency.variant, p.memory, () if calibration is None else calibration.coefficients, p.latency.safety,
+        architecture, p.precision.weights, p.precision.kv, *_numbers(p), gpus, p.latency.variant,
+        p.memory, () if calibration is None else calibration.coefficients, p.latency.safety,
         _costs_of(p, architecture, gpus),
     )  # fmt: skip
 

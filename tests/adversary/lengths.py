@@ -70,8 +70,8 @@ def spread(rng: Rng, data: Instance, workload: Instance, name: str) -> None:
             longer[1] = 1
         return min(longer[0], 3000), min(longer[1], 1000)
 
-    if maybe(rng, 0.15):
-        _trace(rng, data, workload, name, [one() for _ in range(int(rng.integers(1, 40)))])
+    if maybe(rng, 0.3):
+        _trace(rng, data, workload, name, [one() for _ in range(int(rng.integers(2, 40)))])
         return
     count = pick(rng, [1, 2, 2, 3, 3, 4])
     found = [(prompt, answer), *(one() for _ in range(count - 1))]
@@ -92,7 +92,7 @@ def _trace(rng: Rng, data: Instance, workload: Instance, name: str, requests: li
     columns = dict(COLUMNS)
     if maybe(rng):
         columns = {"time": "at", "input_tokens": "in", "output_tokens": "out"}
-        of |= columns | ({"time_unit_s": 0.5} if maybe(rng) else {})
+        of |= columns | {"time_unit_s": 0.5}
     if maybe(rng):
         of |= {"input_edges": [100, 1000], "output_edges": [20]}
     lines = [",".join(columns.values()), *(f"{t}.0,{a},{b}" for t, (a, b) in enumerate(requests))]

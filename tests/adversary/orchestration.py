@@ -356,7 +356,8 @@ def _held(
         if limits is not None:
             cache = (
                 _cache(data, m, work, vram[g], tp, limits, shortest, ranks)
-                for tp, ranks in itertools.product(choose["tp"], _ranks(choose, work)) if tp * ranks <= working
+                for tp, ranks in itertools.product(choose["tp"], _ranks(choose, work))
+                if tp * ranks <= working
             )
             most = max([most, *cache])
             continue
@@ -394,9 +395,7 @@ def _cache(
     k = beside.get("drafts", 0)
     room = limits.max_num_batched_tokens - (1 + k) * limits.max_num_seqs
     usable = _usable(data, vram_gib) * GIB
-    tokens = continuous.kv_tokens(
-        work, shape, usable, tp, room, limits.max_num_seqs, shortest, ranks=ranks, **beside
-    )
+    tokens = continuous.kv_tokens(work, shape, usable, tp, room, limits.max_num_seqs, shortest, ranks=ranks, **beside)
     return tokens / ranks - k
 
 
@@ -1100,6 +1099,11 @@ def _ranked(d: Draw, data: Instance) -> None:
     for of in data.get("change", {}).get("running", ()):
         if d.chance(0.5) and "placement" not in of:
             of["attention_ranks"] = d.one((1, 2, 4))
+    if "change" not in data and d.chance(0.2):
+        of = {"model": data["models"][0]["model"], "batch": 4, "attention_ranks": d.one((1, 2, 4)), "tp": d.one((1, 2))}
+        data["change"] = {"running": [of], "score_per_start": d.one((0.0, 0.01, 0.3)), "score_per_stop": 0.1}
+        if isinstance(data.get("engine", {}).get("waits"), list):  # what runs does not say which it is planned for
+            data["engine"]["waits"] = 0.5
 
 
 @dataclass

@@ -667,7 +667,7 @@ def generate(rng: np.random.Generator) -> Instance:
     data = _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
     third = rng.spawn(1)[0]
     for s in data["services"]:
-        if "workload" in s and data.get("serving") == "continuous" and static.maybe(third, 0.5):
+        if "workload" in s and data.get("serving") == "continuous" and static.maybe(third, 0.7):
             lengths.spread(third, data, s["workload"], s["service"])
             lengths.odd_percentiles(third, s["slo"], ("tbt_s", "ttft_s"))
     _deadlines(other, data)
