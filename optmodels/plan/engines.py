@@ -187,13 +187,13 @@ def _form(quantile: float | None) -> tuple[float, float, float]:
 def _waits(quantile: float | None, most: float | None) -> float:
     """Quantile of the wait in mean waits, at most: the largest over the share of requests that wait at all.
 
-    ln(share/above)/share is largest at e·above; of quantiles below 1 − 1/e that is no share, and still a bound.
+    ln(share/above)/share is largest at e·above, or where all wait: of quantiles below 1 − 1/e.
     """
     if quantile is None or quantile <= 0.5:
         return 1.0
     above = 1 - quantile
     turn = 0.0 if most is None else 1 / (1 + most / 2)
-    share = max(turn, math.e * above)
+    share = max(turn, min(math.e * above, 1.0))
     return math.log(share / above) / share
 
 

@@ -563,10 +563,10 @@ def longest_wait(quantile: float | None, most: float) -> float:
     """
     if quantile is None or quantile <= 0.5:
         return 1.0
-    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q), which of
-    # quantiles below 1 − 1/e is no share of the time: there the first is the least, and a bound still.
+    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q), or where
+    # all wait if that is more, as of quantiles below 1 − 1/e.
     above = 1.0 - quantile
-    rho = max(1.0 / (1.0 + most / 2.0), math.e * above)
+    rho = max(1.0 / (1.0 + most / 2.0), min(math.e * above, 1.0))
     theta = 1.0 / rho if rho >= 1.0 or math.isinf(most) else min(1.0 / rho, most / 2.0 / (1.0 - rho))
     return theta * max(math.log(rho / above), 0.0)
 

@@ -121,9 +121,9 @@ def test_two_halves_are_no_more_than_the_whole() -> None:
 
 @pytest.mark.parametrize("most", [4.0, math.inf])
 def test_the_wait_of_a_percentile_is_one_below_63_percent_too(most: float) -> None:
-    """1 − 1/e and below, no share of the time that prompts wait is the worst: it was negative with short prompts."""
+    """1 − 1/e and below it is worst where all prompts wait: with short ones it was negative."""
     found = [longest_wait(q, most) for q in np.linspace(0.51, 0.7, 39)]
     assert (np.diff(found) > 0).all() and found[0] > 0.7
-    above = [max(min(1 / r, most / 2 / (1 - r)) * math.log(r / (1 - q)) for r in np.linspace(0.01, 0.9999, 2000))
+    above = [max(min(1 / r, most / 2 / (1 - r)) * math.log(r / (1 - q)) for r in np.linspace(0.01, 0.9999, 4000))
              for q in (0.55, 0.6, 0.65)]  # fmt: skip
-    assert all(longest_wait(q, most) >= x - 1e-6 for q, x in zip((0.55, 0.6, 0.65), above, strict=True))
+    assert [longest_wait(q, most) for q in (0.55, 0.6, 0.65)] == pytest.approx(above, rel=1e-3)
