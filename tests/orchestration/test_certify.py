@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from document_cases import BURST
+from document_cases import BURST, DEALT_HERE
 from orchestration_cases import two_models
 
 import optmodels
@@ -73,23 +73,26 @@ def test_looser_engines_have_the_same_classes_and_steps(problem):
     assert looser.wait_s == pytest.approx(8 * mine.wait_s)
 
 
-def test_lines_of_one_pass_are_found_in_the_tables_of_the_other():
+@pytest.mark.parametrize(
+    "changes", [{}, DEALT_HERE | {"candidates": {"tp": [1], "attention_ranks": [1, 4], "batch": [2]}}]
+)
+def test_lines_of_one_pass_are_found_in_the_tables_of_the_other(changes):
     """Engines that may wait long or short in the first pass wait in one way in the second."""
-    t = build_tables(optmodels.load(two_models(1, **BURST | {"engine": {"waits": [0.01, 3]}})))
+    t = build_tables(optmodels.load(two_models(1, **BURST | {"engine": {"waits": [0.01, 3]}} | changes)))
     other = loosened(t)
     assert {x.waits for x in t.configurations} == {0.01, 3.0}
     assert {x.waits for x in other.configurations} == {None}
     for of, at in ((t, other), (other, t)):
         lines = [
-            SimpleNamespace(model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,
+            SimpleNamespace(model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], degrees=x.degrees,
                             batch=x.batch, stage=x.stage, waits=x.waits)
             for x in of.configurations
         ]  # fmt: skip
         plan = SimpleNamespace(configurations=lines)
         assert rows_of(of, plan) == list(range(len(lines)))
         found = [at.configurations[c] for c in rows_of(at, plan)]
-        same = [(x.model, x.gpu, x.tp, x.batch) for x in of.configurations]
-        assert [(x.model, x.gpu, x.tp, x.batch) for x in found] == same
+        same = [(x.model, x.gpu, x.degrees, x.batch) for x in of.configurations]
+        assert [(x.model, x.gpu, x.degrees, x.batch) for x in found] == same
 
 
 def test_draws_decide_by_students_t():

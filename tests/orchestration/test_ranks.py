@@ -322,3 +322,11 @@ def test_prefixes_that_are_not_counted_are_no_hindrance():
 def test_ranks_are_listed_once():
     with pytest.raises(InputError, match="each number of attention ranks once"):
         load(document(candidates={"attention_ranks": [2, 2]}))
+
+
+def test_certified_plans_have_ranks():
+    """Their promises are those of replays, and the check knows what was cut of which engines."""
+    choose = {"tp": [1], "attention_ranks": [2, 4], "batch": [4, 16]}
+    result = optmodels.solve(document(candidates=choose, certify="replay"), time_limit=60)
+    assert result.check.ok
+    assert result.plan["certification"]["status"] == "certified"
