@@ -35,6 +35,8 @@ LONGEST_WAIT_S = 30.0
 NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
 TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
 HALVINGS = 12  # of the interval in which a level ceases to be good for a class
+QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)  # at which classes that share a limit are looked at
+ENOUGH = 1e-9  # relative, by which a sum of shares may miss a quantile
 
 
 @dataclass(frozen=True)
@@ -289,15 +291,17 @@ class Level:
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
     stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
-    ranks: int = 1,
+    ranks: int = 1, together: bool = False,
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
     The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots, cache and
     prompt tokens. It may be shorter than the shortest of these: down to what a step takes whatever is in it.
 
-    `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one.
+    `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one. `together`: all
+    classes are asked for as one mixture, with one limit.
     """
+    asking = [range(len(kinds))] if together else [range(i, i + 1) for i in range(len(kinds))]
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
     times = sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
 
@@ -312,15 +316,24 @@ def levels(
         """
         if (x := at(t)) is None:
             return 0.0
-        time, *others = x.rows[i][:4]
+        weights = [kinds[j].weight for j in asking[i]]
+        time, *others = mean_row(weights, [x.rows[j][:4] for j in asking[i]])
         scarcer = max(others) / time if time > 0 else math.inf
-        if not tpot or stage == "prefill" or kinds[i].output <= 1:
+        if not tpot or stage == "prefill" or all(kinds[j].output <= 1 for j in asking[i]):
             return scarcer
-        joins = joins_s(c, x.step_s, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
-        return max(scarcer, (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0])
+        joins = [joins_s(c, x.step_s, s) for s in moved_s] if stage == "decode" else [0.0] * len(kinds)
+
+        def tokens_s(j: int, quantile: float | None) -> float:
+            j = asking[i][j]
+            after = kinds[j].output - 1.0
+            return tpot_s(x, j, quantile, limits.max_num_seqs) + joins[j] / after if after > 0 else 0.0
+
+        answers = [w if kinds[j].output > 1 else 0.0 for w, j in zip(weights, asking[i], strict=True)]
+        late = bound(weights if tpot[i][1] is not None else answers, tokens_s, tpot[i][1])
+        return max(scarcer, late / tpot[i][0])
 
     between = []  # (about where m is 1, class, an interval that has this)
-    for i in range(len(kinds)):
+    for i in range(len(asking)):
         of = [beyond(t, i) for t in times]
         last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
         if last is None or last == len(times) - 1:
@@ -611,6 +624,65 @@ def _longest_wait(above: float, most: float) -> float:
     return max(wait(low), 0.0)
 
 
+# Several classes under one limit --------------------------------------------------------------------------------------
+
+
+def mean_row(weights: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    """What one request/s of a mixture takes of each capacity."""
+    return [sum(w * v for w, v in zip(weights, column, strict=True)) / sum(weights)
+            for column in zip(*rows, strict=True)]  # fmt: skip
+
+
+def bound(weights: Sequence[float], of: Callable[[int, float | None], float], quantile: float | None) -> float:
+    """What a mixture stays below, in the mean (None) or at a quantile, of each class's own bounds.
+
+    Of class w at least the share g is below x wherever its bound at g is no more; of all of them Σ f_w·g_w is. One
+    class has its own bound; 0 where nothing has a weight.
+
+    Args:
+        weights: of the classes, whose shares f they are together.
+        of: (class, quantile or None for the mean) → its bound.
+        quantile: of the mixture.
+    """
+    total = sum(weights)
+    if quantile is None:
+        return sum(w * of(i, None) for i, w in enumerate(weights) if w) / total if total else 0.0
+    if len(weights) == 1:
+        return of(0, quantile)
+    steps = sorted((of(i, g), i, g) for i in range(len(weights)) for g in {*QUANTILES, quantile})
+    return _first(steps, weights, quantile)
+
+
+def longest(
+    weights: Sequence[float], of: Callable[[int, float | None], tuple[float, float]], quantile: float | None,
+    limit_s: float,
+) -> float:  # fmt: skip
+    """The longest wait ω at which a mixture keeps a limit; `of`: (class, quantile) → (seconds without it, ω more)."""
+    total = sum(weights)
+    if quantile is None or len(weights) == 1:
+        both = [of(i, quantile) for i in range(len(weights))]
+        base, per = (sum(w * v for w, v in zip(weights, x, strict=True)) / total for x in zip(*both, strict=True))
+        return (limit_s - base) / per
+    found = []  # shorter waits let more of a class be in time
+    for i in range(len(weights)):
+        for g in {*QUANTILES, quantile}:
+            base, per = of(i, g)
+            found.append((-(limit_s - base) / per, i, g))
+    return -_first(sorted(found), weights, quantile)
+
+
+def _first(steps: Sequence[tuple[float, int, float]], weights: Sequence[float], quantile: float) -> float:
+    """Of steps (x, class, quantile) in order the x from which on enough of all classes is reached."""
+    reached = [0.0] * len(weights)
+    for j, (x, i, g) in enumerate(steps):
+        reached[i] = max(reached[i], g)
+        if j + 1 < len(steps) and steps[j + 1][0] == x:
+            continue
+        if sum(w * r for w, r in zip(weights, reached, strict=True)) >= quantile * sum(weights) * (1 - ENOUGH):
+            return x
+    return math.inf
+
+
 def limit(of: Any) -> tuple[float, float | None]:
     """A limit's seconds, and its percentile; None: the mean."""
     if of is None:
@@ -618,7 +690,7 @@ def limit(of: Any) -> tuple[float, float | None]:
     return (of, None) if isinstance(of, float | int) else (of.at_most, of.percentile)
 
 
-# One kind of requests -------------------------------------------------------------------------------------------------
+# Requests that all keep one limit -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -631,7 +703,7 @@ class Way:
         first_s: to the first token at the limit's percentile, without waiting.
         e2e_s: of a request in the mean, waiting included.
         whole_s: of one at the deadline's percentile, waiting included.
-        alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all.
+        alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all, in the mean.
 
     Of an engine that does one stage these are that stage's, the cache's way to its end or from there on included.
     """
@@ -646,7 +718,7 @@ class Way:
 
 
 def ways(
-    c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
+    c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: float, ttft: tuple[float, float | None],
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
     stage: str = "both", moved_s: float = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
     rest_s: float = 0.0, ranks: int = 1,
@@ -656,7 +728,7 @@ def ways(
     Args:
         c: of the engine's steps.
         slower: first tokens take so many times as long yet.
-        kind: of the requests.
+        kinds: of the requests; one where stages are apart.
         limits: the instance's `engine` section.
         kv: tokens of the engine's cache.
         ttft, tpot: (limit in seconds, its percentile; None: the mean).
@@ -671,38 +743,62 @@ def ways(
     """
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
     whole_limit, whole_at = deadline
-    after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
+    assert stage == "both" or len(kinds) == 1
+    weights, every = [k.weight / sum(k.weight for k in kinds) for k in kinds], range(len(kinds))
+    after = [k.output - 1 if stage != "prefill" else 0.0 for k in kinds]  # tokens
+    answers = [f if n > 0 else 0.0 for f, n in zip(weights, after, strict=True)]
     sent = moved_s if stage == "prefill" else 0.0
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot], ranks=ranks):
+    moved = [moved_s] * len(kinds)
+    for x in levels(
+        c, kinds, limits, kv, TWENTY_FIVE, stage=stage, moved_s=moved, tpot=[tpot], ranks=ranks, together=True
+    ):
         joins = joins_s(c, x.step_s, moved_s) if stage == "decode" else 0.0
-        if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
+
+        def decoding(i: int, at: float | None, x: Level = x) -> float:
+            return after[i] * tpot_s(x, i, at, seqs) if after[i] > 0 else 0.0
+
+        def between(i: int, at: float | None, x: Level = x, joins: float = joins) -> float:
+            return tpot_s(x, i, at, seqs) + joins / after[i] if after[i] > 0 else 0.0
+
+        if bound(answers if tpot_at is None else weights, between, tpot_at) > tpot_limit * (1 + slack):
             continue
-        steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)
-        alone, work = steps * x.fixed_s, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
-        decoding, late = (after * tpot_s(x, 0, at, seqs) if after else 0.0 for at in (None, whole_at))
+        row = mean_row(weights, x.rows)
+        steps = sum(f * (m + (rounds(c, k.output) if n > 0 else 0.0))
+                    for f, m, k, n in zip(weights, x.chunks, kinds, after, strict=True))  # fmt: skip
+        alone, work = steps * x.fixed_s, row[0] * (1 - x.fixed_s / x.step_s)
         if stage == "decode":
-            if (rate := 1 / max(x.rows[0])) > 0:
-                yield Way(rate, rate * alone / (1 - rate * work), 0.0, decoding + joins, late + joins, alone, work)
+            mean, late = decoding(0, None), decoding(0, whole_at)
+            if (rate := 1 / max(row)) > 0:
+                yield Way(rate, rate * alone / (1 - rate * work), 0.0, mean + joins, late + joins, alone, work)
             continue
         for most, share in itertools.product(CLASSES_OF_WAIT, shares):
-            (first, per), (mean, _), (base, longer) = (
-                ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None, whole_at)
-            )
-            whole = base * slower + late + sent  # without waiting
+
+            def first(i: int, at: float | None, x: Level = x, most: float = most) -> tuple[float, float]:
+                base, per = ttft_s(x, i, at, most, c.request_s)
+                return base * slower + sent, per * slower
+
+            def whole(i: int, at: float | None, first: Any = first, decoding: Any = decoding) -> tuple[float, float]:
+                base, per = first(i, at)
+                return base + decoding(i, at), per
+
+            at_once = bound(weights, lambda i, at, first=first: first(i, at)[0], ttft_at)
+            queues = longest(weights, first, ttft_at, at_once + waiting_s)
             omega, tighter = (
-                share * min((ttft_limit * (1 + s) - first * slower - sent) / (per * slower),
-                            (whole_limit * (1 + s) - rest_s - whole) / (longer * slower),
-                            waiting_s / (per * slower), LONGEST_WAIT_S)
+                share * min(longest(weights, first, ttft_at, ttft_limit * (1 + s)),
+                            longest(weights, whole, whole_at, whole_limit * (1 + s) - rest_s),
+                            queues, LONGEST_WAIT_S)
                 for s in (slack, min(slack, 0.0))
             )  # fmt: skip
-            turn = x.turn_s[0]
-            if omega <= 0 or ranks * turn > most * omega * (1 + HAIR):
+            if omega <= 0 or ranks * max(x.turn_s) > most * omega * (1 + HAIR):
                 continue
-            rate = 1 / max(*x.rows[0], ranks * turn**2 / (2 * omega) + x.mean_turn_s[0])
+            waits = sum(f * (ranks * s**2 / (2 * omega) + m)
+                        for f, s, m in zip(weights, x.turn_s, x.mean_turn_s, strict=True))  # fmt: skip
+            rate = 1 / max(*row, waits)
             if rate > 0:
-                e2e = (mean + max(tighter, 0.0)) * slower + decoding + sent
-                running, whole = rate * alone / (1 - rate * work), whole + longer * slower * omega
-                yield Way(rate, running, first * slower + sent, e2e, whole, alone, work)
+                means = [whole(i, None) for i in every]
+                e2e = sum(f * (base + per * max(tighter, 0.0)) for f, (base, per) in zip(weights, means, strict=True))
+                late = bound(weights, lambda i, at, of=whole, w=omega: of(i, at)[0] + of(i, at)[1] * w, whole_at)
+                yield Way(rate, rate * alone / (1 - rate * work), at_once, e2e, late, alone, work)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------
@@ -736,14 +832,35 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Longest:
+    """What the longest chunk of a step on several attention ranks makes it longer by, at a level's own mixture.
+
+    Attributes:
+        parts: (low, high, chunks a step that are longer than z) of intervals of z, in seconds.
+    """
+
+    parts: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def always_s(self) -> float:
+        """r: of a step, whatever is in it."""
+        return sum((high - low) * (1.0 - (1.0 + many) * math.exp(-many)) for low, high, many in self.parts)
+
+    def pays_s(self, chunk_s: float) -> float:
+        """h: of a chunk that takes so long over its even share, which may be longer than any of the mixture."""
+        inside = sum((min(high, chunk_s) - low) * math.exp(-many) for low, high, many in self.parts if low < chunk_s)
+        return inside + max(chunk_s - (self.parts[-1][1] if self.parts else 0.0), 0.0)
+
+
+@dataclass(frozen=True)
 class Engine:
-    """An engine at the step at which `batch` requests of the mixture run in the mean.
+    """An engine at the step at which `batch` requests of the mixture run on each of its ranks in the mean.
 
     Attributes:
         costs: of its steps.
         later: times to the first token take so many times as long.
         limits: the instance's `engine` section.
-        kv: tokens of its cache.
+        kv: tokens of a rank's cache.
         stage: what it does of a request.
         network: that caches go through, where it does one.
         charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
@@ -752,7 +869,9 @@ class Engine:
         wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
         burst_s: what a burst adds to the mean square of turns, over the mean turn.
         idle: tokens of its cache that running requests leave in the mean.
-        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
+        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting; of all ranks.
+        ranks: of attention; a request is on one of them.
+        longest: what chunks that other ranks wait for take.
     """
 
     costs: StepCosts
@@ -771,6 +890,8 @@ class Engine:
     burst_s: float
     idle: float
     most: tuple[float, ...]
+    ranks: int = 1
+    longest: Longest = Longest()
 
     def chunks(self, prompt: float, cached: float = 0.0) -> int:
         return math.ceil((prompt - cached) / _chunk(self.costs, self.limits))
@@ -778,9 +899,20 @@ class Engine:
     def prefill_s(self, prompt: float, cached: float = 0.0) -> float:
         return prompt_s(self.costs, prompt - cached, cached, _chunk(self.costs, self.limits), self.charged)
 
+    def chunk_s(self, prompt: float, cached: float = 0.0) -> float:
+        """x: what a chunk takes over its even share, alone in its step."""
+        return _alone_s(self.costs, self.ranks, self.limits, prompt, cached)
+
+    def work_s(self, prompt: float, cached: float = 0.0) -> float:
+        """What a prompt adds to the steps of all."""
+        longest = self.chunks(prompt, cached) * self.longest.pays_s(self.chunk_s(prompt, cached))
+        return self.prefill_s(prompt, cached) + longest
+
     def first_s(self, prompt: float, cached: float = 0.0) -> float:
         """From the start to the first token."""
-        own = (0.5 + self.chunks(prompt, cached)) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
+        m = self.chunks(prompt, cached)
+        own = (0.5 + m) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
+        own += m * max(self.chunk_s(prompt, cached) - self.longest.always_s, 0.0)
         return self.later * (own + self.wait_s)
 
     def sends_s(self, prompt: float) -> float:
@@ -796,14 +928,14 @@ class Engine:
         return rounds(self.costs, output) * self.pace_s
 
     def turn_s(self, prompt: float, cached: float = 0.0) -> float:
-        """s: for so long a prompt keeps others waiting."""
-        tokens_s = (prompt - cached) * self.step_s / _room(self.costs, self.limits)
+        """s: for so long a prompt keeps others waiting, evenly counted; its rank for as many times as there are."""
+        tokens_s = (prompt - cached) * self.step_s / (self.ranks * _room(self.costs, self.limits))
         return tokens_s + self.prefill_s(prompt, cached)
 
     def waits_s(self, prompt: float, cached: float = 0.0) -> float:
         """What a prompt takes of the capacity of waiting."""
         s = self.turn_s(prompt, cached)
-        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
+        return s + s * (self.ranks * s + self.burst_s) / (2 * self.mean_wait_s)
 
     def own_queue(self, mixture: Mixture) -> float:
         """What the level's own requests take of the capacity of waiting."""
@@ -844,7 +976,7 @@ class Engine:
         size /= (first - since) * mean(prompts) + (last - first) * (mean(prompts) + grown / 2)
         work = none
         if prefills:
-            work = until(first) * mean(self.prefill_s(p, h) for p, h in asked) / first
+            work = until(first) * mean(self.work_s(p, h) for p, h in asked) / first
         if decodes and last > first:
             decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each)
             work = work + (until(last) - until(first)) * decoding / (last - first)
@@ -865,10 +997,11 @@ class Engine:
 
 def engine(
     c: StepCosts, later: float, limits: Any, kv: float, mixture: Mixture, batch: int,
-    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None,
+    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None, ranks: int = 1,
 ) -> Engine | None:  # fmt: skip
     """The level of a batch and a wait for a mixture; None where it has nothing to do.
 
+    `batch`, `limits` and `kv` are of each rank, `c` of all of them in step.
     `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
     """
 
@@ -882,45 +1015,57 @@ def engine(
         return (math.ceil((p - h) / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
 
     def work_of(p: float, n: float, h: float, charged: bool) -> float:
-        return (prompt_s(c, p - h, h, chunk, charged) if prefills else 0.0) + (
-            decode_s(c, p, n, mixed) if decodes else 0.0
-        )
+        if not prefills:
+            return decode_s(c, p, n, mixed)
+        paid = math.ceil((p - h) / chunk) * longest.pays_s(_alone_s(c, ranks, limits, p, h))
+        return prompt_s(c, p - h, h, chunk, charged) + paid + (decode_s(c, p, n, mixed) if decodes else 0.0)
 
     steps = mean(steps_of)
     if steps <= 0:
         return None
+    assert ranks == 1 or stage == "both"
+    many = ranks * batch  # requests that run
     varies = c.experts is not None or c.mixed_context_s > c.context_s
     mixed = 1.0 if prefills else 0.0
     if stage == "both" and varies:
-        mixed = min(1.0, 2.0 * batch * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
-    at_once = float(batch)  # requests that a step does something of
+        mixed = min(1.0, 2.0 * many * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
+    at_once = float(many)  # requests that a step does something of
+    longest = Longest()
+    if ranks > 1:
+        each = [(w * math.ceil((p - h) / chunk) / sum(w for w, *_ in mixture), _alone_s(c, ranks, limits, p, h))
+                for w, p, _, h in mixture]  # fmt: skip
+        ends = sorted({0.0, *(x for _, x in each)})
+        longest = Longest(tuple(
+            (low, high, many / steps * sum(m for m, x in each if x > low)) for low, high in itertools.pairwise(ends)
+        ))  # fmt: skip
     if not decodes:
         at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _, h: p - h) * steps))
     ways = []
     for charged in (False, True):
-        a0 = fixed_s(c, seqs, mixed, charged)
+        a0 = fixed_s(c, ranks * seqs, mixed, charged) + longest.always_s
         crowd = mean(lambda p, n, h, charged=charged: work_of(p, n, h, charged))
         ways.append((a0 + at_once * crowd / steps, a0, crowd / steps, charged))
     # Prompts alone: every step carries some. None: none does.
     best = 1 if ways[1][0] <= ways[0][0] * (1 + 1e-9) else 0
     t, a0, crowd_s, charged = ways[best if stage == "both" else int(decodes)]
     rho = 1.0 - a0 / t
-    pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
+    pace = a0 + crowd_s * min(crowd_at(limits.quantile, many * (1.0 - rho), rho), ranks * seqs)
     rate = at_once / steps / t
     turn, wait, burst = 0.0, 0.0, 0.0
     mean_wait, busy = math.inf, rho
     if prefills:
-        turn = mean(lambda p, _, h: (p - h) * t / _room(c, limits) + prompt_s(c, p - h, h, chunk, charged))
+        turn = mean(lambda p, _, h: (p - h) * t / (ranks * _room(c, limits)) + prompt_s(c, p - h, h, chunk, charged))
         # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
         mine = min(rate / stream[0], 1.0) if stream[0] > 0 else 0.0
         burst = mine * (stream[1] - 1.0) * turn
-        mean_wait = wait = waits * turn * (1 if decodes else batch)
+        mean_wait = wait = waits * ranks * turn * (1 if decodes else batch)
         if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
             above = 1.0 - limits.quantile
             mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
     found = Engine(
-        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, ()
-    )
+        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, (),
+        ranks, longest,
+    )  # fmt: skip
     if not decodes:  # a queue as busy as its wait and its steps allow
         busy = min(rho, turn / mean(lambda p, _, h: found.waits_s(p, h)))
     held = [(w * steps_of(p, n, h), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n, h in mixture]
@@ -928,7 +1073,14 @@ def engine(
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, busy)
     chunks = mixed if stage == "both" and mixed < 1 else math.inf
-    return replace(found, idle=idle, most=(rho, allowed_crowd(seqs, busy), cache, 0.9 * _room(c, limits), chunks, 1.0))
+    most = (rho, ranks * allowed_crowd(seqs, busy), ranks * cache, ranks * 0.9 * _room(c, limits), chunks, 1.0)
+    return replace(found, idle=idle, most=most)
+
+
+def _alone_s(c: StepCosts, ranks: int, limits: Any, prompt: float, cached: float) -> float:
+    """x: what a chunk of a prompt takes over its even share, alone in its step."""
+    new, chunk = prompt - cached, _chunk(c, limits)
+    return (ranks - 1.0) * (prompt_s(c, new, cached, chunk, False) - c.prompt_expert_s * new) / math.ceil(new / chunk)
 
 
 def _room(c: StepCosts, limits: Any) -> int:

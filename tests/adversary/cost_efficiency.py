@@ -21,7 +21,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
-from tests.adversary import continuous, static
+from tests.adversary import continuous, lengths, static
 from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
@@ -78,10 +78,25 @@ def _setting(p: CostEfficiency, data: Instance) -> Setting:
     architecture = catalog.llms()[p.model] if isinstance(p.model, str) else p.model
     gpus = dict(catalog.gpus()) | dict(p.gpus)
     return Setting(
-        architecture, p.precision.weights, p.precision.kv, p.workload.input_tokens, p.workload.output_tokens,
-        gpus, p.latency.variant, p.memory, () if calibration is None else calibration.coefficients, p.latency.safety,
+        architecture, p.precision.weights, p.precision.kv, *_numbers(p), gpus, p.latency.variant,
+        p.memory, () if calibration is None else calibration.coefficients, p.latency.safety,
         _costs_of(p, architecture, gpus),
     )  # fmt: skip
+
+
+def _numbers(p: CostEfficiency) -> tuple[int, int]:
+    """A static batch's lengths; of engines nobody reads them."""
+    w: Any = p.workload
+    return getattr(w, "input_tokens", 1), getattr(w, "output_tokens", 1)
+
+
+def _kinds(data: Instance) -> list[Kind]:
+    return lengths.classes(data["workload"], data.get(FILES, {}))
+
+
+def _tokens(p: CostEfficiency, data: Instance) -> float:
+    """Of the requests that are served at a time."""
+    return p.workload.batch * lengths.mean_tokens(_kinds(data))
 
 
 def _costs_of(p: CostEfficiency, architecture: Architecture, gpus: dict[str, Gpu]) -> Any:
@@ -94,7 +109,7 @@ def _costs_of(p: CostEfficiency, architecture: Architecture, gpus: dict[str, Gpu
     def costs(gpu: str, tp: int) -> Any:
         weights, kv = p.precision.weights, p.precision.kv
         d = deployment(source, architecture, llm_name(p.model), gpus[gpu], gpu, weights, kv, tp)
-        return resolve(source, d, p.workload.input_tokens)
+        return resolve(source, d, _numbers(p)[0])
 
     return costs
 
@@ -112,9 +127,7 @@ def _optimum(data: Instance, slack: float) -> float | None:
 
 def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
     """(USD/h, E2E in seconds, tokens of the batch) of every deployment at its best offload ratio within the SLO."""
-    w = p.workload
-    tokens = w.batch * (w.input_tokens + w.output_tokens)
-    pool = static.machines(p.pool)
+    w, tokens, pool = p.workload, _tokens(p, data), static.machines(p.pool)
     if p.serving == "continuous":
         yield from _loops(p, data, slack)
         return
@@ -151,17 +164,16 @@ def _limit(p: CostEfficiency, key: str) -> tuple[float, float | None]:
 
 def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
     """The same of engines that always have the batch's requests in flight, spread evenly; fewest machines first."""
-    w, setting = p.workload, _setting(p, data)
-    tokens = w.batch * (w.input_tokens + w.output_tokens)
+    w, setting, kinds, tokens = p.workload, _setting(p, data), _kinds(data), _tokens(p, data)
     counts = sorted(set(p.strategies.replicas or range(1, 1025)))
     if "prefill" in p.deployment.stages and "high_end" in p.strategies.families:
-        yield from ((usd, e2e_s, tokens) for usd, e2e_s in _apart(p, setting, counts, slack))
+        yield from ((usd, e2e_s, tokens) for usd, e2e_s in _apart(p, setting, kinds, counts, slack))
     for main in (
         static.machines(p.pool) if {"high_end", "both"} <= {*p.strategies.families, *p.deployment.stages} else ()
     ):
         for tp, ranks in _parallel(p, setting):
             dp = main.gpu_count // (tp * ranks)
-            for way in _ways(p, setting, main, tp, ranks, slack):
+            for way in _ways(p, setting, kinds, main, tp, ranks, slack):
                 each = math.floor(way.running * (1 + min(slack, continuous.WHOLE)))
                 enough = (n for n in counts if n * dp <= w.batch <= n * dp * each)
                 if way.e2e_s <= tokens / p.slo.tps * (1 + slack) and (count := next(enough, None)) is not None:
@@ -186,16 +198,18 @@ class End:
         return self.way.alone_s / (1 - rate * self.way.work_s / (self.dp * machines))
 
 
-def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float) -> Iterator[tuple[float, float]]:
+def _apart(
+    p: CostEfficiency, setting: Setting, kinds: list[Kind], counts: list[int], slack: float
+) -> Iterator[tuple[float, float]]:
     """(USD/h, E2E) of prefill beside decode machines, by every two levels and every two counts.
 
     The rate of the loop is at most X̂ = min(n_P r_P, n_D r_D), and it is held where X̂ (R_P + τ + R_D) ≥ N. Where empty
     engines would hold it at a rate E, n_P r_P ≥ E and n_D r_D ≥ E do; of either count the first that does is the last
     one tried: with more, X̂ < E is the other's, which stays as long, and R is no longer than it was.
     """
-    w, link = p.workload, p.deployment.link
+    (kind,), w, link = kinds, p.workload, p.deployment.link
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
-    sent = work.seen(w.input_tokens) * work.kv_bytes_per_token_all_layers
+    sent = work.seen(kind.prompt) * work.kv_bytes_per_token_all_layers
     sent += setting.architecture.layers * work.state_bytes
     ends: dict[str, list[End]] = {"decode": [], "prefill": []}
     deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
@@ -209,11 +223,11 @@ def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float)
             dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
             if stage == "prefill":
                 moved += link.latency_s
-            for way in _ways(p, setting, main, tp, 1, slack, stage, moved, rest_s):
+            for way in _ways(p, setting, kinds, main, tp, 1, slack, stage, moved, rest_s):
                 most = min(dp * way.requests_per_s, link.most_used * net / sent)
                 found.append(End(main, tp, way, dp, net, most, min(prices)))
     allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
-    longest_s = w.batch * (w.input_tokens + w.output_tokens) / p.slo.tps * (1 + slack)
+    longest_s = w.batch * (kind.prompt + kind.output) / p.slo.tps * (1 + slack)
     for b, a in itertools.product(*ends.values()):
         e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + sent / a.net + sent / b.net
         if (
@@ -241,11 +255,11 @@ def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
 
 
 def _ways(
-    p: CostEfficiency, setting: Setting, main: Machine, tp: int, ranks: int, slack: float, stage: str = "both",
-    moved_s: float = 0.0, rest_s: float = 0.0,
+    p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
+    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
     """What one engine of so many ranks on `tp` GPUs each of a machine carries of a stage within the SLO."""
-    shape, w, limits = setting.architecture, p.workload, p.engine
+    shape, limits, prompt = setting.architecture, p.engine, lengths.mean_prompt(kinds)
     if (
         main.gpu is None
         or main.gpu_count % (tp * ranks)
@@ -256,18 +270,17 @@ def _ways(
     source = read_source(p, p.latency.model or "roofline", p.latency.engine)
     d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
                    p.precision.kv, tp, ranks)  # fmt: skip
-    costs, where = resolve(source, d, w.input_tokens)
+    costs, where = resolve(source, d, prompt)
     s = next(iter(limits.speculation), None)
     more: dict[str, Any] = {}
     if s is not None:
-        drafted = static.speculating(source, d, costs, s, w.input_tokens, p.precision.weights, p.precision.kv)
+        drafted = static.speculating(source, d, costs, s, prompt, p.precision.weights, p.precision.kv)
         if drafted is None:
             return
         costs, more = drafted
     tpot, ttft = where.factors(p.latency.safety)
     usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
-    kind = Kind(w.input_tokens, w.output_tokens, 0.0, 1.0)
     kv = continuous.kv_tokens(
         work,
         shape,
@@ -275,14 +288,14 @@ def _ways(
         tp,
         limits.max_num_batched_tokens,
         limits.max_num_seqs,
-        kind.prompt + kind.output,
+        lengths.shortest(kinds),
         ranks=ranks,
         **more,
     )
     if kv > 0:
         first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack,
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, WAITS, slack=slack,
             stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s, ranks=ranks,
         )  # fmt: skip
 
@@ -374,11 +387,17 @@ def generate(rng: Rng) -> Instance:
             "ao_cluster": {"main": pick(rng, names), "ao": pick(rng, names)},
             "infersave": {"base": pick(rng, names), "plus": pick(rng, names)},
         }  # fmt: skip
+    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
     if kind == "engines":
         _batching(rng, data)
+        mixed = "prefill" not in data.get("deployment", {}).get("stages", ()) and maybe(other, 0.5)
+        if mixed:
+            lengths.spread(other, data, data["workload"], "own")
     elif maybe(rng, 0.1):
         data["serving"] = "static"
     _limits(rng, data, kind)
+    if "lengths" in data["workload"]:
+        lengths.odd_percentiles(other, data["slo"], ("ttft_s", "tbt_s", "deadline_s"))
     return data
 
 
@@ -484,8 +503,7 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
 def _limits(rng: Rng, data: Instance, kind: str) -> None:
     """SLO and budget near what deployments of the instance reach; exactly there on the edge."""
     p = _read(data)
-    w = p.workload
-    tokens = w.batch * (w.input_tokens + w.output_tokens)
+    w, kinds, tokens = p.workload, _kinds(data), _tokens(p, data)
     seen: list[tuple[float, float, float, float]] = []
     quickest = math.inf  # of E2E
     if p.latency.operating_points is not None:
@@ -496,12 +514,12 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
         for i in rng.permutation(len(engines)):
             main, (tp, ranks) = engines[i]
-            able = list(_ways(p, setting, main, tp, ranks, 0.0))
+            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0))
             if able:
                 way = pick(rng, able)
                 count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
-                each = (way.e2e_s - way.first_s) / max(1, w.output_tokens - 1)
+                each = (way.e2e_s - way.first_s) / max(1.0, sum(k.weight * k.output for k in kinds) - 1)
                 longer = pick(rng, [2.0, 5.0, 20.0]) if "prefill" in p.deployment.stages else 1.0  # caches are sent
                 quickest = min(x.e2e_s for x in able)
                 first_s, each, e2e_s = (longer * s for s in (way.first_s, each, way.e2e_s))

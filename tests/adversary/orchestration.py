@@ -85,10 +85,11 @@ class Candidate:
     engine: Engine | None = None  # each replica's, at the level of `batch`; None: slots
     stage: str = "both"
     hits: Array | None = None  # tokens of each request of the trace that its prefix caches have; None: of none
+    ranks: int = 1  # of attention in each replica, of `tp` GPUs each
 
     @property
     def gpus(self) -> int:
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.dp * self.ranks
 
     @property
     def running(self) -> float:
@@ -338,7 +339,7 @@ def _drawn(spec: dict[str, Any], model: str, names: list[str], theta: float | No
 
 
 def _choices(data: Instance, m: int) -> dict[str, list[int]]:
-    default = {"tp": [1, 2, 4, 8], "pp": [1], "dp": [1], "batch": [1, 2, 4, 8, 16, 32, 64]}
+    default = {"tp": [1, 2, 4, 8], "pp": [1], "dp": [1], "batch": [1, 2, 4, 8, 16, 32, 64], "attention_ranks": [1]}
     return default | data["models"][m].get("candidates", data.get("candidates", {}))
 
 
@@ -353,7 +354,11 @@ def _held(
         working = sum(n for of, n in free if of == g)
         shape = _shape(data["models"][m])
         if limits is not None:
-            cache = (_cache(data, m, work, vram[g], tp, limits, shortest) for tp in choose["tp"] if tp <= working)
+            cache = (
+                _cache(data, m, work, vram[g], tp, limits, shortest, ranks)
+                for tp, ranks in itertools.product(choose["tp"], _ranks(choose, work))
+                if tp * ranks <= working
+            )
             most = max([most, *cache])
             continue
         for tp in choose["tp"]:
@@ -362,6 +367,11 @@ def _held(
                     room = tp * pp * _usable(data, vram[g]) * GIB - held_bytes(work, shape, tp, 0, 0)
                     most = max(most, _tokens_in(work, shape, tp, room))
     return most * (1 + EDGE) if most > 0 else math.inf
+
+
+def _ranks(choose: dict[str, list[int]], work: LayerWork) -> list[int]:
+    """Attention ranks of a model's engines: one where there are no experts to spread."""
+    return sorted(set(choose["attention_ranks"])) if work.expert_weight_bytes else [1]
 
 
 def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> float:
@@ -375,16 +385,18 @@ def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> fl
 
 
 def _cache(
-    data: Instance, m: int, work: LayerWork, vram_gib: float, tp: int, limits: Continuous, shortest: float
+    data: Instance, m: int, work: LayerWork, vram_gib: float, tp: int, limits: Continuous, shortest: float,
+    ranks: int = 1,
 ) -> float:  # fmt: skip
-    """Tokens of requests that an engine's cache holds, beside the drafts of one."""
+    """Tokens of requests that the cache of an engine's rank holds, beside the drafts of one."""
     shape = _shape(data["models"][m])
     served, s = data["models"][m], _speculation(data, m)
     beside = {} if s is None else static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
     k = beside.get("drafts", 0)
     room = limits.max_num_batched_tokens - (1 + k) * limits.max_num_seqs
     usable = _usable(data, vram_gib) * GIB
-    return continuous.kv_tokens(work, shape, usable, tp, room, limits.max_num_seqs, shortest, **beside) - k
+    tokens = continuous.kv_tokens(work, shape, usable, tp, room, limits.max_num_seqs, shortest, ranks=ranks, **beside)
+    return tokens / ranks - k
 
 
 def _speculation(data: Instance, m: int) -> Speculation | None:
@@ -480,7 +492,9 @@ class _Rates:
     output: float
     source: Source | None
 
-    def steps(self, name: str, tp: int, pp: int, drafts: bool = True) -> tuple[StepCosts, Provenance] | None:
+    def steps(
+        self, name: str, tp: int, pp: int, drafts: bool = True, ranks: int = 1
+    ) -> tuple[StepCosts, Provenance] | None:
         """Seconds of an engine's steps, central, where they are known; `drafts`: as it speculates."""
         served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
         own = self.data.get("gpus", {}).get(name)
@@ -490,7 +504,8 @@ class _Rates:
         given = served.get("architecture", served["model"])
         assert self.source is not None
         of = served.get("weights", "fp16"), served.get("kv", "fp16")
-        d = deployment(self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name, *of, tp)
+        d = deployment(self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name, *of,
+                       tp, ranks)  # fmt: skip
         costs, where = resolve(self.source, d, max(1.0, self.prompt))
         s = _speculation(self.data, self.m)
         if drafts and s is not None:
@@ -500,9 +515,9 @@ class _Rates:
             costs = drafted[0]
         return costs, where
 
-    def safe(self, name: str, tp: int, pp: int) -> tuple[StepCosts, float] | None:
+    def safe(self, name: str, tp: int, pp: int, ranks: int = 1) -> tuple[StepCosts, float] | None:
         """The same as long as `latency.safety` says, and how many times longer yet first tokens take."""
-        found = self.steps(name, tp, pp)
+        found = self.steps(name, tp, pp, ranks=ranks)
         if found is None:
             return None
         slower, later = found[1].factors(self.data["latency"].get("safety"))
@@ -628,10 +643,10 @@ def _engines(
         mixture, shared = [(1.0, 1.0, 1.0)], None
     for g in types:
         of_type = [n for of, n in free if of == g]
-        for tp in sorted(set(choose["tp"])):
-            unit = 1 if cluster.get("tensor_groups_cross_servers") else tp
-            steps = rate.safe(g, tp, 1)
-            cache = _cache(data, m, work, vram[g], tp, limits, shortest)
+        for tp, ranks in itertools.product(sorted(set(choose["tp"])), _ranks(choose, work)):
+            unit = 1 if cluster.get("tensor_groups_cross_servers") else tp * ranks
+            steps = rate.safe(g, tp, 1, ranks)
+            cache = _cache(data, m, work, vram[g], tp, limits, shortest, ranks)
             if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
                 continue
             for stage, batch in itertools.product(stages, sorted(set(choose["batch"]))):
@@ -644,7 +659,7 @@ def _engines(
                     network = None if stage == "both" else _network(data, m, work, largest[g], tp)
                     level = partial(
                         continuous.engine, *steps, limits, cache, batch=batch, waits=waits, stream=stream, stage=stage,
-                        network=network,
+                        network=network, ranks=ranks,
                     )  # fmt: skip
                     hits: Array | None = None
                     at = level([(*x, 0.0) for x in mixture])
@@ -652,10 +667,13 @@ def _engines(
                         hits = shared.hits(at, level, stream[0])
                         mine = shared.mixture(hits)
                         at = level(mine)
-                    if at is not None and batch <= at.most[1] and at.most[2] > 0:
+                    if at is not None and batch <= at.most[1] / ranks and at.most[2] > 0:
                         found += [
-                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage, hits)
-                            for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
+                            Candidate(
+                                m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage, hits, ranks
+                            )
+                            for dp in sorted(set(choose["dp"]))
+                            if unit <= max(of_type) and tp * ranks * dp <= sum(of_type)
                         ]  # fmt: skip
     return found
 
@@ -1026,12 +1044,12 @@ class _Score:
         running: dict[tuple[Any, ...], int] = {}
         for r in change.get("running", ()):
             key = (self.case.names.index(r["model"]), r.get("gpu", self.case.types[0]), r.get("tp", 1), r.get("pp", 1),
-                   r.get("dp", 1), r["batch"], r.get("stage", "both"))  # fmt: skip
+                   r.get("dp", 1), r["batch"], r.get("stage", "both"), r.get("attention_ranks", 1))  # fmt: skip
             running[key] = running.get(key, 0) + r.get("count", 1)
         if not running:
             return
         for n, c in zip(instances, self.case.candidates, strict=True):
-            count = running.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage), 0)
+            count = running.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage, c.ranks), 0)
             up, down = p.variable(change.get("score_per_start", 0.0)), p.variable(change.get("score_per_stop", 0.0))
             p.row({n: 1.0, up: -1.0}, high=count)
             p.row({n: 1.0, down: 1.0}, low=count)
@@ -1053,7 +1071,39 @@ def generate(rng: np.random.Generator) -> Instance:
     names = [f"m{m}" for m in range(d.whole(1, 3 if kind == "limits" else 2))]
     types = ["a", "b"] if kind in ("unlike-servers", "everything") or d.chance(0.25) else ["a"]
     own = kind in ("memory", "everything") or d.chance(0.9)
-    return _Making(d, kind, names, types if own else ["l4", "a10g"][: len(types)], own).instance()
+    data = _Making(d, kind, names, types if own else ["l4", "a10g"][: len(types)], own).instance()
+    other = Draw(rng.spawn(1)[0])  # a stream of its own leaves the instances of other seeds as they are
+    stages = data.get("deployment", {}).get("stages", ["both"])
+    if data.get("serving") == "continuous" and stages == ["both"] and other.chance(0.5):
+        _ranked(other, data)
+    return data
+
+
+def _ranked(d: Draw, data: Instance) -> None:
+    """Attention ranks among the choices, mostly of models with experts and on servers that have room for them."""
+    lists = ([1, 2], [2], [1, 2, 4], [4, 1], [2, 3], [1, 8])
+    data.setdefault("candidates", {"tp": d.some((1, 2)), "batch": d.some((1, 4, 12, 32))[:2]})
+    drafted = "speculation" in data.get("engine", {})
+    for model in data["models"]:
+        if "candidates" in model:
+            model["candidates"]["attention_ranks"] = list(d.one(lists))
+        if d.chance(0.7) and not (drafted and isinstance(model["architecture"], str)):
+            plain = {k: v for k, v in EXPERTS.items() if k != "mla"}
+            model["architecture"] = plain if drafted else d.one((EXPERTS, HYBRID, plain))
+    data["candidates"]["attention_ranks"] = list(d.one(lists))
+    if "prefix_blocks" in data["requests"].get("rows", {}):
+        data["prefix_cache"] = {"hits": "none"}
+    for servers in data["cluster"]["servers"]:
+        if d.chance(0.6):
+            servers["gpus"] = max(servers["gpus"], d.one((4, 8)))
+    for of in data.get("change", {}).get("running", ()):
+        if d.chance(0.5) and "placement" not in of:
+            of["attention_ranks"] = d.one((1, 2, 4))
+    if "change" not in data and d.chance(0.2):
+        of = {"model": data["models"][0]["model"], "batch": 4, "attention_ranks": d.one((1, 2, 4)), "tp": d.one((1, 2))}
+        data["change"] = {"running": [of], "score_per_start": d.one((0.0, 0.01, 0.3)), "score_per_stop": 0.1}
+        if isinstance(data.get("engine", {}).get("waits"), list):  # what runs does not say which it is planned for
+            data["engine"]["waits"] = 0.5
 
 
 @dataclass

@@ -27,8 +27,8 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous, static
-from tests.adversary.continuous import Kind, Way
+from tests.adversary import continuous, lengths, static
+from tests.adversary.continuous import Way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw, bounded
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
@@ -262,9 +262,6 @@ def _serving(
     architecture = catalog.llms()[w["model"]] if isinstance(w["model"], str) else _architecture(w["model"])
     weights = w.get("weights", "fp16")
     work = layer_work(architecture, weights, w.get("kv", "fp16"))
-    uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
-    like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
-    whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
     latency = data.get("latency")
     if data.get("serving") == "continuous":
         listed_ranks = w.get("attention_ranks", [1]) if work.expert_weight_bytes else [1]
@@ -278,6 +275,9 @@ def _serving(
         ]  # fmt: skip
         reached, rate, *_, first, whole = max(levels, default=(0, 0.0, 0, 0, 0.0, 0.0))
         return (rate, first, -whole) if reached else None
+    uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
+    like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
+    whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
     best: tuple[int, float, float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
@@ -310,8 +310,10 @@ def _ways(
     unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
+    kinds = lengths.classes(w, data.get(FILES, {}), w.get("cached_input_share", 0.0))
+    prompt = lengths.mean_prompt(kinds)
     costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), weights, kv, name, tp,
-                          w["input_tokens"], latency.get("model") == "roofline", ranks)  # fmt: skip
+                          prompt, latency.get("model") == "roofline", ranks)  # fmt: skip
     more: dict[str, Any] = {}
     for s in limits.speculation:
         if s.get("model", w["model"]) != w["model"]:
@@ -319,22 +321,21 @@ def _ways(
         draft, of = None, s.get("draft")
         if of is not None:
             small = catalog.llms()[of] if isinstance(of, str) else _architecture(of)
-            draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, w["input_tokens"],
+            draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, prompt,
                               latency.get("model") == "roofline", ranks)  # fmt: skip
             more["draft"] = layer_work(small, weights, kv), small
         unsaid = dict.fromkeys(("acceptance", "accepted", "head"))
         costs = continuous.speculating(costs, SimpleNamespace(**unsaid | s), draft)
         more |= {"drafts": s["drafts"], "head": s.get("head", 0.0)}
     tpot, ttft = where.factors(latency.get("safety"))
-    kind = Kind(w["input_tokens"], w["output_tokens"], w.get("cached_input_share", 0.0), 1.0)
     cache = continuous.kv_tokens(
         layer_work(architecture, weights, kv), architecture,
         (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
-        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, ranks=ranks, **more,
+        limits.max_num_batched_tokens, limits.max_num_seqs, lengths.shortest(kinds), ranks=ranks, **more,
     )  # fmt: skip
     if cache > 0:
         yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, cache,
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, cache,
             (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
             deadline=(math.inf, _limit(slo.get("deadline_s"))[1]), ranks=ranks,
         )  # fmt: skip
@@ -365,7 +366,7 @@ def _costs(
     kv: Any,
     gpu: str,
     tp: int,
-    prompt: int,
+    prompt: float,
     roofline: bool = False,
     ranks: int = 1,
 ) -> Any:
@@ -664,6 +665,11 @@ def generate(rng: np.random.Generator) -> Instance:
     hours, dated = d.whole(1, 2 if few else 5), kind == "catalogue" or d.chance(0.5)
     other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
     data = _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
+    third = rng.spawn(1)[0]
+    for s in data["services"]:
+        if "workload" in s and data.get("serving") == "continuous" and static.maybe(third, 0.7):
+            lengths.spread(third, data, s["workload"], s["service"])
+            lengths.odd_percentiles(third, s["slo"], ("tbt_s", "ttft_s"))
     _deadlines(other, data)
     if static.maybe(other, 0.2):
         _by_a_hair(other, data)

@@ -60,7 +60,8 @@ def test_instances_that_once_differed(file: str) -> None:
     nothing to offload beside a calibration of the other (fleet 1001904), made small, and what is served of a demand
     10¹⁶ times as large (1000896); a demand 10⁻⁶ below what two machines carry (fleet hair); prompts too late once their
     caches are sent, which left blocks for others (orchestration prefill-ttft); reservations below a minimum among plans
-    of the same cost (reserved capacity 8000502, made small). Others are kept whole: seeds mean other instances when a
+    of the same cost (reserved capacity 8000502, made small); two lengths whose waits are promised at 63 %, below which
+    the longest wait was negative (cost efficiency lengths). Others are kept whole: seeds mean other instances when a
     generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous, fleet, orchestration, prefixes, reserved_capacity
+from tests.adversary import continuous, fleet, lengths, orchestration, prefixes, reserved_capacity
 from tests.adversary.harness import Answer
 from tests.adversary.programme import Programme
 
@@ -248,7 +248,7 @@ def test_waits_fill_what_is_left_of_a_deadline(stage: str, quantile: float | Non
 
     def ways(limit_s: float, ttft: tuple[float, float | None] = none) -> list[continuous.Way]:
         deadline = (limit_s, quantile)
-        return [*continuous.ways(PLAIN, 1.5, ONE[0], LIMITS, 1e7, ttft, none, (1.0, 0.5), deadline=deadline, **more)]
+        return [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, 1e7, ttft, none, (1.0, 0.5), deadline=deadline, **more)]
 
     found = ways(6.0)
     assert found
@@ -258,9 +258,95 @@ def test_waits_fill_what_is_left_of_a_deadline(stage: str, quantile: float | Non
     if quantile is None:
         assert [x.whole_s for x in found] == pytest.approx([x.e2e_s for x in found])
     # Where first tokens are sooner late than whole requests, they say how long the wait is.
-    assert ways(1e3, (0.5, 0.9)) == [*continuous.ways(PLAIN, 1.5, ONE[0], LIMITS, 1e7, (0.5, 0.9), none, (1.0, 0.5),
+    assert ways(1e3, (0.5, 0.9)) == [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, 1e7, (0.5, 0.9), none, (1.0, 0.5),
                                                       deadline=(math.inf, quantile), **more)]  # fmt: skip
     assert ways(0.1) == []
+
+
+def test_a_mixture_is_below_what_enough_of_each_class_is_below() -> None:
+    def of(i: int, g: float | None) -> float:
+        return [1.0, 10.0][i] * (1.0 if g is None else g)
+
+    # At x = 9 all of the first class that is asked about, 0.999, and 0.9 of the second: 0.9495 of both.
+    assert continuous.bound([1.0, 1.0], of, 0.9) == pytest.approx(9.0)
+    assert continuous.bound([3.0, 1.0], of, 0.9) == pytest.approx(7.5)  # 0.75·0.999 + 0.25·0.75 = 0.937
+    assert continuous.bound([9.0, 1.0], of, 0.9) == pytest.approx(5.0)  # 0.9·0.999 + 0.1·0.5
+    assert continuous.bound([9.0, 1.0], of, 0.63) == pytest.approx(0.75)  # 0.9·0.75 without any of the second
+    assert continuous.bound([1.0, 3.0], of, None) == pytest.approx(7.75)
+    assert continuous.bound([2.0], of, 0.63) == pytest.approx(0.63)
+    assert continuous.bound([0.0, 0.0], of, None) == 0.0
+    # A rounding of shares keeps nobody out.
+    assert continuous.bound([0.1, 0.2], lambda i, g: 1.0 if g == 0.7 else 2.0 * (g or 0.0), 0.7) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("quantile", [None, 0.5, 0.63, 0.9, 0.999])
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [0.7, 0.2, 0.1]])
+def test_the_longest_wait_is_where_the_bound_meets_its_limit(weights: list[float], quantile: float | None) -> None:
+    def of(i: int, g: float | None) -> tuple[float, float]:
+        return (1.0 + i, 1.0) if g is None else (1.0 + i - 0.3 * g, -math.log(1.0 - g))  # less at higher ones
+
+    def late_s(wait: float) -> float:
+        return continuous.bound(weights, lambda i, g: of(i, g)[0] + of(i, g)[1] * wait, quantile)
+
+    wait = continuous.longest(weights, of, quantile, 20.0)
+    assert late_s(wait * (1 - 1e-9)) <= 20.0 * (1 + 1e-9)
+    assert late_s(wait * (1 + 1e-6)) > 20.0
+
+
+def test_twins_are_one_class() -> None:
+    # At a percentile from which on bounds grow: below it a class of its own may be bound at a higher one.
+    limits, one = LIMITS, ONE[0]
+    asked = ((5.0, 0.95), (0.2, 0.9))
+    alone, twins = (
+        list(continuous.ways(PLAIN, 1.5, kinds, limits, 1e7, *asked, deadline=(math.inf, None)))
+        for kinds in ([one], [replace(one, weight=0.5), replace(one, weight=0.5)])
+    )
+    assert alone
+    assert [x.requests_per_s for x in twins] == pytest.approx([x.requests_per_s for x in alone], rel=0.05)
+    assert all(b.requests_per_s >= a.requests_per_s * (1 - 1e-9) for a, b in zip(alone, twins, strict=True))
+
+
+def test_classes_are_those_of_a_list_or_a_trace() -> None:
+    listed = [{"input_tokens": 8, "output_tokens": 2, "share": 3}, {"input_tokens": 4, "output_tokens": 1}]
+    found = lengths.classes({"lengths": listed}, {})
+    assert [(k.prompt, k.output, k.weight) for k in found] == [(8, 2, 0.75), (4, 1, 0.25)]
+    assert (lengths.mean_prompt(found), lengths.mean_tokens(found), lengths.shortest(found)) == (7.0, 8.75, 5)
+    trace = "TIMESTAMP,ContextTokens,GeneratedTokens\n0,10,5\n1,11,6\n2,10,64\n3,257,65\n"
+    found = lengths.classes({"lengths": {"trace": "t.csv"}}, {"t.csv": trace})
+    assert [(k.prompt, k.output, k.weight) for k in found] == [(11, 25, 0.75), (257, 65, 0.25)]
+
+
+def test_a_chunk_pays_for_what_no_other_would_wait_for() -> None:
+    # Two ranks, half a chunk a step of 1 s over its share, a quarter of 3 s: three quarters are longer than z < 1 s.
+    x = continuous.Longest(((0.0, 1.0, 0.75), (1.0, 3.0, 0.25)))
+    a, b = math.exp(-0.75), math.exp(-0.25)
+    assert x.pays_s(1.0) == pytest.approx(a)
+    assert x.pays_s(2.0) == pytest.approx(a + b)
+    assert x.pays_s(5.0) == pytest.approx(a + 2 * b + 2.0)
+    # The tangent meets the longest of a step at the level itself: ∫ 1 − e^(−L).
+    longest_s = (1 - a) + 2 * (1 - b)
+    assert x.always_s + 0.5 * x.pays_s(1.0) + 0.25 * x.pays_s(3.0) == pytest.approx(longest_s)
+    assert continuous.Longest().pays_s(0.0) == continuous.Longest().always_s == 0.0
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_an_engine_of_ranks_without_shares_of_its_own_is_as_many_engines(ranks: int) -> None:
+    # Nothing of a chunk is another rank's to wait for, and steps cost each of them what one alone would.
+    plain = replace(COSTS, experts=None, prompt_step_s=0.0, prompt_token_s=COSTS.prompt_token_s, window=None)
+    none = replace(plain, prompt_pair_s=0.0, prompt_context_s=0.0, prompt_expert_s=plain.prompt_token_s)
+    each = replace(none, prompt_token_s=none.prompt_token_s / ranks, decode_request_s=none.decode_request_s / ranks,
+                   context_s=none.context_s / ranks, mixed_context_s=none.mixed_context_s / ranks,
+                   prompt_expert_s=none.prompt_token_s / ranks)  # fmt: skip
+    limits = SimpleNamespace(**vars(LIMITS), quantile=0.8, bursts="none")
+    mixture = [(1.0, 300.0, 20.0, 0.0), (2.0, 900.0, 5.0, 0.0)]
+    one = continuous.engine(none, 1.0, limits, 1e5, mixture, 4, 1.0, (1.0, 1.0))
+    many = continuous.engine(each, 1.0, limits, 1e5, mixture, 4, 1.0, (1.0, 1.0), ranks=ranks)
+    assert one is not None
+    assert many is not None
+    assert (many.step_s, many.rate) == pytest.approx((one.step_s, ranks * one.rate))
+    assert many.wait_s == pytest.approx(one.wait_s)
+    assert many.most[1:4] == pytest.approx([ranks * x for x in one.most[1:4]])
+    assert many.waits_s(300.0) == pytest.approx(one.waits_s(300.0) / ranks)
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
