@@ -67,7 +67,7 @@ def costs_of(row: pd.Series, stage: str) -> tuple[StepCosts, int]:
 def tpot_s(row: pd.Series) -> float:
     """A step of the decode engine at its crowd and mean context."""
     c, ranks = costs_of(row, "decode")
-    crowd = float(row.decode_batch_size * ranks)
+    crowd = slots(row) * ranks
     experts = 0.0 if c.experts is None else float(c.experts.seconds(crowd))
     return float(c.fixed_s + experts + crowd * (c.decode_request_s + c.context_s * (row.isl + row.osl / 2.0)))
 
