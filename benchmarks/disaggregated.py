@@ -1,4 +1,6 @@
-"""TPOT and TTFT of closed loops with prefill and decode apart: ``python benchmarks/disaggregated.py ROWS.csv [--floor]``.
+"""TPOT and TTFT of closed loops with prefill and decode apart.
+
+    python benchmarks/disaggregated.py ROWS.csv [--floor]
 
 The rows are those of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this repository;
 no coefficient was fitted to any of them. Their settings are public (SemiAnalysisAI/InferenceX and the recipes of
@@ -13,7 +15,8 @@ the costs that plans use (`optmodels.latency.resolve`), nothing fitted,
   N are in the system, or what prefill can do at most, or what the slots for decoding can: the rest waits.
 
 ``--floor`` prints how far TTFT could fall with the prefill engines' seconds multiplied by one factor, by engine, GPU
-and series, of these rows themselves and of others; and what one part in ten of their speed does to TTFT.
+and series, of these rows themselves and of others; what a tenth of their speed does to TTFT; and what Little's law says
+of prefill engines and of slots.
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.loop import StageOfLoop, first_at_once_s
 
 REQUESTS = 10  # of each user
 WRITTEN = {1024, 8192}  # tokens; such lengths are 0.9 of it in the mean
 ROOM_TOKENS = 8192  # of prompts in a rank's step
-# Decode slots of a rank that public recipes have fewer than users (max_batch_size): engine, GPU, precision, batch → slots.
+# Slots of a rank that decodes, where its recipe (max_batch_size) has fewer than users: engine, GPU, precision, batch.
 SLOTS = {
     ("trtllm", "h100_sxm", "fp8", 3): 2, ("trtllm", "h100_sxm", "fp8", 10): 8, ("trtllm", "h100_sxm", "fp8", 20): 16,
     ("trtllm", "b200_sxm", "fp4", 36): 32,
@@ -100,10 +105,10 @@ def first_token_s(row: pd.Series, each_s: float, full: float, slower: float = 1.
     fixed = c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s)
     experts = c.prompt_expert_s * tokens
     own = (c.prompt_token_s - c.prompt_expert_s) * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
-    most = ranks * max(ROOM_TOKENS // tokens, 1.0)
+    most = ranks * max(ROOM_TOKENS / tokens, 1.0)
 
     def step(prompts: float) -> float:
-        return fixed + ranks * own * max(math.ceil(prompts / ranks), 1.0) + prompts * experts
+        return fixed + ranks * own * max(prompts / ranks, 1.0) + prompts * experts
 
     longest = step(most)
 
@@ -111,18 +116,27 @@ def first_token_s(row: pd.Series, each_s: float, full: float, slower: float = 1.
         per = rate / engines
         if per * step(1.0) <= 1.0:
             return step(1.0)
-        even = max((fixed + ranks * own) / max(1.0 - per * experts, 1e-9), fixed / max(1.0 - per * (own + experts), 1e-9))
-        return min(even, longest) + min(max(min(even, longest) - step(1.0), 0.0), min(even, longest) / 2.0)
+        alone = (fixed + ranks * own) / max(1.0 - per * experts, 1e-9)  # a rank has one prompt at most
+        even = min(max(alone, fixed / max(1.0 - per * (own + experts), 1e-9)), longest)
+        return even + min(even - step(1.0), even / 2.0)
 
     low, high = 0.0, min(engines * most / longest, full * decode_ranks / away)
     for _ in range(60):
         rate = (low + high) / 2.0
         low, high = (rate, high) if rate * (prefill_s(rate) + c.request_s + away) < users else (low, rate)
     settled = users / high - away
-    at_once = users / engines  # prompts at each engine when all begin
-    steps, rest = divmod(at_once, most)
-    first = (most * longest * steps * (steps + 1.0) / 2.0 + rest * (steps * longest + step(rest))) / at_once
-    return (max(first + c.request_s, settled) + (REQUESTS - 1.0) * settled) / REQUESTS
+    stage = StageOfLoop(c, engines, EngineLimits(max_num_batched_tokens=ROOM_TOKENS))
+    first = first_at_once_s(stage, 1.0, tokens, users, 0.0, ranks)
+    return (max(first, settled) + (REQUESTS - 1.0) * settled) / REQUESTS
+
+
+def most_per_s(row: pd.Series) -> float:
+    """Requests/s that a prefill engine does at most."""
+    c, ranks = costs_of(row, "prefill")
+    tokens = mean_tokens(row.isl)
+    prompts = max(ROOM_TOKENS / tokens, 1.0) * ranks
+    each = c.prompt_token_s * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
+    return prompts / (c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s) + prompts * each)
 
 
 def errors(name: str, predicted: np.ndarray, measured: np.ndarray, aim: str = "") -> None:
@@ -142,9 +156,9 @@ def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
         measured: TTFT, seconds, (n,).
     """
     full = [slots(r) for _, r in rows.iterrows()]
-    table = np.array([
-        [first_token_s(r, t, s, x) for x in FACTORS] for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)
-    ])  # (n, factors)
+    table = np.array(
+        [[first_token_s(r, t, s, x) for x in FACTORS] for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)]
+    )  # (n, factors)
     far = np.abs(np.log(table / measured[:, None]))
     none = int(np.argmin(np.abs(np.log(FACTORS))))
     gpu, engine = rows.system.to_numpy(), rows.backend.to_numpy()
@@ -153,7 +167,7 @@ def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
     every = np.array(["all"] * len(rows))
 
     def chosen(by: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Predictions with each row's factor the best, in mean |log|, of the rows of its group that are not left out."""
+        """Predictions with the factor that is best, in mean |log|, for the rows of a row's group that are kept."""
         found = np.empty(len(rows))
         for i in range(len(rows)):
             alike = (by == by[i]) & (out != out[i])
@@ -173,13 +187,32 @@ def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
         first_token_s(r, t, s, 1.1) / first_token_s(r, t, s)
         for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)
     ]) - 1.0  # fmt: skip
-    print(f"Prefill a tenth slower makes TTFT longer by {np.median(tenth):.0%} in the median, by {np.quantile(tenth, 0.9):.0%}"
-          " or more in one loop of ten")  # fmt: skip
-    names = [c for c in rows.columns if "silicon" not in c and not c.startswith("prefill") or c == "prefill_num_workers"]
+    print(f"Prefill a tenth slower makes TTFT longer by {np.median(tenth):.0%} in the median, by"
+          f" {np.quantile(tenth, 0.9):.0%} or more in one loop of ten")  # fmt: skip
+    names = [
+        c for c in rows.columns if ("silicon" not in c and not c.startswith("prefill")) or c == "prefill_num_workers"
+    ]
     twins = pd.DataFrame({"ttft": measured}).groupby([rows[c].to_numpy() for c in names]).ttft
     apart = (twins.max() / twins.min())[twins.size() > 1] - 1.0
-    print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart in the"
-          f" median, {apart.max():.0%} at most")  # fmt: skip
+    print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart"
+          f" in the median, {apart.max():.0%} at most")  # fmt: skip
+
+
+def little(rows: pd.DataFrame) -> None:
+    """Print what N = X·(TTFT + decoding) says of prefill engines and of slots."""
+    ranks = rows.decode_attention_dp_size * rows.decode_num_workers
+    decoding = rows.osl.map(mean_tokens) * rows.silicon_tpot_ms / 1e3
+    rate = rows.decode_batch_size * ranks / (rows.silicon_ttft_ms / 1e3 + decoding)
+    few = [slots(r) < r.decode_batch_size for _, r in rows.iterrows()]
+    said = (f"{x:.1f} of {slots(r):.0f}" for x, (_, r) in zip((rate * decoding / ranks)[few], rows[few].iterrows(),
+                                                              strict=True))  # fmt: skip
+    print(f"Slots in use where recipes have fewer than users: {', '.join(said)}")
+    each = pd.DataFrame({"measured": rate / rows.prefill_num_workers, "most predicted": [most_per_s(r) for _, r in
+                         rows.iterrows()]}).assign(ratio=lambda x: x.measured / x["most predicted"])  # fmt: skip
+    by = ["backend", "system", "precision", "isl", "prefill_attention_dp_size", "prefill_moe_ep_size"]
+    busiest = each.groupby([rows[name] for name in by], dropna=False).ratio.idxmax()
+    print("Requests/s of a prefill engine, busiest loop of each series (not all are saturated):")
+    print(rows.loc[busiest, by].join(each).round(2).to_string(index=False))
 
 
 def main() -> None:
@@ -207,6 +240,7 @@ def main() -> None:
     errors("TTFT, with the measured TPOT", ttft(seen, full), first)
     if args.floor:
         floor(rows, each, first)
+        little(rows)
 
 
 if __name__ == "__main__":

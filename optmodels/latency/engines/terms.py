@@ -176,7 +176,7 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
 
 
 def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float]:
-    """Seconds at peak of one GPU for a decoded token and one earlier token in the mean layer, and of how many of the last.
+    """Seconds at peak of one GPU for a decoded token and an earlier one in the mean layer, and of how many of the last.
 
     Reading and computing overlap: the longer of both. With few GPUs to a rank decode is short of FLOP/s where every
     head attends over one latent in the absorbed form: 128 heads do 2·128·(2·512 + 64) FLOPs for its 576 elements, 484 a
