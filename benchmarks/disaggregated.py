@@ -1,19 +1,32 @@
-"""TPOT and TTFT of closed loops with prefill and decode apart: ``python benchmarks/disaggregated.py ROWS.csv``.
+"""TPOT and TTFT of closed loops with prefill and decode apart.
+
+    python benchmarks/disaggregated.py ROWS.csv [--floor]
 
 The rows are those of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this repository;
-no coefficient was fitted to any of them. Predicted are, with the costs that plans use (`optmodels.latency.resolve`),
+no coefficient was fitted to any of them. Their settings are public (SemiAnalysisAI/InferenceX and the recipes of
+NVIDIA/srt-slurm that it names): N = batch per rank · ranks · workers users all begin at once and make ten requests
+each; lengths of the 1,024- and 8,192-token rows are uniform between 0.8 and 1 of what is written. Predicted are, with
+the costs that plans use (`optmodels.latency.resolve`), nothing fitted,
 
 * TPOT: a step of the decode engine without prompts, `decode_batch_size` requests on each of its attention ranks;
-* TTFT: the crowd N of all decode engines goes round between them, Z = tokens·TPOT each time, and M prefill engines that
-  take s a prompt: mean values of a closed network (Reiser and Lavenberg), M servers as one that is M times as fast and
-  a delay (Seidmann). No transfer, no burst at the start of a measurement.
+* TTFT: a tenth of the first requests', whose prompts all come at once, and nine tenths of what the loop settles to. Of
+  X requests/s an engine that prefills has X/M, evenly; its step carries those that came in the last, up to 8,192 tokens
+  a rank, and one prompt that is alone on its rank keeps the others waiting (`StepCosts.step_of_ranks`). X is such that
+  N are in the system, or what prefill can do at most, or what the slots for decoding can: the rest waits.
+
+``--floor`` prints how far TTFT could fall with the prefill engines' seconds multiplied by one factor, by engine, GPU
+and series, of these rows themselves and of others; what a tenth of their speed does to TTFT; and what Little's law says
+of prefill engines and of slots.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from engine_model import GPUS, LLMS
 
@@ -22,62 +35,212 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.loop import StageOfLoop, first_at_once_s
+
+REQUESTS = 10  # of each user
+WRITTEN = {1024, 8192}  # tokens; such lengths are 0.9 of it in the mean
+ROOM_TOKENS = 8192  # of prompts in a rank's step
+# Slots of a rank that decodes, where its recipe (max_batch_size) has fewer than users: engine, GPU, precision, batch.
+SLOTS = {
+    ("trtllm", "h100_sxm", "fp8", 3): 2, ("trtllm", "h100_sxm", "fp8", 10): 8, ("trtllm", "h100_sxm", "fp8", 20): 16,
+    ("trtllm", "b200_sxm", "fp4", 36): 32,
+}  # fmt: skip
+FACTORS = np.exp(np.linspace(math.log(0.3), math.log(4.0), 27))
+shipped = cache(read_engine_model)
+
+
+@cache
+def _costs(llm: str, gpu: str, engine: str, version: str, precision: str, gpus: int, ranks: int, tokens: float):
+    wide = engine == "vllm" and gpu in ("h100", "h200")  # as in `engine_model.deployment`
+    d = Deployment(
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, precision, "fp16" if wide else "fp8", gpus, ranks,
+        version,
+    )  # fmt: skip
+    return engine_costs(shipped().at(d), tokens)[0]
 
 
 def costs_of(row: pd.Series, stage: str) -> tuple[StepCosts, int]:
     """Costs of a stage's engine, and its attention ranks."""
     tp, ranks = int(row[f"{stage}_tp_size"]), int(row[f"{stage}_attention_dp_size"])
-    llm, gpu = LLMS[row.model_path], GPUS[row.system]
-    wide = row.backend == "vllm" and gpu in ("h100", "h200")  # as in `engine_model.deployment`
-    engine = Deployment(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, row.backend, row.precision,
-        "fp16" if wide else "fp8", tp * ranks, ranks, row.backend_version,
-    )  # fmt: skip
-    return engine_costs(read_engine_model().at(engine), float(row.isl))[0], ranks
+    return _costs(
+        LLMS[row.model_path], GPUS[row.system], row.backend, row.backend_version, row.precision, tp * ranks, ranks,
+        float(row.isl),
+    ), ranks  # fmt: skip
 
 
 def tpot_s(row: pd.Series) -> float:
     """A step of the decode engine at its crowd and mean context."""
     c, ranks = costs_of(row, "decode")
-    crowd = float(row.decode_batch_size * ranks)
+    crowd = slots(row) * ranks
     experts = 0.0 if c.experts is None else float(c.experts.seconds(crowd))
     return float(c.fixed_s + experts + crowd * (c.decode_request_s + c.context_s * (row.isl + row.osl / 2.0)))
 
 
-def prompt_s(row: pd.Series) -> float:
-    """A prompt alone on the prefill engine."""
-    c, _ = costs_of(row, "prefill")
-    once = c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s)
-    return float(once + c.prompt_token_s * row.isl + c.prompt_pair_s * row.isl**2 / 2.0)
+def mean_tokens(written: float) -> float:
+    """Of requests whose length is written so."""
+    return 0.9 * written if written in WRITTEN else written
 
 
-def first_token_s(row: pd.Series) -> float:
-    """Mean time at the prefill engines, waiting included."""
-    crowd = int(row.decode_batch_size * row.decode_attention_dp_size * row.decode_num_workers)
-    engines, each, away = float(row.prefill_num_workers), prompt_s(row), row.osl * tpot_s(row)
-    there, time = 0.0, each
-    for n in range(1, crowd + 1):
-        queued = each / engines * (1.0 + there)
-        time = queued + each * (engines - 1.0) / engines
-        there = n / (time + away) * queued
-    return time
+def slots(row: pd.Series) -> float:
+    """Of a rank that decodes."""
+    key = (row.backend, row.system, row.precision, int(row.decode_batch_size))
+    return float(SLOTS.get(key, row.decode_batch_size))
+
+
+def first_token_s(row: pd.Series, each_s: float, full: float, slower: float = 1.0) -> float:
+    """Mean TTFT of a loop's requests.
+
+    Args:
+        row: the loop.
+        each_s: TPOT.
+        full: slots of a rank that decodes.
+        slower: what the seconds of prefill engines are multiplied by.
+    """
+    c, ranks = costs_of(row, "prefill")
+    c = c.scaled(slower)
+    decode_ranks, engines = float(row.decode_attention_dp_size * row.decode_num_workers), float(row.prefill_num_workers)
+    users = float(row.decode_batch_size) * decode_ranks
+    tokens, away = mean_tokens(row.isl), mean_tokens(row.osl) * each_s
+    fixed = c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s)
+    experts = c.prompt_expert_s * tokens
+    own = (c.prompt_token_s - c.prompt_expert_s) * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
+    most = ranks * max(ROOM_TOKENS / tokens, 1.0)
+
+    def step(prompts: float) -> float:
+        return fixed + ranks * own * max(prompts / ranks, 1.0) + prompts * experts
+
+    longest = step(most)
+
+    def prefill_s(rate: float) -> float:
+        per = rate / engines
+        if per * step(1.0) <= 1.0:
+            return step(1.0)
+        alone = (fixed + ranks * own) / max(1.0 - per * experts, 1e-9)  # a rank has one prompt at most
+        even = min(max(alone, fixed / max(1.0 - per * (own + experts), 1e-9)), longest)
+        return even + min(even - step(1.0), even / 2.0)
+
+    low, high = 0.0, min(engines * most / longest, full * decode_ranks / away)
+    for _ in range(60):
+        rate = (low + high) / 2.0
+        low, high = (rate, high) if rate * (prefill_s(rate) + c.request_s + away) < users else (low, rate)
+    settled = users / high - away
+    stage = StageOfLoop(c, engines, EngineLimits(max_num_batched_tokens=ROOM_TOKENS), ranks)
+    first = first_at_once_s(stage, 1.0, tokens, users, 0.0)
+    return (max(first, settled) + (REQUESTS - 1.0) * settled) / REQUESTS
+
+
+def most_per_s(row: pd.Series) -> float:
+    """Requests/s that a prefill engine does at most."""
+    c, ranks = costs_of(row, "prefill")
+    tokens = mean_tokens(row.isl)
+    prompts = max(ROOM_TOKENS / tokens, 1.0) * ranks
+    each = c.prompt_token_s * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
+    return prompts / (c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s) + prompts * each)
+
+
+def errors(name: str, predicted: np.ndarray, measured: np.ndarray, aim: str = "") -> None:
+    """Print them of predicted and measured seconds, (n,)."""
+    ratio = predicted / measured
+    wrong = 100.0 * np.abs(ratio - 1.0)
+    print(f"{name}: median error {np.median(wrong):.1f} %{aim}, nine in ten {np.quantile(wrong, 0.9):.0f} %,"
+          f" predicted over measured {np.median(ratio):.2f} (median)", flush=True)  # fmt: skip
+
+
+def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
+    """Print errors with factors on prefill seconds, of groups of rows, in sample and where groups are left out.
+
+    Args:
+        rows: loops.
+        each: their predicted TPOT, seconds, (n,).
+        measured: TTFT, seconds, (n,).
+    """
+    full = [slots(r) for _, r in rows.iterrows()]
+    table = np.array(
+        [[first_token_s(r, t, s, x) for x in FACTORS] for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)]
+    )  # (n, factors)
+    far = np.abs(np.log(table / measured[:, None]))
+    none = int(np.argmin(np.abs(np.log(FACTORS))))
+    gpu, engine = rows.system.to_numpy(), rows.backend.to_numpy()
+    both = engine + "|" + gpu
+    series = both + "|" + rows.precision.to_numpy() + "|" + rows.isl.astype(str).to_numpy()
+    every = np.array(["all"] * len(rows))
+
+    def chosen(by: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Predictions with the factor that is best, in mean |log|, for the rows of a row's group that are kept."""
+        found = np.empty(len(rows))
+        for i in range(len(rows)):
+            alike = (by == by[i]) & (out != out[i])
+            found[i] = table[i, int(far[alike].mean(axis=0).argmin()) if alike.any() else none]
+        return found
+
+    nobody = np.arange(len(rows)) + len(rows)
+    print("One factor on prefill seconds, TTFT:")
+    for name, by in (("all", every), ("engine", engine), ("engine and GPU", both), ("series", series)):
+        best = {g: int(far[by == g].mean(axis=0).argmin()) for g in np.unique(by)}
+        errors(f"  by {name}, in sample", table[np.arange(len(rows)), [best[g] for g in by]], measured)
+    for name, by, out in (("all, an engine left out", every, engine), ("engine, a GPU left out", engine, gpu),
+                          ("engine and GPU, a series left out", both, series),
+                          ("series, a row left out", series, nobody)):  # fmt: skip
+        errors(f"  by {name}", chosen(by, out), measured)
+    tenth = np.array([
+        first_token_s(r, t, s, 1.1) / first_token_s(r, t, s)
+        for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)
+    ]) - 1.0  # fmt: skip
+    print(f"Prefill a tenth slower makes TTFT longer by {np.median(tenth):.0%} in the median, by"
+          f" {np.quantile(tenth, 0.9):.0%} or more in one loop of ten")  # fmt: skip
+    names = [
+        c for c in rows.columns if ("silicon" not in c and not c.startswith("prefill")) or c == "prefill_num_workers"
+    ]
+    twins = pd.DataFrame({"ttft": measured}).groupby([rows[c].to_numpy() for c in names]).ttft
+    apart = (twins.max() / twins.min())[twins.size() > 1] - 1.0
+    print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart"
+          f" in the median, {apart.max():.0%} at most")  # fmt: skip
+
+
+def little(rows: pd.DataFrame) -> None:
+    """Print what N = X·(TTFT + decoding) says of prefill engines and of slots."""
+    ranks = rows.decode_attention_dp_size * rows.decode_num_workers
+    decoding = rows.osl.map(mean_tokens) * rows.silicon_tpot_ms / 1e3
+    rate = rows.decode_batch_size * ranks / (rows.silicon_ttft_ms / 1e3 + decoding)
+    few = [slots(r) < r.decode_batch_size for _, r in rows.iterrows()]
+    said = (f"{x:.1f} of {slots(r):.0f}" for x, (_, r) in zip((rate * decoding / ranks)[few], rows[few].iterrows(),
+                                                              strict=True))  # fmt: skip
+    print(f"Slots in use where recipes have fewer than users: {', '.join(said)}")
+    each = pd.DataFrame({"measured": rate / rows.prefill_num_workers, "most predicted": [most_per_s(r) for _, r in
+                         rows.iterrows()]}).assign(ratio=lambda x: x.measured / x["most predicted"])  # fmt: skip
+    by = ["backend", "system", "precision", "isl", "prefill_attention_dp_size", "prefill_moe_ep_size"]
+    busiest = each.groupby([rows[name] for name in by], dropna=False).ratio.idxmax()
+    print("Requests/s of a prefill engine, busiest loop of each series (not all are saturated):")
+    print(rows.loc[busiest, by].join(each).round(2).to_string(index=False))
 
 
 def main() -> None:
     """Print errors, in all and by engine, GPU and LLM."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
-    rows = pd.read_csv(parser.parse_args().rows).drop_duplicates()
-    for name, predict, aim in (("tpot", tpot_s, 12), ("ttft", first_token_s, 25)):
-        ratio = pd.Series([predict(r) * 1e3 / r[f"silicon_{name}_ms"] for _, r in rows.iterrows()], index=rows.index)
-        wrong = 100.0 * (ratio - 1.0).abs()
-        print(
-            f"{name.upper()}, {len(rows)} rows: median error {wrong.median():.1f} % (aim {aim}), nine in ten"
-            f" {wrong.quantile(0.9):.0f} %, predicted over measured {ratio.median():.2f} (median)"
-        )
-        by = [rows.backend, rows.system, rows.model_path]
-        print(pd.DataFrame({"rows": wrong, "error %": wrong, "ratio": ratio}).groupby(by).agg(
+    parser.add_argument("--floor", action="store_true", help="how far TTFT's errors could fall")
+    args = parser.parse_args()
+    rows = pd.read_csv(args.rows).drop_duplicates()
+    each = np.array([tpot_s(r) for _, r in rows.iterrows()])
+    seen, first = rows.silicon_tpot_ms.to_numpy() / 1e3, rows.silicon_ttft_ms.to_numpy() / 1e3
+    full, batch = [slots(r) for _, r in rows.iterrows()], rows.decode_batch_size.to_numpy(float)
+
+    def ttft(tpot, limits):
+        return np.array([first_token_s(r, t, s) for (_, r), t, s in zip(rows.iterrows(), tpot, limits, strict=True)])
+
+    found = ttft(each, full)
+    for name, predicted, measured, aim in (("TPOT", each, seen, 12), ("TTFT", found, first, 25)):
+        errors(f"{name}, {len(rows)} rows", predicted, measured, f" (aim {aim})")
+        table = pd.DataFrame({"rows": 1, "error %": 100.0 * np.abs(predicted / measured - 1.0),
+                              "ratio": predicted / measured}, index=rows.index)  # fmt: skip
+        print(table.groupby([rows.backend, rows.system, rows.model_path]).agg(
             {"rows": "count", "error %": "median", "ratio": "median"}).round(2).to_string(), "\n")  # fmt: skip
+    errors("TTFT, with as many slots as users", ttft(each, batch), first)
+    errors("TTFT, with the measured TPOT", ttft(seen, full), first)
+    if args.floor:
+        floor(rows, each, first)
+        little(rows)
 
 
 if __name__ == "__main__":

@@ -13,19 +13,21 @@ from optmodels.errors import InputError, Mistake
 from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import EngineCosts, engine_costs
-from optmodels.serving.loop import StageOfLoop, loop, loop_apart
+from optmodels.serving.loop import StageOfLoop, first_at_once_s, loop, loop_apart
 from optmodels.serving.static import Workload
 
 
 def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     """TTFT, time per output token and E2E of the fullest engine's requests, means in s; requests and tokens a second.
 
+    Of prefill and decode apart also TTFT of the first requests where all users begin at once.
+
     None of a static batch, whose prediction is the plan's, and of requests of several lengths.
     """
     if p.engine is None or not isinstance(problem.workload, Workload):
         return None
     w, users = problem.workload, p.batch_split
-    lengths = float(w.input_tokens), float(w.output_tokens)
+    lengths, more = (float(w.input_tokens), float(w.output_tokens)), {}
     engine = engine_of(problem, machine_of(problem, p, "main"), p)
     if p.decode is None:
         one = engine.costs, engine.slower, _limits(p.engine), *lengths
@@ -34,17 +36,20 @@ def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     else:
         second = engine_of(problem, machine_of(problem, p, "decode"), p.decode)
         count = {m.role: m.count for m in p.machines}
+        first = StageOfLoop(engine.costs, count["main"] * p.replicas_per_machine, _limits(p.engine), engine.ranks)
+        moved = moved_s(problem, p)
+        more["first_ttft_s"] = first_at_once_s(first, engine.slower, lengths[0], float(sum(users)), moved[0])
         seen = loop_apart(
-            StageOfLoop(engine.costs, count["main"] * p.replicas_per_machine, _limits(p.engine), engine.ranks),
+            first,
             StageOfLoop(
                 second.costs, count["decode"] * p.decode.replicas_per_machine, _limits(p.decode.engine), second.ranks
             ),
-            engine.slower, *lengths, float(sum(users)), *moved_s(problem, p),
+            engine.slower, *lengths, float(sum(users)), *moved,
         )  # fmt: skip
         rate = seen.requests_per_s
     return {
         "ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "e2e_s": seen.e2e_s, "requests_per_s": rate,
-        "tokens_per_s": rate * sum(lengths),
+        "tokens_per_s": rate * sum(lengths), **more,
     }  # fmt: skip
 
 

@@ -167,6 +167,8 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tbt_s"),
                                                                           ("E2E", "e2e_s")))  # fmt: skip
         lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
+        if "first_ttft_s" in seen:
+            lines[-1] += f"; TTFT of first requests that all come at once {seconds(seen['first_ttft_s'])}"
     known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     bound = ("predicted", "") if e is None else ("at most", "at least ")

@@ -35,6 +35,7 @@ from optmodels.latency.engines.terms import (
     STEP,
     Deployment,
     Loads,
+    context_seconds,
     pair_seconds,
     states,
     step_terms,
@@ -334,12 +335,13 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
 
     Their mean step in a closed loop (`engines.terms`) is the mean of the steps that these costs give, but for the
     experts that a step with a short prompt leaves untouched. What a request costs outside the steps is what a lone
-    one's first token takes longer than its prompt's steps.
+    one's first token takes longer than its prompt's step, in which its attention rank keeps the others waiting.
     """
     costs = _costs(deployed.deployment, _weights(deployed), prompt_tokens)
     alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": OUTPUT_TOKENS}
     ttft = float(deployed.predict({k: np.array([v]) for k, v in alone.items()}, "ttft_s")[0])
-    own = costs.step(np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
+    none, prompt = np.zeros(0), (np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
+    own = costs.step_of_ranks([prompt, *[(none, none, none)] * (deployed.deployment.attention_ranks - 1)])
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
     model = deployed.source
     return costs, Provenance(
@@ -400,8 +402,8 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
     window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_share)
     if work.top_tokens < np.inf:
-        scored = work.index_bytes_per_token / work.kv_bytes_per_token
-        window = Window(1.0 - scored, round(tokens), picked / (every + picked))
+        scored, kept_s, _ = context_seconds(d, work)
+        window = Window(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
     expert = float(found["routed"][0] / found["decode"][0])  # share of a decode token's products
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),

@@ -235,3 +235,29 @@ def loop_apart(
     first += max(users / rate - cycle(rate), 0.0)  # what the slower stage makes wait
     rest = decoding_s(rate)
     return Loop(first, rest / decodes, first + rest, rate)
+
+
+def first_at_once_s(
+    prefill: StageOfLoop, slower: float, input_tokens: float, users: float, sends_s: float
+) -> float:  # fmt: skip
+    """Mean TTFT of the first requests where all users begin at once, as those of benchmark clients do.
+
+    Of n prompts at an engine of D attention ranks, m = n/D at each rank, the j-th ends with step ⌈j·S/B⌉ of the B tokens that a rank's step
+    takes; until then min(⌈j·S/B⌉·B/S, m) are computed, on every rank, and at least its own.
+
+    Args:
+        prefill: the engines that prefill; their settings are of each rank.
+        slower, input_tokens, users, sends_s: as of `loop_apart`.
+    """
+    c, room = Coefficients.of(prefill.costs), float(prefill.limits.max_num_batched_tokens)
+    chunk = min(room, float(prefill.limits.chunk_tokens or room))
+    fixed = float(c.step_fixed_s(1.0, 1.0)) + prefill.costs.prompt_step_s
+    work = float(c.prefill_work_s(np.asarray(input_tokens), 0.0, np.asarray(chunk), 0.0))
+    experts = prefill.costs.prompt_expert_s * input_tokens
+    each = users / prefill.engines / prefill.ranks
+    prompt = np.arange(1.0, math.ceil(each) + 1.0)
+    steps = np.maximum(np.ceil(prompt * input_tokens / room - 1e-9), math.ceil(input_tokens / chunk))
+    done = np.minimum(steps * room / input_tokens, each)
+    seconds = steps * fixed + prefill.ranks * (np.maximum(done, 1.0) * (work - experts) + done * experts)
+    share = np.minimum(each - (prompt - 1.0), 1.0) / each  # the last is less than one in the mean
+    return (float(seconds @ share) + prefill.costs.request_s) * slower + sends_s

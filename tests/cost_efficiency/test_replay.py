@@ -152,6 +152,8 @@ def test_one_user_goes_through_both_stages_and_the_network() -> None:
     first = float(costs.step(np.array([500.0]), np.zeros(1), np.zeros(0))) + costs.request_s + sent + 0.01
     later = [float(costs.step(np.zeros(0), np.zeros(0), np.array([500.0 + k]))) for k in range(2)]
     rest = sent + sum(later) + costs.request_s
+    report = optmodels.solve(problem).report["predicted"]
+    assert report["first_ttft_s"] == pytest.approx(first) == pytest.approx(report["ttft_s"])
     for row in found["policies"].values():
         assert row["ttft_s"]["mean"] == pytest.approx(first)
         assert row["tpot_s"]["mean"] == pytest.approx(rest / 2)

@@ -74,6 +74,19 @@ def test_latent_cache_is_replicated_and_split_by_attention_ranks():
     assert tensor["attention"][0] == pytest.approx(prompts * 61 * 512 * 2 * 128 * 320 / 8 / 2250e12)
 
 
+def test_decode_over_one_latent_is_short_of_flops_where_a_rank_has_few_gpus():
+    """A pair costs 2·128·(576 + 512) FLOPs, a token 576 bytes in 8 bits; eight GPUs to a rank share the heads."""
+    eight = {"precision": "fp8", "kv_precision": "fp8", "gpus": 8}
+    tensor, ranks = (step_terms(at("deepseek-v3", "h200", **eight, attention_ranks=n), loads()) for n in (1, 8))
+    pairs, gpu = 61 * (1024 + 128), catalog.gpus()["h200"]
+    reads, computes = pairs * 576 / gpu.mem_bytes_per_s, pairs * 278528 / gpu.fp16_flops
+    assert computes > 2 * reads
+    assert ranks["kv"][0] == pytest.approx(computes)  # one request of eight
+    assert tensor["kv"][0] == pytest.approx(8 * reads) and reads > computes / 8
+    costs = roofline_costs(at("deepseek-v3", "h200", **eight, attention_ranks=8))
+    assert costs.context_s == pytest.approx(61 * 278528 / gpu.fp16_flops / 8)
+
+
 def test_one_attention_rank_computes_a_prompts_own_pass_and_all_of_them_the_crowds():
     llm, step = "deepseek-v3", np.array([0.02])
     tensor = first_token_terms(at(llm, "b200", precision="fp8", gpus=8), loads(), step)

@@ -68,11 +68,13 @@ def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(na
         assert mean == pytest.approx(model.predict(values, "tpot_s")[0], rel=0.01 if costs.experts else 1e-9)
 
 
-def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts() -> None:
-    d = deployment()
-    costs, where = resolve(source(), d, 2000.0)
+@pytest.mark.parametrize("ranks", [1, 8])
+def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts(ranks: int) -> None:
+    d = deployment("deepseek-v3", "h200", engine="trtllm", precision="fp8", gpus=8, attention_ranks=ranks)
+    costs, where = resolve(source(engine="trtllm"), d, 2000.0)
     alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 256.0)}
-    steps = costs.step(np.array([2000.0]), np.zeros(1), np.zeros(0))
+    none = (np.zeros(0),) * 3
+    steps = costs.step_of_ranks([(np.array([2000.0]), np.zeros(1), np.zeros(0)), *[none] * (ranks - 1)])
     assert costs.request_s > 0
     assert costs.request_s + steps == pytest.approx(read_engine_model().at(d).predict(alone, "ttft_s")[0])
     assert where.model == "default" and "aiconfigurator" in where.source

@@ -7,7 +7,7 @@ import pytest
 
 from optmodels.latency.steps import Experts, StepCosts
 from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import StageOfLoop, loop, loop_apart
+from optmodels.serving.loop import StageOfLoop, first_at_once_s, loop, loop_apart
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.stages import simulate_loop
@@ -111,3 +111,28 @@ def test_means_of_random_loops_are_those_of_the_simulator(apart, ranks):
         return
     assert ttft < 0.06 and tpot < 0.03 and e2e < 0.01, (ttft, tpot, e2e)
     assert p95 < 0.12, p95
+
+
+def test_all_at_once_the_first_prompts_wait_for_one_another():
+    # 3 prompts of 8,192 tokens a step each: 15 + 819.2 ms a step.
+    one = StageOfLoop(COSTS, 1, LIMITS)
+    assert first_at_once_s(one, 1.0, 8192, 3, 0.02) == pytest.approx(2 * 0.8342 + 0.02)
+    # Alone on one of four ranks a prompt takes four times what it does of all GPUs; four take no longer.
+    for users in (1, 4):
+        assert first_at_once_s(StageOfLoop(COSTS, 1, LIMITS, 4), 1.0, 100, users, 0.0) == pytest.approx(
+            0.015 + 4 * 0.01
+        )
+    assert first_at_once_s(one, 1.5, 100, 1, 0.02) == pytest.approx(1.5 * 0.025 + 0.02)
+
+
+def test_the_first_requests_at_once_are_those_of_the_simulator():
+    rng, errors = np.random.default_rng(3), []
+    for _ in range(30):
+        costs, prompt, users = _costs(rng, rng.random() < 0.3), int(10 ** rng.uniform(2, 4)), int(rng.integers(1, 200))
+        p = int(rng.integers(1, 5))
+        engine = Engine(costs, users * (prompt + 20) + 100_000, 256, 8192)
+        alike = np.full(users, prompt), np.full(users, 2)
+        seen, _, _ = simulate_loop(*alike, [engine] * p, [engine], users, 1.2, 0.02, 0.0)
+        stage = StageOfLoop(costs, p, LIMITS)
+        errors.append(first_at_once_s(stage, 1.2, prompt, users, 0.02) / seen.ttft_s.mean() - 1.0)
+    assert np.mean(np.abs(errors)) < 0.05 and np.max(np.abs(errors)) < 0.3, np.round(errors, 3)

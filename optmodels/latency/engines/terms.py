@@ -8,9 +8,10 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
 
     dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
     experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
-    kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated), and of the states of linear
-               layers read and written back (over t) / bandwidth; of sparse attention the keys of all tokens that the
-               indexer scores, and the latents of those that it picks
+    kv         the longer of reading a request's KV cache (bytes over min(t, kv heads), a latent cache being replicated,
+               / bandwidth) and computing with it (FLOPs over t / 16-bit peak); of sparse attention the keys of all
+               tokens that the indexer scores, and the latents of those that it picks (`context_seconds`); and states of
+               linear layers, read and written back (bytes over t / bandwidth)
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak; sparse: `pair_seconds`
@@ -174,6 +175,29 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
     return every, picked, work.top_tokens
 
 
+def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float]:
+    """Seconds at peak of one GPU for a decoded token and an earlier one in the mean layer, and of how many of the last.
+
+    Reading and computing overlap: the longer of both. With few GPUs to a rank decode is short of FLOP/s where every
+    head attends over one latent in the absorbed form: 128 heads do 2·128·(2·512 + 64) FLOPs for its 576 elements, 484 a
+    byte in 8 bits, and an H200 does 206 in the time in which it reads one (DeepSeek-V2, arXiv 2405.04434).
+
+    Returns:
+        of every earlier token; of so many at most (sparse attention's, of those picked); how many.
+    """
+    t, gpu = d.gpus / d.attention_ranks, d.gpu
+    sixteen, copies = float(gpu.fp16_flops or 0.0), float(kv_copies(work, t))
+
+    def longer(read_bytes: float, flops: float, peak: float) -> float:
+        return max(copies * read_bytes / gpu.mem_bytes_per_s, flops / peak) / t
+
+    index_bytes, index = work.index_bytes_per_token, work.index_flops_per_pair
+    kept = longer(work.kv_bytes_per_token - index_bytes, work.attention_flops_per_pair - index, sixteen)
+    if np.isinf(work.top_tokens):
+        return kept, 0.0, np.inf
+    return longer(index_bytes, index, gpu.fp8_flops or sixteen), kept, work.top_tokens
+
+
 def _trends(loads: Loads) -> dict[str, Array]:
     """Variables that trends go along, (n,) each: logarithms of loads, level beyond what was measured."""
     C = np.log(np.clip(loads.concurrency, 1.0, 4096.0) / 32.0) / 1.5
@@ -197,10 +221,9 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     all_experts = layers * work.expert_weight_bytes / n
     dense = layers * work.fixed_weight_bytes / t
     context = S + out / 2.0
-    read = (work.kv_bytes_per_token - work.index_bytes_per_token) * np.minimum(work.seen(context), work.top_tokens)
-    read = read + work.index_bytes_per_token * context
-    kv = layers * C / ranks * read * float(kv_copies(work, t)) / t
-    states = layers * C / ranks * 2.0 * work.state_bytes / t
+    seen, few, most = context_seconds(d, work)
+    kv = layers * C / ranks * (seen * work.seen(context) + few * np.minimum(context, most))
+    states = layers * C / ranks * 2.0 * work.state_bytes / t / gpu.mem_bytes_per_s
     every, picked, tokens = pair_seconds(d, work, S)
     flops = work.linear_flops_per_token * layers
     routed = 0.0
@@ -213,7 +236,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
-        "kv": (kv + states) / gpu.mem_bytes_per_s,
+        "kv": kv + states,
         "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
         "prefill": prompts * (flops - routed) / n / d.peak_flops,
         "routed": prompts * routed / n / d.peak_flops,
@@ -225,7 +248,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
-        "states": states / gpu.mem_bytes_per_s,
+        "states": states,
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
         "collective_token": one * per_token,
     }
