@@ -242,8 +242,8 @@ def first_at_once_s(
 ) -> float:  # fmt: skip
     """Mean TTFT of the first requests where all users begin at once, as those of benchmark clients do.
 
-    Of n prompts at an engine of D attention ranks, m = n/D at each rank, the j-th ends with step ⌈j·S/B⌉ of the B tokens that a rank's step
-    takes; until then min(⌈j·S/B⌉·B/S, m) are computed, on every rank, and at least its own.
+    Of n prompts at an engine of D attention ranks, m = n/D at each, the j-th ends with step ⌈j·S/B⌉ of the B tokens
+    that a rank's step takes; until then min(⌈j·S/B⌉·B/S, m) are computed, on every rank, and at least its own.
 
     Args:
         prefill: the engines that prefill; their settings are of each rank.
