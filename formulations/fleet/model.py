@@ -6,7 +6,6 @@ the same families on other variables (`formulations.fleet.methods.columns`).
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
+from formulations.fleet.points import BOTH, DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake, SolverError
@@ -248,9 +247,13 @@ def deadlines(m: FleetModel) -> Rows:
     t, w, p = m.x.labels
     part, limits = m.tables.part_s[w, p], m.tables.deadlines
     placed: list[Any] = []  # entries of x, their signs, k and r
-    for i, k in product(np.flatnonzero(np.isfinite(limits)), np.unique(m.exchange)):
-        mine = (w == i) & (m.exchange[p] == k)
-        first, rest = np.flatnonzero(mine & (m.stage[p] == PREFILL)), np.flatnonzero(mine & (m.stage[p] == DECODE))
+    apart = np.flatnonzero(np.isfinite(limits)[w] & (m.stage[p] != BOTH))
+    apart = apart[np.lexsort((m.exchange[p[apart]], w[apart]))]
+    pairs = np.column_stack([w[apart], m.exchange[p[apart]]])
+    begin = np.flatnonzero((np.diff(pairs, axis=0, prepend=-1) != 0).any(axis=1))
+    for mine in np.split(apart, begin[1:]) if len(apart) else ():  # entries of one demand and one k
+        i, k = w[mine[0]], m.exchange[p[mine[0]]]
+        first, rest = mine[m.stage[p[mine]] == PREFILL], mine[m.stage[p[mine]] == DECODE]
         for r, least in enumerate(breakpoints(part[rest], in_time(part[first, None], part[rest], limits[i]))):
             slow, fast = rest[part[rest] >= least], first[in_time(part[first], least, limits[i])]
             placed += [
