@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import BOTH, DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
+from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake, SolverError
@@ -247,12 +247,7 @@ def deadlines(m: FleetModel) -> Rows:
     t, w, p = m.x.labels
     part, limits = m.tables.part_s[w, p], m.tables.deadlines
     placed: list[Any] = []  # entries of x, their signs, k and r
-    apart = np.flatnonzero(np.isfinite(limits)[w] & (m.stage[p] != BOTH))
-    apart = apart[np.lexsort((m.exchange[p[apart]], w[apart]))]
-    pairs = np.column_stack([w[apart], m.exchange[p[apart]]])
-    begin = np.flatnonzero((np.diff(pairs, axis=0, prepend=-1) != 0).any(axis=1))
-    for mine in np.split(apart, begin[1:]) if len(apart) else ():  # entries of one demand and one k
-        i, k = w[mine[0]], m.exchange[p[mine[0]]]
+    for i, k, mine in alike(np.flatnonzero(np.isfinite(limits[w])), w, m.exchange[p]):
         first, rest = mine[m.stage[p[mine]] == PREFILL], mine[m.stage[p[mine]] == DECODE]
         for r, least in enumerate(breakpoints(part[rest], in_time(part[first, None], part[rest], limits[i]))):
             slow, fast = rest[part[rest] >= least], first[in_time(part[first], least, limits[i])]
@@ -264,6 +259,14 @@ def deadlines(m: FleetModel) -> Rows:
         return no_rows()
     e, signs, *row = np.hstack(placed)
     return at_most(0.0, m.x.at(e, (t[e], w[e], *row), signs, sets=("t", "w", "k", "r")))
+
+
+def alike(entries: Index, one: Index, other: Index) -> list[tuple[int, int, Index]]:
+    """The entries that have both labels alike, with these labels, in their order; by one sort of all."""
+    entries = entries[np.lexsort((other[entries], one[entries]))]
+    labels = np.column_stack([one[entries], other[entries]])
+    ends = np.flatnonzero((labels[1:] != labels[:-1]).any(axis=1)) + 1
+    return [(int(one[e[0]]), int(other[e[0]]), e) for e in np.split(entries, ends) if len(e)]
 
 
 def breakpoints(rest_s: Array, possible: Any) -> list[float]:
