@@ -6,7 +6,6 @@ the same families on other variables (`formulations.fleet.methods.columns`).
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -248,9 +247,8 @@ def deadlines(m: FleetModel) -> Rows:
     t, w, p = m.x.labels
     part, limits = m.tables.part_s[w, p], m.tables.deadlines
     placed: list[Any] = []  # entries of x, their signs, k and r
-    for i, k in product(np.flatnonzero(np.isfinite(limits)), np.unique(m.exchange)):
-        mine = (w == i) & (m.exchange[p] == k)
-        first, rest = np.flatnonzero(mine & (m.stage[p] == PREFILL)), np.flatnonzero(mine & (m.stage[p] == DECODE))
+    for i, k, mine in alike(np.flatnonzero(np.isfinite(limits[w])), w, m.exchange[p]):
+        first, rest = mine[m.stage[p[mine]] == PREFILL], mine[m.stage[p[mine]] == DECODE]
         for r, least in enumerate(breakpoints(part[rest], in_time(part[first, None], part[rest], limits[i]))):
             slow, fast = rest[part[rest] >= least], first[in_time(part[first], least, limits[i])]
             placed += [
@@ -261,6 +259,14 @@ def deadlines(m: FleetModel) -> Rows:
         return no_rows()
     e, signs, *row = np.hstack(placed)
     return at_most(0.0, m.x.at(e, (t[e], w[e], *row), signs, sets=("t", "w", "k", "r")))
+
+
+def alike(entries: Index, one: Index, other: Index) -> list[tuple[int, int, Index]]:
+    """The entries that have both labels alike, with these labels, in their order; by one sort of all."""
+    entries = entries[np.lexsort((other[entries], one[entries]))]
+    labels = np.column_stack([one[entries], other[entries]])
+    ends = np.flatnonzero((labels[1:] != labels[:-1]).any(axis=1)) + 1
+    return [(int(one[e[0]]), int(other[e[0]]), e) for e in np.split(entries, ends) if len(e)]
 
 
 def breakpoints(rest_s: Array, possible: Any) -> list[float]:

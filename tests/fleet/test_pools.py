@@ -180,6 +180,21 @@ def test_the_relaxation_is_that_with_every_share_within_its_counts_and_its_price
     assert bounded >= 10
 
 
+def test_a_cut_says_the_same_of_the_points_that_a_better_fleet_may_have_and_nothing_of_others():
+    problem, tables = several_capacities(0)
+    model = FleetModel(problem, tables)
+    compiled = model.compiled()
+    y = relaxation(compiled).y
+    cuts = [benders._Search(benders.Tree(model, compiled, Settings())).cuts for _ in range(2)]
+    alive = np.arange(0, cuts[0].P, 2)
+    (least, worth), (same, few) = cuts[0].cut(y[cuts[0].linking]), cuts[1].cut(y[cuts[1].linking], alive)
+    assert least == same
+    np.testing.assert_allclose(few[alive], worth[alive])
+    assert worth[alive].max() > 0
+    assert np.delete(worth, alive).max() > 0
+    assert (np.delete(few, alive) == 0).all()
+
+
 def test_the_worth_of_room_is_at_least_what_a_linear_program_finds_and_close():
     rng = np.random.default_rng(0)
     gain, each = rng.uniform(0, 1, (6, 30)), rng.uniform(0, 1, (3, 6, 30))

@@ -95,9 +95,10 @@ class _Cuts:
         self.entry = np.full((self.W, self.P), -1)
         self.entry[m.x.labels[1], m.x.labels[2]] = np.arange(len(m.x.columns))
 
-    def cut(self, y: Array) -> tuple[float, Array]:
+    def cut(self, y: Array, alive: Index | slice = slice(None)) -> tuple[float, Array]:
         """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows.
 
+        `alive`: points that a better fleet may have; K of others is 0, so that the cut holds for fleets without them.
         `held` are the shares that each of those deployments would have, (W, P).
         """
         y = np.where(((y > 0) & np.isinf(self.low)) | ((y < 0) & np.isinf(self.high)), 0.0, y)
@@ -106,7 +107,10 @@ class _Cuts:
         gain = np.zeros((self.W, self.P))
         gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
         self.gain = gain
-        worth, self.mix, self.held = worth_of_room(gain, self.each, self.mix, np.zeros(self.P))
+        worth, self.held = np.zeros(self.P), np.zeros_like(gain)
+        worth[alive], self.mix[:, alive], self.held[:, alive] = worth_of_room(
+            gain[:, alive], self.each[:, :, alive], self.mix[:, alive], np.zeros(self.P)[alive]
+        )
         sides = np.where(y > 0, self.low, np.where(y < 0, self.high, 0.0)) * y
         free = np.minimum(reduced[m.s.columns], 0.0) * self.compiled.upper[m.s.columns]
         least = float(sides.sum() + free.sum()) - SAFE * float(np.abs(sides).sum() + np.abs(free).sum())
@@ -405,7 +409,7 @@ class _Search:
 
     def add(self, program: _Program) -> float:
         """The cut at the prices of a program just solved; what it says where no deployment is."""
-        least, worth = self.cuts.cut(program.y[: len(self.cuts.linking)])
+        least, worth = self.cuts.cut(program.y[: len(self.cuts.linking)], np.flatnonzero(self.most() > 0))
         self.least.append(least)
         self.worth.append(worth)
         return least
@@ -543,7 +547,8 @@ class _Search:
                 self.suggest(np.round(np.bincount(tree.whole.group, n, len(tree.whole.groups))))
             if carries and self.gap > LEAST_GAP:
                 self.gap = max(self.gap / 5, LEAST_GAP)
-                continue
+                if report.gap is None or report.gap > LEAST_GAP:  # else the next master would say the same
+                    continue
             if carries and whole and not kept:
                 return
             if carries and not whole:
