@@ -454,5 +454,5 @@ def test_a_loop_of_few_users_touches_few_experts_and_turns_faster_than_its_level
     plan = optmodels.solve(problem).plan
     assert plan is not None
     seen = replay(problem, plan)
-    assert all(rates["requests_per_s"] > 1.3 * plan["decode"]["requests_per_s"] for rates in seen["policies"].values())
+    assert all(rates["requests_per_s"] > 1.9 * plan["decode"]["requests_per_s"] for rates in seen["policies"].values())
     assert all(promise["kept"] for promise in seen["promises"])
