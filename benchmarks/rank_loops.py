@@ -27,7 +27,7 @@ MODELS = (("deepseek-r1", "fp8_block", "h200", 8), ("qwen3-235b-a22b", "fp8", "h
           ("deepseek-v2-lite", "fp16", "l40s", 4))  # fmt: skip
 LIMITS = EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)
 KV_TOKENS = 10**8  # of a rank: slots and tokens are what binds
-RARE = 3000  # requests that are seen, at least
+LEAST_SEEN = 3000  # requests
 SENDS_S, RECEIVES_S = 0.02, 0.03
 
 
@@ -44,7 +44,7 @@ def compared(rng, source, apart):
     ranks = [int(x) for x in rng.choice([2, 4, 8][: 3 if model[3] == 8 else 2], 2)]
     prompt, output = (int(10 ** rng.uniform(*x)) for x in ((2.0, 4.1), (1.5, 3.0)))
     users = int(10 ** rng.uniform(0.3, 2.6))
-    total = users * 3 + max(4 * users, RARE)
+    total = users * 3 + max(4 * users, LEAST_SEEN)
     prompts, outputs = np.full(total, prompt), np.full(total, output)
     outputs[:users] = np.maximum(1, output * np.arange(1, users + 1) // users)
     first, second = (engine(source, model, prompt, d) for d in ranks)

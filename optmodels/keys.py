@@ -90,7 +90,7 @@ def _sections(root: type[BaseModel]) -> dict[type[BaseModel], _Section]:
 
     def visit(model: type[BaseModel], place: str) -> None:
         if model in found:
-            found[model].places.append(place)
+            found[model].places += [place] * (place not in found[model].places)
             return
         found[model] = _Section(model, [place])
         for key, info in model.model_fields.items():

@@ -41,7 +41,7 @@ class End:
     work_s: Array
 
     def residence_s(self, rate: Array, machines: Array) -> Array:
-        """Steps of a request where so many machines share the rate, by (S1): it lasts no shorter."""
+        """Steps of a request where so many machines share the rate, by (S1): no shorter with steps of that a₀."""
         return self.alone_s / (1.0 - np.minimum(rate / machines * self.work_s, 1.0 - 1e-12))
 
 
@@ -53,7 +53,7 @@ def in_flight(prefill: End, decode: End, transfer_s: Array, first: Array, second
 
 
 def loop_rate(prefill: End, decode: End, transfer_s: float, machines: tuple[int, int], requests: float) -> float:
-    """Requests/s of a closed loop of so many that these machines hold, at most: bisection, as it grows with them."""
+    """Requests/s of a closed loop of so many that these machines hold, by their levels' a₀: bisection."""
     first, second = (np.array(float(n)) for n in machines)
     low, high = 0.0, float(min(first * prefill.rate, second * decode.rate))
     for _ in range(80):

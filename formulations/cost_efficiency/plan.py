@@ -37,7 +37,7 @@ class DecodeLine(RankedDocument):
     attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
     engine: EngineLine = Field(description="of each replica")
-    requests_per_s: Money = Field(description="of the closed loop through both stages, at most")
+    requests_per_s: Money = Field(description="of the closed loop through both stages, by the a₀ of their levels")
     gb_per_s: Money = Field(description="of KV caches from one stage to the other at that rate")
 
 

@@ -152,8 +152,8 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
                 f" {each.kv_tokens:,.0f} tokens; {share:.0%} of its {busy} in use"
             )
         lines.append(
-            f"  in flight: {sum(split)} requests, at most {d.requests_per_s:.4g} requests/s and {d.gb_per_s:.3g} GB/s"
-            " of KV caches from prefill to decode"
+            f"  in flight: {sum(split)} requests, {d.requests_per_s:.4g} requests/s and {d.gb_per_s:.3g} GB/s"
+            " of KV caches from prefill to decode, with steps as planned"
         )
     elif e is None:
         lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")

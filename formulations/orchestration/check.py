@@ -102,7 +102,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
         known.append(candidate)
         _engine(found, j, line, candidate.level)
         found.equal(f"configurations[{j}].instances", float(line.instances), float(held[j]))
-        found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * _gpus_each(line)))
+        found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * line.gpus_each))
     for j in held:
         if not 0 <= j < len(p.configurations):
             found.add("instances[].configuration", j, f"0 to {len(p.configurations) - 1}")
@@ -137,13 +137,7 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
 
 
 def _key(line: ConfigurationLine) -> Key:
-    degrees = line.tp, line.pp, line.attention_ranks or 1, line.dp
-    return line.model, line.gpu, degrees, line.batch, line.waits, line.stage
-
-
-def _gpus_each(line: ConfigurationLine) -> int:
-    """Of an instance."""
-    return line.tp * line.pp * (line.attention_ranks or 1) * line.dp
+    return line.model, line.gpu, line.degrees, line.batch, line.waits, line.stage
 
 
 def _name(line: ConfigurationLine) -> str:
@@ -166,9 +160,9 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
         if i.subcluster not in (-1, 0, 1):
             found.add(f"sub-cluster of {i.name}", i.subcluster, "-1, 0 or 1")
         total = sum(len(g) for g in i.placement.values())
-        if total != _gpus_each(line):
-            found.add(f"GPUs of {i.name}", total, _gpus_each(line))
-        of_a_stage = line.tp * (line.attention_ranks or 1)
+        if total != line.gpus_each:
+            found.add(f"GPUs of {i.name}", total, line.gpus_each)
+        of_a_stage = line.tp * line.ranks
         together = 1 if c.tensor_groups_cross_servers else of_a_stage * (1 if c.pipelines_cross_servers else line.pp)
         for server, gpus in i.placement.items():
             if server not in kind:
@@ -194,7 +188,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     plan: Counter[Key] = Counter()
     for i in p.instances:
         line = p.configurations[i.configuration]
-        used[line.gpu] += _gpus_each(line)
+        used[line.gpu] += line.gpus_each
         count[line.model] += 1
         plan[_key(line)] += 1
     for gpu, most in problem.cluster.stock.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -29,6 +28,7 @@ from optmodels.serving.lengths import (
     mean_tokens,
     normalised,
     shortest_tokens,
+    which,
 )
 from optmodels.serving.levels import Levels, levels
 from optmodels.traces.buckets import lengths_of
@@ -97,14 +97,8 @@ class MixedWorkload(Served):
         return normalised(self.lengths)
 
 
-def _which(workload: object) -> str:
-    """Which of both a workload is, by its class."""
-    mixed = "lengths" in workload if isinstance(workload, Mapping) else isinstance(workload, MixedWorkload)
-    return "MixedWorkload" if mixed else "Workload"
-
-
 AnyWorkload = Annotated[
-    Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(_which)
+    Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(which)
 ]
 
 

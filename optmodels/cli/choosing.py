@@ -78,7 +78,7 @@ def rows_to_measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Which few closed loops to measure, so that `calibrate --model default` learns most. No measured value enters."""
+    """The few closed loops to measure for `calibrate`. By the priors of `--model default`: no measured value enters."""
     from optmodels.latency.engines.choice import choose, measurable
     from optmodels.latency.engines.document import deployment, read_engine_model
     from optmodels.latency.engines.own import loops, served_rows
@@ -117,7 +117,7 @@ def rows_to_measure(
     matter = [s for s in matter if len(s.loads.concurrency)] or choices
     if not choices:
         expected = f"GPUs that hold {home.llm_name} in {home.precision} and one of the requests"
-        raise InputError(Mistake(None, "--tp", tp or TPS, expected))
+        raise InputError(Mistake(None, "--tp", ",".join(str(d.gpus // d.attention_ranks) for d in of), expected))
     known = [] if measured is None else served_rows(
         read_measurements(measured, kind="served"), *named, home.attention_ranks
     )  # fmt: skip
@@ -130,7 +130,7 @@ def rows_to_measure(
         "rows": table, "targets": _targets(home, chosen, known, table),
     }  # fmt: skip
     if out is not None:
-        _write(out, table, home, force)
+        _write(out, table, force)
     print_result(document, as_json, _lines(document, out))
 
 
@@ -233,7 +233,7 @@ def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: li
     return found
 
 
-def _write(out: Path, table: list[dict[str, int]], home: Deployment, force: bool) -> None:
+def _write(out: Path, table: list[dict[str, int]], force: bool) -> None:
     """A table to be filled in, as `calibrate` reads it."""
     import pandas as pd
 

@@ -12,7 +12,7 @@ bound, B(q) = b(q).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
 import numpy as np
@@ -83,6 +83,12 @@ ALIKE_OF_STATIC = "input_tokens and output_tokens with serving: static, whose re
 def in_words(lengths: tuple[Length, ...] | LengthsOfTrace) -> str:
     """What a message shows of them."""
     return f"those of {lengths.trace}" if isinstance(lengths, LengthsOfTrace) else f"a list of {len(lengths)}"
+
+
+def which(workload: object) -> str:
+    """Whether a workload is `Workload`, of requests that are all alike, or `MixedWorkload`; the tag of their union."""
+    mixed = "lengths" in workload if isinstance(workload, Mapping) else hasattr(workload, "lengths")
+    return "MixedWorkload" if mixed else "Workload"
 
 
 def normalised(lengths: Sequence[Length]) -> tuple[Length, ...]:

@@ -37,7 +37,7 @@ from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks
-from optmodels.serving.lengths import Length, Lengths, mean_tokens, normalised
+from optmodels.serving.lengths import Length, Lengths, mean_tokens, normalised, which
 from optmodels.units import (
     Fraction,
     Gib,
@@ -72,12 +72,6 @@ class MixedWorkload(Entry):
 
     batch: PositiveInt = Field(description="B: requests served together")
     lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
-
-
-def _which(workload: object) -> str:
-    """Which of both a workload is, by its class."""
-    mixed = "lengths" in workload if isinstance(workload, Mapping) else isinstance(workload, MixedWorkload)
-    return "MixedWorkload" if mixed else "Workload"
 
 
 class RealTime(Entry):
@@ -292,7 +286,7 @@ class StaticBatch(Problem):
     model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[
-        Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(_which)
+        Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(which)
     ] = Field(description="requests served together, all alike or of several lengths")
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
         description="what the workload is promised; kind says which limits there are"

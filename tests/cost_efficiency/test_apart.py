@@ -18,6 +18,7 @@ from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.deploy import deployments
 from formulations.cost_efficiency.points import WAITS
 from formulations.cost_efficiency.problem import CostEfficiency
+from formulations.cost_efficiency.replay import replay
 from formulations.cost_efficiency.show import summary
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
@@ -444,3 +445,14 @@ def test_a_closed_loop_keeps_what_the_plan_promises() -> None:
     assert 0.6 * promised["e2e_s"] <= seen["e2e"].mean() <= promised["e2e_s"]
     rate = len(seen["ended"]) / np.ptp(seen["ended"])
     assert 0.6 * plan["decode"]["requests_per_s"] <= rate <= plan["decode"]["requests_per_s"] * 1.02
+
+
+def test_a_loop_of_few_users_touches_few_experts_and_turns_faster_than_its_levels() -> None:
+    """A level's a₀ has the experts of its largest crowd: README.md says what that leaves of the loop's rate."""
+    workload = {"batch": 12, "input_tokens": 3000, "output_tokens": 200}
+    problem = instance(**routed([1], workload=workload))
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    seen = replay(problem, plan)
+    assert all(rates["requests_per_s"] > 1.9 * plan["decode"]["requests_per_s"] for rates in seen["policies"].values())
+    assert all(promise["kept"] for promise in seen["promises"])
