@@ -891,8 +891,8 @@ def predict(
 
         P₀ = (1 − ρ_prefill)·(1 − x)^(N₀/x + 1) = (1 − ρ)·(1 − x)^(N₀/x)
 
-    Of D ranks each has N/D of the crowd, and chunks of one step are on different ranks, so that beyond even work Σc
-    outside the experts it lasts D·max c − Σc (`_share_of_longest`), where (S10) bounds it by (D − 1)·max c.
+    Of D ranks each has N/D of the crowd, and chunks of one step are spread evenly, so that beyond their even work Σc
+    outside the experts it lasts D times that of the busiest rank less Σc (`_busiest`), which (S10) bounds.
 
     Args:
         costs: of its steps.
@@ -922,9 +922,13 @@ def predict(
         chunks = np.ceil(u / chunk)
         alone = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)
         outside = alone - c.prompt_expert_s * u
-        busiest = ranks * chunks * _share_of_longest(outside / chunks, rates * chunks, together) - outside
-        if ranks == 1.0 or rates @ busiest < 0.0:  # with more chunks than ranks, these are as busy
-            busiest = np.zeros_like(outside)
+        room = engine.room_beside(crowd / ranks, costs.drafts)
+        busiest = np.zeros_like(outside)
+        if ranks > 1.0:
+            longest, behind = _busiest(outside / chunks, rates * chunks, together, ranks)
+            fits = np.maximum(1.0 - u / chunks / room, 0.0)  # beside a chunk of its rank
+            busiest = ranks * chunks * (longest + behind * fits) - outside
+            busiest *= float(rates @ busiest > 0.0)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
         load = float(rates @ (alone + decode))
         if load >= 1.0:
@@ -938,7 +942,6 @@ def predict(
         idle = (1.0 - load) * (1.0 - beside) ** (fixed_crowd / beside)
         idle = idle if idle < 1.0 - load else 0.0
         crowd = (fixed_crowd + load) / (1.0 - load)
-        room = engine.room_beside(crowd / ranks, costs.drafts)
         carried, filled = (float(rates @ n) * step for n in (chunks, u / (ranks * room)))
         longer = float(c.prompt_step_s) + waits + float(rates @ alone) * step / (1.0 - idle) / mixed
         begun = float(rates.sum()) * step * idle / (1.0 - idle)
@@ -963,26 +966,31 @@ def predict(
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
 
 
-def _share_of_longest(chunk_s: Array, weight: Array, together: float) -> Array:
-    """What each chunk has of the longest one of its step, (W,): ∫_0^c (1 − e^(−Λ))/Λ dz, with Λ as in (S10).
+def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:
+    """Each chunk's part of what the busiest rank does in a step: of its longest chunk, (W,), and of those behind it, s.
 
-    Chunks of a step that has any are Poisson's given that there is one: Λ(0)/(1 − e^(−Λ(0))) is their mean.
+    Chunks of a step that has any are Poisson's given that there is one, n with the mean Λ(0)/(1 − e^(−Λ(0))), and go to
+    ranks as evenly as they can: behind the longest of all are ⌈n/D⌉ − 1 mean ones. A chunk has ∫_0^c (1 − e^(−Λ))/Λ dz
+    of the former, with Λ as in (S10).
 
     Args:
         chunk_s: c of each, (W,).
         weight: how often each comes, (W,).
-        together: their mean, at least 1.
+        together: mean of n.
+        ranks: D.
     """
-    from scipy.special import lambertw
+    from scipy.special import gammainc, lambertw
 
-    mean = max(together, 1.0 + 1e-9)
+    mean, share = max(together, 1.0 + 1e-9), weight / max(float(weight.sum()), 1e-300)
     all_of = mean + float(lambertw(-mean * math.exp(-mean)).real)  # Λ(0)
     order = np.argsort(chunk_s)
-    above = all_of * np.cumsum(weight[order][::-1])[::-1] / max(float(weight.sum()), 1e-300)
+    above = all_of * np.cumsum(share[order][::-1])[::-1]
     each = np.where(above > 0.0, -np.expm1(-above) / np.where(above > 0.0, above, 1.0), 1.0)
-    found = np.empty_like(chunk_s)
-    found[order] = np.cumsum(np.diff(chunk_s[order], prepend=0.0) * each)
-    return found
+    longest = np.empty_like(chunk_s)
+    longest[order] = np.cumsum(np.diff(chunk_s[order], prepend=0.0) * each)
+    rows = np.arange(1.0, 10.0 + (all_of + 10.0 * math.sqrt(all_of)) / ranks)
+    behind = float(gammainc(rows * ranks + 1.0, all_of).sum()) / -math.expm1(-all_of)  # Σ P(n > kD)
+    return longest, behind / mean * float(share @ chunk_s)
 
 
 def _longer_by_others(longer_s: Array, came: Array) -> Array:
@@ -1060,9 +1068,8 @@ def _first_token(
     prefill would be overloaded do not stay: Σλs counts `BUSIEST` at most.
 
     Of D ranks each is a server of λ/D, on which a prompt takes what its rank alone makes steps longer by, what others'
-    do beside it, and by how much theirs are longer than its own. Of its own steps its rank is the busiest, mostly, so
-    that these do not vary. It comes in the midst of a step of another rank's prompt, too, which adds
-    (1 − 1/D)·Σλ·m·(prefill/m)²/2 to its wait.
+    do beside it, and by how much theirs are longer than its own. Its own rank's prompts make its steps vary; that it
+    comes in the midst of one with another rank's adds R to its wait, of which E[Rᵏ] = (1 − 1/D)·Σλ·m·(prefill/m)ᵏ⁺¹/(k + 1).
 
     Args:
         crowd: N of equally likely crowds, (K, 1).
@@ -1083,8 +1090,9 @@ def _first_token(
     filled, besides = u / engine.room_beside(crowd / ranks, c.drafts), (1.0 - 1.0 / ranks) * (even - beside) + others
     turn = filled * (beside + c.prompt_step_s + besides) + full + longer
     varying, prefill = prefill + busiest_s, prefill + longer + chunks * others
-    elsewhere = (1.0 - 1.0 / ranks) * (prefill**2 / chunks @ rates)[:, None] / 2.0
-    varies = (2.0 if ranks == 1.0 else 1.0) * step * (varying**2 @ rates)[:, None]
+    elsewhere, squares = (
+        (1.0 - 1.0 / ranks) * (prefill * (prefill / chunks) ** (k - 1.0) @ rates)[:, None] / k for k in (2.0, 3.0)
+    )
     rates = rates / ranks
     busy = (turn @ rates)[:, None]
     own = chunks * even + prefill
@@ -1097,7 +1105,8 @@ def _first_token(
         wait**2
         + (turn**3 @ rates)[:, None] / (3.0 * free)
         + step**2 / 12.0
-        + varies
+        + 2.0 * step * (varying**2 @ rates)[:, None]
+        + np.maximum(squares - elsewhere**2, 0.0)
     )
     mean = step / 2.0 + own + wait + elsewhere
     return _FirstToken(own.min(axis=0), mean.mean(axis=0), given.mean(axis=0) + mean.var(axis=0), float(wait.mean()))
