@@ -9,8 +9,8 @@
 
 `mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
 step, the mean of running requests, TTFT (of the class with the largest error, and of each) and time per output token,
-predicted over simulated less 1. `mixtures_of_ranks`: those of `RANKS`, at predicted loads of 0.3 to 0.9 and without what
-the first tenth and the last twentieth of the requests see: an engine fills slowly.
+predicted over simulated less 1. `mixtures_of_ranks`: those of `RANKS`, at predicted loads of 0.3 to 0.9 and without
+what the first tenth and the last twentieth of the requests see: an engine fills slowly.
 `promises`: everything that a level bounds, simulated over planned; a promise is broken above 1. The mean step has idle
 time counted as steps without requests, as in (S1).
 `capacity`: one kind of requests on vLLM by the shipped coefficients, limits on mean TPOT and p95 of TTFT; the most that
@@ -104,7 +104,7 @@ def drawn_of_ranks(rng):
 
 
 def drawn_of_one(rng):
-    """The same of an engine of one rank; None: prompts would hardly fit beside the decodes, where no level is planned."""
+    """The same of an engine of one rank; None: prompts would hardly fit beside decodes, as at no level."""
     costs, inputs, outputs, share = drawn(rng)
     batched = int(rng.choice([1024, 2048, 8192]))
     c, load = Coefficients.of(costs), rng.uniform(0.3, 0.9)

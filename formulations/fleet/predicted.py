@@ -55,7 +55,7 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
 def predicted_of(
     case: FleetCase, d: DeploymentLine, slower: tuple[float, float] = (1.0, 1.0)
 ) -> list[dict[str, float]] | None:
-    """The same of each share of a line, infinite where it asks too much; None of what is no such engine or serves nobody.
+    """The same of each share of a line, infinite where it asks too much; None where there is no such engine or nobody.
 
     Of a line of one stage its part of E2E, and 0 for what is the other stage's.
 

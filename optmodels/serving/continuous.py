@@ -1069,7 +1069,9 @@ def _first_token(
 
     Of D ranks each is a server of λ/D, on which a prompt takes what its rank alone makes steps longer by, what others'
     do beside it, and by how much theirs are longer than its own. Its own rank's prompts make its steps vary; that it
-    comes in the midst of one with another rank's adds R to its wait, of which E[Rᵏ] = (1 − 1/D)·Σλ·m·(prefill/m)ᵏ⁺¹/(k + 1).
+    comes in the midst of a step with another rank's adds R to its wait, with
+
+        E[Rᵏ] = (1 − 1/D)·Σλ·m·(prefill/m)ᵏ⁺¹/(k + 1),   k = 1, 2
 
     Args:
         crowd: N of equally likely crowds, (K, 1).

@@ -154,8 +154,9 @@ def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
         costs: of the engine's steps.
         classes: requests of two output tokens at least.
     """
-    prefill = "prompt_step_s", "prompt_token_s", "prompt_pair_s", "prompt_context_s", "prompt_expert_s"
-    free = replace(costs, **dict.fromkeys(prefill, 0.0))
+    free = replace(
+        costs, prompt_step_s=0.0, prompt_token_s=0.0, prompt_pair_s=0.0, prompt_context_s=0.0, prompt_expert_s=0.0
+    )
     come = 1.0 - 1.0 / classes.input_tokens
     return free, replace(classes, output_tokens=np.maximum(classes.output_tokens - 1.0, 1.0), cached=come)
 
