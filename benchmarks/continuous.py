@@ -1,6 +1,7 @@
 """Continuous batching: the formulas of `optmodels.serving.continuous` against the step simulator.
 
     python benchmarks/continuous.py mixtures [--count 200] [--seed 0]     means and tails at given rates
+    python benchmarks/continuous.py mixtures_of_ranks [--count 60]         the same of engines with attention ranks
     python benchmarks/continuous.py promises [--count 20] [--seed 0]      random levels filled to the edge of their rows
     python benchmarks/continuous.py capacity                               what levels carry of what the simulator does
     python benchmarks/continuous.py levels                                 what finer levels gain on aws-continuous.yaml
@@ -8,7 +9,8 @@
 
 `mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
 step, the mean of running requests, TTFT (of the class with the largest error, and of each) and time per output token,
-predicted over simulated less 1.
+predicted over simulated less 1. `mixtures_of_ranks`: those of `RANKS`, at predicted loads of 0.3 to 0.9 and without
+what the first tenth and the last twentieth of the requests see: an engine fills slowly.
 `promises`: everything that a level bounds, simulated over planned; a promise is broken above 1. The mean step has idle
 time counted as steps without requests, as in (S1).
 `capacity`: one kind of requests on vLLM by the shipped coefficients, limits on mean TPOT and p95 of TTFT; the most that
@@ -65,46 +67,92 @@ def arrivals(rng, rates, inputs, outputs):
     return Arrivals.of(times, inputs[kind].astype(int), outputs[kind].astype(int)), kind
 
 
-def mixtures(count, seed):
+RANKS = (  # LLM, weights, GPU, TP, attention ranks
+    ("deepseek-r1", "fp8_block", "h200", 4, 2), ("deepseek-r1", "fp8_block", "h200", 2, 4),
+    ("deepseek-r1", "fp8_block", "h200", 1, 8), ("qwen3-235b-a22b", "fp8", "h100", 4, 2),
+    ("qwen3-235b-a22b", "fp8", "h100", 2, 4),
+)  # fmt: skip
+
+
+def at_load(load, share, costs, classes, engine, dp):
+    """Rates at which an engine of `dp` ranks has this load as predicted; None: its ranks cannot prefill so much."""
+    low, high = 0.0, 1.0 / costs.fixed_s
+    for _ in range(60):
+        middle = (low + high) / 2
+        try:
+            less = predict(costs, classes, middle * share, engine, attention_ranks=dp).load < load
+        except ValueError:
+            less = False
+        low, high = (middle, high) if less else (low, middle)
+    found = predict(costs, classes, low * share, engine, attention_ranks=dp)
+    return low * share if np.isfinite(found.waiting_s) else None
+
+
+def drawn_of_ranks(rng):
+    """A random mixture on one of `RANKS`: `drawn`, its engine, rates and ranks; None: its ranks would be overloaded."""
+    llm, weights, gpu, tp, dp = RANKS[int(rng.integers(len(RANKS)))]
+    n = int(rng.integers(1, 4))
+    inputs = np.rint(np.exp(rng.uniform(np.log(50), np.log(8000), n)))
+    outputs = np.rint(np.exp(rng.uniform(np.log(20), np.log(1500), n)))
+    share, load, batched = rng.dirichlet(np.full(n, 2.0)), rng.uniform(0.3, 0.9), int(rng.choice([2048, 8192]))
+    source = source_of("default", "vllm", Path, "latency")
+    model = deployment(source, catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, weights, "fp16", tp, dp)
+    costs = resolve(source, model, float(share @ inputs))[0]
+    engine = EngineLimits(max_num_seqs=batched - 16, max_num_batched_tokens=batched)
+    rates = at_load(load, share, costs, Classes.of(inputs, outputs, weight=share), engine, dp)
+    return None if rates is None else (costs, inputs, outputs, share, engine, rates, dp)
+
+
+def drawn_of_one(rng):
+    """The same of an engine of one rank; None: prompts would hardly fit beside decodes, as at no level."""
+    costs, inputs, outputs, share = drawn(rng)
+    batched = int(rng.choice([1024, 2048, 8192]))
+    c, load = Coefficients.of(costs), rng.uniform(0.3, 0.9)
+    work = c.prefill_work_s(inputs, 0.0, np.full_like(inputs, batched), 1.0)
+    work = work + c.decode_work_s(inputs, outputs, 0.0)
+    rates = load / (share @ work) * share
+    if float(rates @ outputs) * costs.fixed_s / (1 - load) > batched / 4:
+        return None
+    engine = EngineLimits(max_num_seqs=batched - 16, max_num_batched_tokens=batched)
+    return costs, inputs, outputs, share, engine, rates, 1
+
+
+def mixtures(count, seed, drawn_of=drawn_of_one):
     """Print every mixture, and the mean and largest absolute errors."""
     rng = np.random.default_rng(seed)
     errors: dict[str, list[float]] = {}
     classes_of: dict[str, list[float]] = {}
     done = 0
     while done < count:
-        costs, inputs, outputs, share = drawn(rng)
-        batched = int(rng.choice([1024, 2048, 8192]))
-        c, load = Coefficients.of(costs), rng.uniform(0.3, 0.9)
-        classes = Classes.of(inputs, outputs, weight=share)
-        work = c.prefill_work_s(inputs, 0.0, np.full_like(inputs, batched), 1.0)
-        work = work + c.decode_work_s(inputs, outputs, 0.0)
-        rates = load / (share @ work) * share
-        crowd = float(rates @ outputs) * costs.fixed_s / (1 - load)
-        if crowd > batched / 4:  # prompts hardly fit beside the decodes: no level is planned so
+        if (made := drawn_of(rng)) is None:
             continue
-        engine = EngineLimits(max_num_seqs=batched - 16, max_num_batched_tokens=batched)
-        found = predict(costs, classes, rates, engine)
+        costs, inputs, outputs, share, engine, rates, dp = made
+        found = predict(costs, Classes.of(inputs, outputs, weight=share), rates, engine, attention_ranks=dp)
         if not np.isfinite(found.waiting_s):  # prefill is overloaded
             continue
+        if found.running > dp * engine.max_num_batched_tokens / 4:
+            continue
         requests, kind = arrivals(rng, rates, inputs, outputs)
-        seen = simulate(requests, [Engine(costs, 10**9, engine.max_num_seqs, batched)])
+        limits = engine.max_num_seqs, engine.max_num_batched_tokens
+        seen = simulate(requests, [Engine(costs, 10**9, *limits, ranks=dp)])
+        steady = slice(None) if dp == 1 else slice(REQUESTS // 10, -REQUESTS // 20)
         line = {
             "step": found.step_s / float(seen.busy_s[0] / seen.steps[0]) - 1,
             "running": found.running / (float((seen.finish_s - seen.start_s).sum()) / seen.finish_s.max()) - 1,
         }
         for q in (None, *QUANTILES):
             name = "mean" if q is None else f"p{100 * q:g}"
-            tpot = seen.tpot_s[~np.isnan(seen.tpot_s)]
+            tpot = seen.tpot_s[steady][~np.isnan(seen.tpot_s[steady])]
             line[f"TPOT {name}"] = found.tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
             each = []
             for w in range(len(inputs)):
-                mine = seen.ttft_s[kind == w]
+                mine = seen.ttft_s[steady][kind[steady] == w]
                 if len(mine) >= RARE:
                     each.append(found.ttft_s[q][w] / (mine.mean() if q is None else np.quantile(mine, q)) - 1)
             line[f"TTFT {name}"] = max(each, key=abs)
             classes_of.setdefault(f"TTFT {name} of each class", []).extend(each)
         done += 1
-        print(f"{done:3d} load {load:.2f}, {len(inputs)} classes: "
+        print(f"{done:3d} load {found.load:.2f}, {len(inputs)} classes{f', {dp} ranks' if dp > 1 else ''}: "
               + ", ".join(f"{name} {100 * value:+.1f} %" for name, value in line.items()))  # fmt: skip
         for name, value in line.items():
             errors.setdefault(name, []).append(value)
@@ -214,13 +262,6 @@ def capacity():
               f" {best / low:.2f}", flush=True)  # fmt: skip
 
 
-RANKS = (  # LLM, weights, GPU, TP, attention ranks
-    ("deepseek-r1", "fp8_block", "h200", 4, 2), ("deepseek-r1", "fp8_block", "h200", 2, 4),
-    ("deepseek-r1", "fp8_block", "h200", 1, 8), ("qwen3-235b-a22b", "fp8", "h100", 4, 2),
-    ("qwen3-235b-a22b", "fp8", "h100", 2, 4),
-)  # fmt: skip
-
-
 def ranks():
     """Print the ratios for each of `RANKS` and some lengths of prompts."""
     source, count = source_of("default", "vllm", Path, "latency"), 8000
@@ -262,14 +303,18 @@ def levels():
 def main(arguments):
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("mixtures", "promises", "capacity", "levels", "ranks"))
+    parser.add_argument("what", choices=("mixtures", "mixtures_of_ranks", "promises", "capacity", "levels", "ranks"))
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args(arguments)
     if a.what in ("levels", "capacity", "ranks"):
         {"levels": levels, "capacity": capacity, "ranks": ranks}[a.what]()
     else:
-        (mixtures if a.what == "mixtures" else promises)(a.count or (200 if a.what == "mixtures" else 20), a.seed)
+        run, count = {
+            "mixtures": (mixtures, 200), "promises": (promises, 20),
+            "mixtures_of_ranks": (lambda *given: mixtures(*given, drawn_of_ranks), 60),
+        }[a.what]  # fmt: skip
+        run(a.count or count, a.seed)
 
 
 if __name__ == "__main__":

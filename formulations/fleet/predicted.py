@@ -30,8 +30,7 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share is on several attention ranks, which is not predicted, or asks more of an engine than that can
-    serve in the long run.
+    None where a share asks more of an engine than that can serve in the long run.
     """
     found: dict[str, dict[str, float]] = {}
     for q in plan.periods:
@@ -56,7 +55,7 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
 def predicted_of(
     case: FleetCase, d: DeploymentLine, slower: tuple[float, float] = (1.0, 1.0)
 ) -> list[dict[str, float]] | None:
-    """The same of each share of a line, infinite where it asks too much; None of what is not predicted.
+    """The same of each share of a line, infinite where it asks too much; None where there is no such engine or nobody.
 
     Of a line of one stage its part of E2E, and 0 for what is the other stage's.
 
@@ -66,7 +65,7 @@ def predicted_of(
         slower: what every step takes longer than planned, and the first token: times.
     """
     e = d.engine
-    if e is None or d.attention_ranks is not None or not d.serves:
+    if e is None or not d.serves:
         return None
     costs, later = engine_of(case, d)
     case = case.loading(d.loads, d.model)
@@ -84,7 +83,8 @@ def predicted_of(
         max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens
     )
     engines = d.count * (d.replicas_per_machine or 1)
-    seen = running(costs, later, classes, np.array([s.requests_per_s for s in d.serves]) / engines, kv, limits)
+    rates = np.array([s.requests_per_s for s in d.serves]) / engines
+    seen = running(costs, later, classes, rates, kv, limits, d.attention_ranks or 1)
     moved = transfer_s(case, d)[mine] if d.stage != "both" else np.zeros(len(mine))
     found = []
     for k, w in enumerate(workloads):

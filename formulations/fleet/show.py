@@ -324,6 +324,12 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
     promises = _promises(p, problem, {x["demand"]: x for x in seen})
     if promises is not None:
         out += ["", promises]
+    if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:
+        more = f" and {len(lost) - PROMISES_SHOWN} more" if len(lost) > PROMISES_SHOWN else ""
+        out.append(
+            f"  Not predicted, for their engines could not serve the rates planned in the long run:"
+            f" {', '.join(lost[:PROMISES_SHOWN])}{more}"
+        )
     if p.routing is not None:
         out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:

@@ -881,7 +881,7 @@ class Prediction:
 
 def predict(
     costs: StepCosts, classes: Classes, rates: Array, engine: EngineLimits, most: float = math.inf,
-    quantiles: Sequence[float] = QUANTILES,
+    quantiles: Sequence[float] = QUANTILES, attention_ranks: int = 1,
 ) -> Prediction:  # fmt: skip
     """Means and quantiles at the rates themselves, of one instance.
 
@@ -891,6 +891,9 @@ def predict(
 
         P₀ = (1 − ρ_prefill)·(1 − x)^(N₀/x + 1) = (1 − ρ)·(1 − x)^(N₀/x)
 
+    Of D ranks each has N/D of the crowd, and chunks of one step are spread evenly, so that beyond their even work Σc
+    outside the experts it lasts D times that of the busiest rank less Σc (`_busiest`), which (S10) bounds.
+
     Args:
         costs: of its steps.
         classes: W of them.
@@ -898,11 +901,14 @@ def predict(
         engine: its settings.
         most: requests that run at a time, at most, where KV cache allows fewer than `engine`.
         quantiles: shares of requests that quantiles are wanted for.
+        attention_ranks: D that it is made of; `costs` are of steps of all, `rates` and `most` of all together, `engine`
+            of each.
 
     Raises:
         ValueError: the rates are more than it can serve.
     """
-    c, most = Coefficients.of(costs), min(most, float(engine.max_num_seqs))
+    c, ranks = Coefficients.of(costs), float(attention_ranks)
+    most = min(most, ranks * engine.max_num_seqs)
     if 0.0 < rates.sum() < LEAST_RPS:
         rates = rates / rates.sum() * LEAST_RPS
     u, outputs = classes.new_tokens, classes.output_tokens
@@ -910,16 +916,25 @@ def predict(
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
     tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
     # Room for prompts, the share of steps with one and a₀ depend on the step, and it on them: a few rounds settle it.
-    step, mixed, crowd, idle = math.inf, 1.0, 0.0, 0.0
+    step, mixed, crowd, idle, together = math.inf, 1.0, 0.0, 0.0, 1.0
     for _ in range(100):
-        chunk = engine.chunk_beside(crowd, costs.drafts)
+        chunk = engine.chunk_beside(crowd / ranks, costs.drafts)
         chunks = np.ceil(u / chunk)
         alone = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)
+        outside = alone - c.prompt_expert_s * u
+        room = engine.room_beside(crowd / ranks, costs.drafts)
+        busiest = np.zeros_like(outside)
+        if ranks > 1.0:
+            longest, behind = _busiest(outside / chunks, rates * chunks, together, ranks)
+            fits = np.maximum(1.0 - u / chunks / room, 0.0)  # beside a chunk of its rank
+            busiest = ranks * chunks * (longest + behind * fits) - outside
+            busiest *= float(rates @ busiest > 0.0)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
         load = float(rates @ (alone + decode))
         if load >= 1.0:
             raise ValueError(f"load {load:.4g}: more than the instance can serve")
-        a0, of_prompts = float(c.step_fixed_s(crowd, mixed)), mixed * float(c.prompt_step_s)
+        waits = together * float(rates @ busiest) / max(float(rates @ chunks), 1e-300)  # of a step with a prompt
+        a0, of_prompts = float(c.step_fixed_s(crowd, mixed)), mixed * (float(c.prompt_step_s) + waits)
         before, step = step, (a0 + of_prompts) / (1.0 - min(load / (1.0 - idle), 1.0 - 1e-12))
         load += of_prompts * (1.0 - idle) / step
         fixed_crowd = float(rates @ (chunks + decodes)) * a0
@@ -927,26 +942,70 @@ def predict(
         idle = (1.0 - load) * (1.0 - beside) ** (fixed_crowd / beside)
         idle = idle if idle < 1.0 - load else 0.0
         crowd = (fixed_crowd + load) / (1.0 - load)
-        carried, filled = (float(rates @ n) * step for n in (chunks, u / engine.room_beside(crowd, costs.drafts)))
-        longer = float(c.prompt_step_s) + float(rates @ alone) * step / (1.0 - idle) / mixed
+        carried, filled = (float(rates @ n) * step for n in (chunks, u / (ranks * room)))
+        longer = float(c.prompt_step_s) + waits + float(rates @ alone) * step / (1.0 - idle) / mixed
         begun = float(rates.sum()) * step * idle / (1.0 - idle)
         mixed = _carrying(carried, filled, begun, longer / step, mixed)
+        together = carried / max(mixed * (1.0 - idle), 1e-300)
         if abs(step - before) <= 1e-12 * step:
             break
     charged = mixed * (1.0 - idle) / max(carried, 1e-300)  # chunks of one step share what it pays for them
-    prefill = alone + charged * c.prompt_step_s * chunks
+    prefill = alone + charged * c.prompt_step_s * chunks + busiest
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
     of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
     following, prefilling = float(rates @ prefill**2), float(rates @ prefill)
     first = _first_token(
-        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, prefilling, charged
-    )
+        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, prefilling, charged,
+        busiest, ranks,
+    )  # fmt: skip
     each = following * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
     left, bursts = each / 2.0 / (1.0 - load), each * step / (1.0 - prefilling) ** 2
     a, crowd_s, own, more, varies, rho = map(np.array, (a0, load * a0 / fixed_crowd, of_decode, left, bursts, load))
     tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
+
+
+def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:
+    """Each chunk's part of what the busiest rank does in a step: of its longest chunk, (W,), and of those behind it, s.
+
+    Chunks of a step that has any are Poisson's given that there is one, n with the mean Λ(0)/(1 − e^(−Λ(0))), and go to
+    ranks as evenly as they can: behind the longest of all are ⌈n/D⌉ − 1 mean ones. A chunk has ∫_0^c (1 − e^(−Λ))/Λ dz
+    of the former, with Λ as in (S10).
+
+    Args:
+        chunk_s: c of each, (W,).
+        weight: how often each comes, (W,).
+        together: mean of n.
+        ranks: D.
+    """
+    from scipy.special import gammainc, lambertw
+
+    mean, share = max(together, 1.0 + 1e-9), weight / max(float(weight.sum()), 1e-300)
+    all_of = mean + float(lambertw(-mean * math.exp(-mean)).real)  # Λ(0)
+    order = np.argsort(chunk_s)
+    above = all_of * np.cumsum(share[order][::-1])[::-1]
+    each = np.where(above > 0.0, -np.expm1(-above) / np.where(above > 0.0, above, 1.0), 1.0)
+    longest = np.empty_like(chunk_s)
+    longest[order] = np.cumsum(np.diff(chunk_s[order], prepend=0.0) * each)
+    rows = np.arange(1.0, 10.0 + (all_of + 10.0 * math.sqrt(all_of)) / ranks)
+    behind = float(gammainc(rows * ranks + 1.0, all_of).sum()) / -math.expm1(-all_of)  # Σ P(n > kD)
+    return longest, behind / mean * float(share @ chunk_s)
+
+
+def _longer_by_others(longer_s: Array, came: Array) -> Array:
+    """∫_x^∞ 1 − e^(−Λ) dz, (K, W): by how much x of the longest chunk is more, in the mean, than one's own.
+
+    Args:
+        longer_s: x of each, (K, W).
+        came: chunks of each in a step, (K, W).
+    """
+    order = np.argsort(longer_s, axis=1)
+    width = np.diff(np.take_along_axis(longer_s, order, axis=1), axis=1, prepend=0.0)
+    above = np.cumsum(np.take_along_axis(came, order, axis=1)[:, ::-1], axis=1)[:, ::-1]
+    each = width * -np.expm1(-above)
+    beyond = np.cumsum(each[:, ::-1], axis=1)[:, ::-1] - each
+    return np.take_along_axis(beyond, np.argsort(order, axis=1), axis=1)
 
 
 def _carrying(carried: float, filled: float, begun: float, longer: float, share: float) -> float:
@@ -994,7 +1053,7 @@ class _FirstToken:
 
 def _first_token(
     c: Coefficients, classes: Classes, rates: Array, engine: EngineLimits, crowd: Array, fixed_s: float,
-    decode_s: float, prefilling: float, charged: float,
+    decode_s: float, prefilling: float, charged: float, busiest_s: Array, ranks: float,
 ) -> _FirstToken:  # fmt: skip
     """TTFT where requests arrive at rates (W,): moments given the crowd, then those over crowds.
 
@@ -1008,20 +1067,37 @@ def _first_token(
     long as the prompts of one step's arrivals make them: Var = Σλ·prefill²·d/(1 − ρ_prefill) each. Crowds in which
     prefill would be overloaded do not stay: Σλs counts `BUSIEST` at most.
 
+    Of D ranks each is a server of λ/D, on which a prompt takes what its rank alone makes steps longer by, what others'
+    do beside it, and by how much theirs are longer than its own. Its own rank's prompts make its steps vary; that it
+    comes in the midst of a step with another rank's adds R to its wait, with
+
+        E[Rᵏ] = (1 − 1/D)·Σλ·m·(prefill/m)ᵏ⁺¹/(k + 1),   k = 1, 2
+
     Args:
         crowd: N of equally likely crowds, (K, 1).
         fixed_s: a₀.
         decode_s: of a running request in a step.
         prefilling: ρ_prefill.
         charged: of `Coefficients.prefill_work_s`.
+        busiest_s: of ρ_prefill, that a request's steps wait for the busiest rank, (W,).
+        ranks: D.
     """
-    u, chunk = classes.new_tokens, engine.chunk_beside(crowd, c.drafts)
+    u, chunk = classes.new_tokens, engine.chunk_beside(crowd / ranks, c.drafts)
     chunks, beside = np.ceil(u / chunk), fixed_s + decode_s * crowd  # (K, W), (K, 1)
     full = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)  # in steps full of prompts
     prefill, step = full + charged * c.prompt_step_s * chunks, beside / (1.0 - prefilling)
-    turn = u * (beside + c.prompt_step_s) / engine.room_beside(crowd, c.drafts) + full
+    even = beside / (1.0 - prefilling + float(rates @ busiest_s))
+    longer = (ranks - 1.0) * (full - c.prompt_expert_s * u)
+    others = _longer_by_others(longer / chunks, rates * chunks * even)
+    filled, besides = u / engine.room_beside(crowd / ranks, c.drafts), (1.0 - 1.0 / ranks) * (even - beside) + others
+    turn = filled * (beside + c.prompt_step_s + besides) + full + longer
+    varying, prefill = prefill + busiest_s, prefill + longer + chunks * others
+    elsewhere, squares = (
+        (1.0 - 1.0 / ranks) * (prefill * (prefill / chunks) ** (k - 1.0) @ rates)[:, None] / k for k in (2.0, 3.0)
+    )
+    rates = rates / ranks
     busy = (turn @ rates)[:, None]
-    own = chunks * step + prefill
+    own = chunks * even + prefill
     if np.median(busy) >= 1.0:  # most of the time
         never = np.full(len(classes), np.inf)
         return _FirstToken(own.min(axis=0), never, never, math.inf)
@@ -1031,7 +1107,8 @@ def _first_token(
         wait**2
         + (turn**3 @ rates)[:, None] / (3.0 * free)
         + step**2 / 12.0
-        + 2.0 * step * (prefill**2 @ rates)[:, None]
+        + 2.0 * step * (varying**2 @ rates)[:, None]
+        + np.maximum(squares - elsewhere**2, 0.0)
     )
-    mean = step / 2.0 + own + wait
+    mean = step / 2.0 + own + wait + elsewhere
     return _FirstToken(own.min(axis=0), mean.mean(axis=0), given.mean(axis=0) + mean.var(axis=0), float(wait.mean()))

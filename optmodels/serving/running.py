@@ -88,17 +88,22 @@ class Running:
 
 
 def running(
-    costs: StepCosts, slower: float, classes: Classes, rates: Array, kv_tokens: float, limits: EngineLimits
-) -> Running:
+    costs: StepCosts, slower: float, classes: Classes, rates: Array, kv_tokens: float, limits: EngineLimits,
+    ranks: int = 1,
+) -> Running:  # fmt: skip
     """What an engine does at rates (W,), requests/s.
+
+    Of several attention ranks the least busy one gets a request, so that they run out of slots together; its cache,
+    which nobody looks at, a rank fills by itself, with its share of the crowd spread as widely as all of it.
 
     Args:
         costs: of its steps.
         slower: what TTFT is multiplied by besides (`latency.steps.Provenance.factors`).
         classes: W of them.
         rates: of each.
-        kv_tokens: that its cache holds.
-        limits: its settings.
+        kv_tokens: that its cache holds, of all ranks.
+        limits: its settings, of each rank.
+        ranks: data-parallel attention ranks D.
     """
     S, c = classes.input_tokens, Coefficients.of(costs)
     room = float(limits.max_num_batched_tokens)
@@ -106,11 +111,12 @@ def running(
     one, two = held_tokens(c, classes, chunks)
     steps = float(rates @ (chunks + c.rounds(classes.output_tokens - 1.0).mean(axis=1)))
     size, typical = float(rates @ one) / steps, float(rates @ two) / float(rates @ one)  # of a request, of a token's
-    most = min(float(limits.max_num_seqs), kv_tokens / size)  # that run at a time, at most, in the mean
+    slots, cache = float(ranks * limits.max_num_seqs), kv_tokens / ranks
+    most = min(slots, kv_tokens / size)  # that run at a time, at most, in the mean
     try:
-        if float((S + classes.output_tokens.max(axis=1)).max()) + costs.drafts > kv_tokens:
+        if float((S + classes.output_tokens.max(axis=1)).max()) + costs.drafts > cache:
             raise ValueError  # a request alone is too long
-        found = predict(costs, classes, rates, limits, most, GRID)
+        found = predict(costs, classes, rates, limits, most, GRID, ranks)
     except ValueError:
         return _overloaded(len(classes))
     # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
@@ -120,15 +126,15 @@ def running(
     busy = alone / most + found.load
     if not (math.isfinite(found.waiting_s) and busy < 1.0):
         return _overloaded(len(classes))
-    by_slots = _full(limits.max_num_seqs, alone, found.load, busy)
-    full = min(1.0, by_slots + _full(kv_tokens / typical, alone * size / typical, found.load, busy))
+    by_slots = _full(slots, alone, found.load, busy)
+    full = min(1.0, by_slots + _full(cache / typical, alone / ranks * size / typical, found.load, busy))
     drained = busy / (1.0 - busy) / float(rates.sum())
     tpot = found.tpot_s | {None: min(found.tpot_s[None], (found.fixed_s + each * most) / found.tokens)}
     ttft = {q: v * slower for q, v in found.ttft_s.items()}
     ttft[None] = ttft[None] + full * drained
     e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
     return Running(
-        found.load, found.step_s, found.running, found.waiting_s, found.running / limits.max_num_seqs,
+        found.load, found.step_s, found.running, found.waiting_s, found.running / slots,
         found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
     )  # fmt: skip
 
@@ -148,7 +154,9 @@ def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
         costs: of the engine's steps.
         classes: requests of two output tokens at least.
     """
-    free = replace(costs, prompt_step_s=0.0, prompt_token_s=0.0, prompt_pair_s=0.0, prompt_context_s=0.0)
+    free = replace(
+        costs, prompt_step_s=0.0, prompt_token_s=0.0, prompt_pair_s=0.0, prompt_context_s=0.0, prompt_expert_s=0.0
+    )
     come = 1.0 - 1.0 / classes.input_tokens
     return free, replace(classes, output_tokens=np.maximum(classes.output_tokens - 1.0, 1.0), cached=come)
 

@@ -19,6 +19,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import build_tables
 from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
+from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, resolve
@@ -387,13 +388,28 @@ def test_promises_of_engines_with_ranks_hold_on_poisson_streams(solved):
     assert row["tpot_replayed_s"] <= 0.1
 
 
-def test_nothing_is_predicted_of_plans_with_ranks(solved):
-    problem = optmodels.load(instance())
+def test_what_is_predicted_of_plans_with_ranks_is_near_their_replay(solved):
+    assert all(d["attention_ranks"] > 1 for d in solved.plan["periods"][0]["deployments"])
+    (seen,) = solved.report["predicted"]
+    (row,) = replay(optmodels.load(instance()), solved.plan, None, ReplayOptions(policy="random"))["demands"]
+    assert seen["ttft_s"] == pytest.approx(row["ttft_replayed_s"], rel=0.2)
+    assert seen["tbt_s"] == pytest.approx(row["tpot_replayed_s"], rel=0.1)
+    assert seen["ttft_s"] < row["ttft_planned_s"] and seen["tbt_s"] < row["tpot_planned_s"]
+
+
+def test_the_summary_says_why_something_is_not_predicted(solved):
+    """Requests that come more often than planned: the levels' bounds stand, nothing is predicted."""
+    document = solved.model_dump(mode="json")
+    assert not any("Not predicted" in str(x) for x in summary(document))
+    assert any("predicted" in [c.header for c in getattr(x, "columns", ())] for x in summary(document))
     plan = FleetPlan.model_validate(solved.plan)
-    assert predicted(problem.resolve(), plan) == [
-        {"demand": "chat/2000x1000", "ttft_s": None, "tbt_s": None, "deadline_s": None}
-    ]
-    assert plan.model_dump(mode="json") == solved.plan
+    for s in (s for d in plan.periods[0].deployments for s in d.serves):
+        s.requests_per_s *= 10
+    rows = predicted(optmodels.load(instance()).resolve(), plan)
+    assert rows == [{"demand": "chat/2000x1000", "ttft_s": None, "tbt_s": None, "deadline_s": None}]
+    document["report"]["predicted"] = rows
+    (said,) = (x for x in summary(document) if "Not predicted" in str(x))
+    assert "chat/2000x1000" in said
 
 
 def test_a_plan_for_a_trace_is_replayed_out_of_sample(tmp_path):

@@ -46,6 +46,39 @@ def test_the_share_within_a_limit_is_that_of_the_simulation(total, max_num_seqs)
             assert found.within(what, klass, limit) == pytest.approx(inside, abs=0.08), what
 
 
+@pytest.mark.parametrize("lengths", [([500, 4000], [200, 100]), ([60, 60], [30, 60])])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_engines_of_ranks_are_near_the_simulation(ranks, lengths):
+    """Long chunks, for which other ranks wait, and short ones, of which a step has more than there are ranks."""
+    prompts, outputs = (np.array(x) for x in lengths)
+    rates, limits = np.array([0.7, 0.3]) * 2500.0 / prompts.mean(), EngineLimits()
+    classes = Classes.of(prompts.astype(float), outputs.astype(float))
+    costs = replace(COSTS, prompt_expert_s=5e-6)
+    found = running(costs, 1.0, classes, rates, 1e8, limits, ranks)
+    rng, n = np.random.default_rng(0), 40_000
+    kind = rng.choice(2, n, p=rates / rates.sum())
+    arrivals = Arrivals.of(np.cumsum(rng.exponential(1 / rates.sum(), n)), prompts[kind], outputs[kind])
+    seen = simulate(arrivals, [Engine(costs, 10**8, ranks=ranks)])
+    step, tpot = float(seen.busy_s[0] / seen.steps[0]), float(np.nanmean(seen.tpot_s))
+    assert found.step_s == pytest.approx(step, rel=0.1)
+    assert found.tpot_s[None] == pytest.approx(tpot, rel=0.1)
+    as_one = running(costs, 1.0, classes, rates, 1e8, limits)
+    assert abs(found.step_s - step) < abs(as_one.step_s - step)
+    for klass in range(2):
+        ttft = seen.ttft_s[kind == klass]
+        assert found.ttft_s[None][klass] == pytest.approx(ttft.mean(), rel=0.15)
+        assert found.at("ttft_s", klass, 0.95) == pytest.approx(np.quantile(ttft, 0.95), rel=0.35)
+
+
+def test_ranks_share_slots_and_each_has_its_own_cache():
+    rates, limits = np.array([3.0, 1.0]), EngineLimits(max_num_seqs=8)
+    assert running(COSTS, 1.0, CLASSES, rates, 1e7, limits).load == 1.0
+    four = running(COSTS, 1.0, CLASSES, rates, 1e7, limits, 4)
+    assert four.load < 1.0 and four.slots == pytest.approx(four.running / 32)
+    assert running(COSTS, 1.0, CLASSES, rates * 0.1, 4000.0, limits).load < 1.0
+    assert running(COSTS, 1.0, CLASSES, rates * 0.1, 4000.0, limits, 2).load == 1.0  # a rank holds 2,000 tokens
+
+
 def test_what_never_fits_or_never_ends_is_overloaded():
     limits = EngineLimits()
     assert running(COSTS, 1.0, CLASSES, np.array([200.0, 200.0]), 1e7, limits).load == 1.0  # time
