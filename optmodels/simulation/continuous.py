@@ -371,7 +371,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
         for name, value in {
             "pool": e.pool, "kind": e.kind, "seqs": e.max_num_seqs, "budget": e.max_num_batched_tokens,
             "chunk": e.chunk_tokens or e.max_num_batched_tokens, "blocks": e.blocks, "block": e.block_tokens,
-            "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1, "heap": heap, "residues": residues,
+            "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1,
+            "heap": heap, "residues": residues,
             "free": e.blocks, "base": cells, "mask": table - 1, "slot": slots, "oldest": -1, "newest": -1,
             "slots": slots, "from_s": e.available_from_s, "step_s": e.step_s,
             "per_block": 1.0 / e.blocks, "overlap": e.overlap, "ranks": e.ranks, "rank": rank,

@@ -37,6 +37,7 @@ def pairs(x, p, k):  # type: ignore[no-untyped-def]
 
 @compiled
 def experts(x, tokens):  # type: ignore[no-untyped-def]
+    """Seconds for the experts that so many tokens touch (`Experts.seconds`)."""
     return x.experts_s * (1.0 - np.exp(tokens * x.untouched)) if x.experts_s > 0 else 0.0
 
 
