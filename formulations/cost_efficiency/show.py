@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
 from optmodels.reporting.sources import at_most, compared_lines, of_requests, source_entries, source_lines
-from optmodels.reporting.text import plain, seconds, titled
+from optmodels.reporting.text import plain, seconds, titled, told_apart
 from optmodels.serving.lengths import mean_tokens
 from optmodels.serving.points import NONE
 
@@ -121,10 +122,10 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
     return lines
 
 
-def _number(value: float | None, unit: str) -> str:
+def _number(value: float | None, more: int = 0, *, unit: str) -> str:
     if value is None:
         return "none"
-    return seconds(value) if unit == "s" else f"{value:.5g} {unit}".strip()
+    return seconds(value, more) if unit == "s" else f"{value:.{5 + more}g} {unit}".strip()
 
 
 def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None) -> list[str]:
@@ -192,7 +193,10 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         for line in plan["limits"]:
             margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)
             table.add_row(
-                line["name"], _number(line["value"], line["unit"]), _number(line["limit"], line["unit"]), margin
+                line["name"],
+                _number(line["value"], unit=line["unit"]),
+                _number(line["limit"], unit=line["unit"]),
+                margin,
             )
         out += ["", table, *_source_lines(report)]
         spotless = report.get("without_spot")
@@ -252,8 +256,8 @@ def _source_lines(report: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         if ends:
             kept = f"[yellow]{' and '.join(over)} would miss the SLO[/yellow]" if over else "the SLO would hold"
-            number = {k: [_number(x[k], x["unit"]) for x in ends] for k in ("pessimistic", "slo")}
-            said = [f"{x['name']} {end} ({slo})" for x, end, slo in zip(ends, *number.values(), strict=True)]
+            beside = [told_apart(x["pessimistic"], x["slo"], partial(_number, unit=x["unit"])) for x in ends]
+            said = [f"{x['name']} {end} ({slo})" for x, (end, slo) in zip(ends, beside, strict=True)]
             lines.append(f"  at that end, beside the SLO: {', '.join(said)}: {kept}")
         lines += compared_lines(known["compared"])
     if report.get("prices"):
@@ -279,7 +283,8 @@ def _killed(family: Mapping[str, Any]) -> str:
     causes = []
     for k in family["killed_by"]:
         sign = "<" if k["name"] == "TPS" else ">"
-        causes.append(f"{k['name']} {_number(k['value'], k['unit'])} {sign} {_number(k['limit'], k['unit'])}")
+        value, limit = told_apart(k["value"], k["limit"], partial(_number, unit=k["unit"]))
+        causes.append(f"{k['name']} {value} {sign} {limit}")
     near = family["nearest"]
     count = f" ×{near['count']}" if near["count"] > 1 else ""
     return f"[red]{plain('; '.join(causes))}[/red] ({plain(' + '.join(near['machines']))}{count})"

@@ -21,7 +21,7 @@ from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
-from optmodels.reporting.text import first_lines, plain, titled
+from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
@@ -140,8 +140,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if (missed := latency["missed_at_the_pessimistic_end"]) is not None:
             each = dict.fromkeys(
                 f"{plain(m['demand'])} (more than its engines can serve)" if m["pessimistic_s"] is None else
-                f"{plain(m['demand'])} {METRICS[m['latency']]} {_seconds(m['pessimistic_s'])} of"
-                f" {_seconds(m['limit_s'])}" for m in missed
+                f"{plain(m['demand'])} {METRICS[m['latency']]}"
+                f" {' of '.join(told_apart(m['pessimistic_s'], m['limit_s'], _seconds))}" for m in missed
             )  # fmt: skip
             said = [*each][:PROMISES_SHOWN]
             more = f" and {len(each) - len(said)} more" if len(each) > len(said) else ""
@@ -278,7 +278,7 @@ def _of(seconds: float | None, limit: float | None) -> str:
     if seconds is None or limit is None:
         return "" if seconds is None else _seconds(seconds)
     colour = "green" if seconds <= limit * (1 + 1e-6) else "red"
-    return f"[{colour}]{_seconds(seconds)}[/{colour}]"
+    return f"[{colour}]{told_apart(seconds, limit, _seconds)[0]}[/{colour}]"
 
 
 def _certification(c: CertificationLine) -> list[Any]:
@@ -296,8 +296,8 @@ def _certification(c: CertificationLine) -> list[Any]:
         [cuts] if c.cuts else [],
         [
             f"[red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
-            f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
-            f" {_seconds(x.at_most_s)}"
+            f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} "
+            f" {' of '.join(told_apart(x.seen_s, x.at_most_s, _seconds))}"
             for x in c.promises if x.found != "kept"
         ],
     )  # fmt: skip
@@ -309,8 +309,8 @@ def _of_latency(name: str) -> str:
     return plain(f"{demand} {METRICS[latency]}" if latency in METRICS else name)
 
 
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
+def _seconds(value: float, more: int = 0) -> str:
+    return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
 def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -85,6 +85,7 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
         if curves is not None:
             _figures(found, true, p, known, *curves)
             _apart(found, true, p, known, curves[0])
+            _seen(found, true, p, known, *curves)
     del found.violations[MOST_SHOWN:]
     return found.report()
 
@@ -457,6 +458,41 @@ def _apart(
         found.close(f"apart[{i}].tpot_s", x.tpot_s, service_s(q, last) / max(q.output_tokens - 1.0, 1.0), "s")
         sent = float(first.level.sent.bytes_of(q.prompt).mean()) * apart[key] / 1e9
         found.close(f"apart[{i}].kv_gb", x.kv_gb, sent, "GB", scale=max(sent, 1e-9))
+
+
+def _seen(
+    found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
+    admitted: Mapping[tuple[int, Route], Array], started: Mapping[tuple[int, Route], Array],
+) -> None:  # fmt: skip
+    """What requests see on engines, class by class; plans of earlier versions say nothing of it."""
+    names = "ttft_s", "token_s", "e2e_s", "e2e_at_most_s"
+    stated = [[getattr(line, name) for name in names] for line in p.classes]
+    if all(value is None for values in stated for value in values):
+        return
+    least = 1e-6 * sum(float(m.sum()) for m in admitted.values())
+    for k, q in enumerate(true.groups):
+        served = ttft = after = spare = 0.0
+        for (i, route), m in admitted.items():
+            if i != k:
+                continue
+            way, n = (known[route[0]], known[route[1]]), float(m.sum())
+            starts = true.starting(q, way)
+            served += n
+            waited = float(np.cumsum(m - started[i, route]).sum()) * true.bin_s
+            ttft += waited + n * first_s(starts, way)
+            spare += n * true.in_time(q, way)[1] - waited
+            # Decoded apart, it is in a stage of its own; else what is left of the service is decoding.
+            apart = way[0] is not way[1]
+            after += n * (service_s(starts, way[1]) - (0.0 if apart else first_s(starts, way)))
+        if served <= least:
+            found.require(f"classes[{k}]: latencies of nobody", served > 0 or set(stated[k]) == {None}, stated[k], None)
+            continue
+        if true.case.problem.continuous is None or None in stated[k]:
+            found.add(f"classes[{k}]: {', '.join(names)}", str(stated[k]), "of classes in time on engines")
+            continue
+        token = after / max(q.output_tokens - 1.0, 1.0)
+        for name, value, total in zip(names, stated[k], (ttft, token, ttft + after, ttft + after + spare), strict=True):
+            found.close(f"classes[{k}].{name}", value or 0.0, total / served, "s")
 
 
 def _shortfalls(found: Findings, true: Recomputed, p: OrchestrationPlan, in_time: Sequence[float]) -> float:

@@ -62,11 +62,12 @@ def make_plan(
     ]  # fmt: skip
     in_time = np.zeros(len(t.classes))
     np.add.at(in_time, a.request_class, a.admitted.sum(axis=1))
+    seen = _seen(t, a) if t.taken is not None else {}
     classes = [
         ClassLine(
             label=t.classes.label[k], model=t.case.models[t.classes.model[k]], requests=float(t.classes.count[k]),
             output_tokens=float(t.classes.output_tokens[k]), deadline_s=float(t.classes.deadline_s[k]),
-            in_time=float(in_time[k]),
+            in_time=float(in_time[k]), **seen.get(k, {}),
         ) for k in range(len(t.classes))
     ]  # fmt: skip
     plan = OrchestrationPlan(
@@ -223,6 +224,25 @@ def _apart(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> l
             kv_gb=float(admitted * t.taken[first].kv_gb[k]),
         ))  # fmt: skip
     return lines
+
+
+def _seen(t: OrchestrationTables, a: Assignment) -> dict[int, dict[str, float]]:
+    """TTFT, time per output token, E2E and its limit of each class that has requests in time: means over these.
+
+    Who waits does so until its start; from there on all take what the planned level says of those that may start.
+    """
+    k, r, m = a.request_class, a.configuration, a.admitted.sum(axis=1)
+    waited = np.cumsum(a.admitted - a.started, axis=1).sum(axis=1) * t.bin_s
+    first, rest = m * t.first_s[k, r], m * (t.service_s[k, r] - t.first_s[k, r])
+    most = m * (t.service_s[k, r] + t.wait_s[k, r])
+    in_time, waits, firsts, rests, mosts = (np.bincount(k, x, len(t.classes)) for x in (m, waited, first, rest, most))
+    served = np.flatnonzero(in_time > 1e-9 * float(m.sum()))
+    ttft, after = (waits + firsts)[served] / in_time[served], rests[served] / in_time[served]
+    token = after / np.maximum(t.classes.output_tokens[served] - 1.0, 1.0)
+    columns = {
+        "ttft_s": ttft, "token_s": token, "e2e_s": ttft + after, "e2e_at_most_s": mosts[served] / in_time[served],
+    }  # fmt: skip
+    return {k: {name: max(0.0, float(x[row])) for name, x in columns.items()} for row, k in enumerate(served.tolist())}
 
 
 def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> Prediction:

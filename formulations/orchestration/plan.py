@@ -114,6 +114,14 @@ class ClassLine(Document):
     output_tokens: float
     deadline_s: float
     in_time: float = Field(description="requests planned to meet their deadline")
+    ttft_s: float | None = Field(
+        default=None, ge=0, description="of those, with continuous serving: wait and prefill as planned; mean"
+    )
+    token_s: float | None = Field(default=None, ge=0, description="likewise: time per output token after the first")
+    e2e_s: float | None = Field(default=None, ge=0, description="likewise: from arrival to the last token")
+    e2e_at_most_s: float | None = Field(
+        default=None, ge=0, description="likewise: their deadline, or what slo.ttft_s leaves of it; mean"
+    )
 
 
 class Shares(Document):

@@ -16,11 +16,12 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
-from optmodels.reporting.text import plain, titled
+from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for, wanted
 
 ROWS_SHOWN = 40
+LATENCIES_SHOWN = 16
 CLASSES_NAMED = 3
 MOST_REPLAYED = 200_000  # requests simulated with every solve
 MOST_OUT_OF_SAMPLE = 50_000  # a second's simulation, or more
@@ -127,6 +128,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if plan is not None:
         p = OrchestrationPlan.model_validate(plan)
         out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
+        if (seen := _seen(p, result.get("problem", {}).get("slo", {}).get("ttft_s"))) is not None:
+            out += ["", seen]
         if p.apart:
             out += ["", _apart(p), _links(p)]
         out += _stages(result.get("log", {}).get("stages"))
@@ -275,6 +278,27 @@ def _classes(p: OrchestrationPlan) -> Table:
         names = ", ".join(f"{x.parallelism} B{x.batch}{_stage(x)} {part:.0%}" for x, part in on)
         share = c.in_time / c.requests if c.requests > 0 else 1.0
         table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
+    return table
+
+
+def _seen(p: OrchestrationPlan, ttft_limit_s: float | None) -> Table | None:
+    """What requests in time see on engines, of limits those come nearest to that come first; None: nothing is known."""
+    rows = []
+    for c in p.classes:
+        if c.ttft_s is None or c.token_s is None or c.e2e_s is None or c.e2e_at_most_s is None:
+            continue
+        tight = max(c.e2e_s / c.e2e_at_most_s, 0.0 if ttft_limit_s is None else c.ttft_s / ttft_limit_s)
+        ttft = seconds(c.ttft_s) if ttft_limit_s is None else beside_limit(c.ttft_s, ttft_limit_s, None)
+        e2e = beside_limit(c.e2e_s, c.e2e_at_most_s, None)
+        rows.append((tight, [plain(c.label), f"{c.in_time:,.0f}", ttft, seconds(c.token_s), e2e]))
+    if not rows:
+        return None
+    rows.sort(key=lambda row: -row[0])
+    left_out = len(rows) - LATENCIES_SHOWN
+    more = f" ({left_out} looser classes left out)" if left_out > 0 else ""
+    table = titled(f"What requests in time see, mean{more}", "class", "in time", "TTFT", "TPOT", "E2E of at most")
+    for _, cells in rows[:LATENCIES_SHOWN]:
+        table.add_row(*cells)
     return table
 
 

@@ -7,6 +7,8 @@ exactly that many mean requests per second, and says so in the notes.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
-from formulations.reserved_capacity.throughput import Choice
+from formulations.reserved_capacity.throughput import PROMPT_TOKENS_A_STEP, Choice
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
 from optmodels.serving.continuous import seconds_and_quantile
@@ -54,17 +56,23 @@ class RegionReplayOptions(ReplayOptions):
     lose: str | None = None
 
 
-def routing_of(name: str | None) -> Routing:
+def routing_of(name: str | None, fastest_rps: float = 0.0) -> Routing:
     """``skylb``, or a policy with another way of pushing: ``least_load/pending``.
 
-    At most one request goes to a replica between two probes: fleets of hundreds get more requests in between than
-    SK's twelve, and its listing would send them all to whichever replica was seen free.
+    Between two probes a replica gets as many requests as the fastest serves in twice that time, and one at least:
+    fleets of hundreds get more in between than SK's twelve, and its listing would send them all to whichever was seen
+    free.
+
+    Args:
+        name: of the policy.
+        fastest_rps: requests/s of one replica, at most.
 
     Raises:
         InputError: unknown policy or push.
     """
     select, _, push = (name or "skylb").partition("/")
-    return policy(select, push or None, burst=1)
+    routing = policy(select, push or None)
+    return dataclasses.replace(routing, burst=max(1, math.ceil(2.0 * fastest_rps * routing.probe_s)))
 
 
 def replay(
@@ -93,7 +101,7 @@ def replay(
         raise InputError(
             Mistake(None, "controller", o.controller, "none: machines of reserved plans have fixed batches")
         )
-    routing = routing_of(o.policy)
+    routing_of(o.policy)
     p, case = ReservedPlan.model_validate(plan), problem.resolve()
     t = tables or build_tables(problem)
     demand = _demand(problem, t, o)
@@ -108,16 +116,17 @@ def replay(
     machines = _machines(problem, p, o, hour, seconds)
     shares = _shares(problem, machines, hour, o, t)
     lost = _lost(problem, case, machines, o)
+    fleets = {k: _fleet(problem, case, k, machines, shares[k], notes) for k, w in enumerate(works) if len(w.trace)}
+    routing = routing_of(o.policy, max((rps for _, rps in fleets.values()), default=0.0))
     services, losses = [], []
     metrics: dict[str, Any] = {}
     for k, service in enumerate(problem.services):
-        work = works[k]
-        if not len(work.trace):
+        if k not in fleets:
             continue
+        work = works[k]
         if trace is None and (w := service.workload) is not None and len(w.classes) > 1 and w.cached_input_share > 0:
             notes.append(f"{service.service}: requests are drawn one by one, so that no cache has any of their prompts")
-        fleet = _fleet(problem, case, k, machines, shares[k], notes)
-        name = service.service
+        fleet, name = fleets[k][0], service.service
         found, metrics[name] = _run(work, fleet, routing, seconds, service.slo, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
@@ -347,10 +356,9 @@ def _shares(
 def engine_of(found: Choice, problem_workload: Any) -> Engine:
     """A replica by the roofline or the engine's steps that its throughput was derived from.
 
-    By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it; one that
-    makes several tokens counts as so many shorter ones. A prompt's step reads the experts that the mean one touches. Of
-    several attention ranks all wait for the one that has the prompt, outside the experts; prompts that ranks have at
-    the same time are taken for one after another.
+    By steps it runs as an engine of `optmodels.simulation.continuous` does. Several attention ranks are one replica of
+    all their slots, over which requests are even, but for prompts: the ranks without one wait for it, outside the
+    experts, and prompts of several ranks in a step take the time of one after another.
     """
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
@@ -359,15 +367,16 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     room -= float(weight_bytes(w, found.tp))
     kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
     if found.costs is not None:
-        c, none = found.costs, np.zeros(0)
-        tokens = room / kv_token if found.continuous is None else found.continuous.engine.kv_tokens
-        prompt = mean_tokens(problem_workload.classes)[0] * (1.0 - problem_workload.cached_input_share)
-        experts = 0.0 if c.experts is None else float(c.experts.seconds(prompt))
+        c, D, of = found.costs, found.ranks, found.continuous
+        alone = dataclasses.replace(
+            c, prompt_token_s=D * (c.prompt_token_s - c.prompt_expert_s) + c.prompt_expert_s,
+            prompt_pair_s=D * c.prompt_pair_s, prompt_context_s=D * c.prompt_context_s,
+        )  # fmt: skip
         return Engine(
-            kv_tokens=max(1, int(tokens)), decode_s=c.step(none, none, np.zeros(found.batch)) / c.tokens,
-            decode_per_kv_token_s=c.context_s / c.tokens, prefill_s=c.step(np.zeros(1), np.zeros(1), none) + experts,
-            prefill_per_token_s=found.ranks * (c.prompt_token_s - c.prompt_expert_s) + c.prompt_expert_s,
-            prefill_per_pair_s=found.ranks * c.prompt_pair_s, max_batch=max(1, found.batch),
+            kv_tokens=max(1, int(room / kv_token if of is None else of.engine.kv_tokens)),
+            max_batch=max(1, found.batch), costs=alone,
+            prefill_tokens=found.batch + PROMPT_TOKENS_A_STEP if of is None else D * of.limits.max_num_batched_tokens,
+            chunk_tokens=None if of is None else of.limits.chunk_tokens or of.limits.max_num_batched_tokens,
         )  # fmt: skip
     return Engine(
         kv_tokens=max(1, int(room / kv_token)), decode_s=weights / found.mem_bytes_per_s,
@@ -405,7 +414,8 @@ def _tbt_s(service: Any) -> float:
 def _fleet(
     problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int],
     notes: list[str],
-) -> Fleet:  # fmt: skip
+) -> tuple[Fleet, float]:  # fmt: skip
+    """Replicas of service k, and the requests/s of the fastest."""
     service = problem.services[k]
     engines: list[Engine] = []
     of_kind: dict[int, tuple[int, int]] = {}
@@ -422,10 +432,11 @@ def _fleet(
             notes.append(f"{m.machine} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
         of_kind[i] = (len(engines), replicas)
         engines.append(engine)
-    region, engine_at, opening, closing = [], [], [], []
+    region, engine_at, opening, closing, fastest_rps = [], [], [], [], 0.0
     for x in mine:
         if machines[x].kind in of_kind:
             e, replicas = of_kind[machines[x].kind]
+            fastest_rps = max(fastest_rps, float(case.requests_per_second[machines[x].kind, k]) / replicas)
             region += [machines[x].region] * replicas
             engine_at += [e] * replicas
             opening += [machines[x].from_s] * replicas
@@ -433,7 +444,7 @@ def _fleet(
     return Fleet(
         tuple(case.regions), case.rtt_ms / 2000.0, tuple(engines), _ints(region), _ints(engine_at), np.array(opening),
         np.array(closing), case.allowed[k].any(axis=2),
-    )  # fmt: skip
+    ), fastest_rps  # fmt: skip
 
 
 def _ints(values: list[int]) -> Ints:

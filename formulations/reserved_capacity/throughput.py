@@ -134,11 +134,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Continuous:
-    """Where a replica that batches continuously stands: a row of the levels, and the engine."""
+    """Where a replica that batches continuously stands: a row of the levels, the engine and its limits."""
 
     at: Levels
     row: int
     engine: EngineCosts
+    limits: EngineLimits
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ def _continuous(
         float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
         engine.ranks * limits.max_num_seqs, layer_work(architecture, w.weights, w.kv),
         gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
-        engine.provenance, Continuous(at, row, engine), engine.ranks,
+        engine.provenance, Continuous(at, row, engine, limits), engine.ranks,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.markup import escape
@@ -17,6 +18,7 @@ CALLED = {  # names in documents, without their units, that say less than they s
     "penalty": "penalties", "change": "changes_between_periods",
 }  # fmt: skip
 
+DIGITS = 12  # more than a number for people usually has, at most
 SHORT_STATUS = {"no_solution_found": "no plan"}  # in tables of many runs
 
 
@@ -34,15 +36,32 @@ def short(value: object) -> str:
     return figure(value)
 
 
-def seconds(value: float) -> str:
-    """A latency for people: ms below a second."""
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.4g} s"
+def seconds(value: float, more: int = 0) -> str:
+    """A latency for people: ms below a second; with so many more digits than usual."""
+    return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{4 + more}g} s"
+
+
+def told_apart(one: float, other: float, text: Callable[[float, int], str] = seconds) -> tuple[str, str]:
+    """Two numbers for people with as many digits as it takes to see which is larger, if that is more than rounding.
+
+    Args:
+        one: a number.
+        other: its limit, say.
+        text: of a number, with so many more digits than usual.
+    """
+    texts = text(one, 0), text(other, 0)
+    for more in range(1, DIGITS):
+        if texts[0] != texts[1] or math.isclose(one, other, rel_tol=1e-6):
+            break
+        texts = text(one, more), text(other, more)
+    return texts
 
 
 def beside_limit(value_s: float, limit_s: float, quantile: float | None) -> str:
     """A latency beside the most it may be, as markup: green where it is kept."""
     colour, at = "green" if value_s <= limit_s * (1 + 1e-6) else "red", f" (p{100 * quantile:g})" if quantile else ""
-    return f"[{colour}]{seconds(value_s)}[/{colour}] of {seconds(limit_s)}{at}"
+    value, limit = told_apart(value_s, limit_s)
+    return f"[{colour}]{value}[/{colour}] of {limit}{at}"
 
 
 def titled(title: str | None, *columns: str, **looks: Any) -> Table:

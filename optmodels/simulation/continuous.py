@@ -63,7 +63,6 @@ Dispatcher = Literal[
 Within = Literal["shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 DISPATCHERS: tuple[Dispatcher, ...] = get_args(Dispatcher)
 LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what counts
-_NO_WINDOW = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -345,6 +344,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     """All that the kernel works on; an instance is a rank of an engine."""
     from optmodels.simulation import continuous_kernel as kernel
     from optmodels.simulation.regions_kernel import CELL, SLOT
+    from optmodels.simulation.step_kernel import coefficients
 
     n = len(a)
     r = np.zeros(n, kernel.REQUEST)
@@ -365,24 +365,18 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     heap = residues = cells = slots = 0
     slot_links = []
     for j, (e, rank) in enumerate(ranks):
-        c, e_ = e.costs, e.costs.experts
         unit = unit_tokens // e.block_tokens
         units = e.blocks // unit if unit else 0
         table = 1 << (2 * units).bit_length() if units else 0
-        active = 1.0 - e_.active / e_.experts if e_ else 0.0
         for name, value in {
             "pool": e.pool, "kind": e.kind, "seqs": e.max_num_seqs, "budget": e.max_num_batched_tokens,
             "chunk": e.chunk_tokens or e.max_num_batched_tokens, "blocks": e.blocks, "block": e.block_tokens,
-            "unit": unit if units else 0, "window": c.window.tokens if c.window else _NO_WINDOW, "root": -1,
-            "first": -1, "last": -1, "filling": -1, "filled": -1, "heap": heap, "residues": residues,
+            "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1,
+            "heap": heap, "residues": residues,
             "free": e.blocks, "base": cells, "mask": table - 1, "slot": slots, "oldest": -1, "newest": -1,
-            "slots": slots, "experts_s": e_.all_s if e_ else 0.0,
-            "untouched": np.log(active) if active > 0 else -np.inf,
-            "window_share": c.window.share if c.window else 0.0,
-            "pair_share": c.window.pair_share if c.window else 0.0, "from_s": e.available_from_s,
-            "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap, "drafts": c.drafts,
-            "tokens": c.tokens, "ranks": e.ranks, "rank": rank,
-            **{k: v for k, v in vars(c).items() if k.endswith("_s")},
+            "slots": slots, "from_s": e.available_from_s, "step_s": e.step_s,
+            "per_block": 1.0 / e.blocks, "overlap": e.overlap, "ranks": e.ranks, "rank": rank,
+            **coefficients(e.costs),
         }.items():  # fmt: skip
             x[j][name] = value
         slot_links.append(np.append(np.arange(slots + 1, slots + units), -1)[:units])

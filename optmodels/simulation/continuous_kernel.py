@@ -18,6 +18,10 @@ from numba import njit
 from optmodels.simulation.continuous import LAST_STEP
 from optmodels.simulation.engine import INF, LAST, compiled
 from optmodels.simulation.regions_kernel import find, link, put, record, remove, unlink
+from optmodels.simulation.step_kernel import clock as _clock
+from optmodels.simulation.step_kernel import experts as _experts
+from optmodels.simulation.step_kernel import pairs as _pairs
+from optmodels.simulation.step_kernel import seen as _seen
 
 ASSIGNED, ROUND_ROBIN, SHORTEST_QUEUE, LEAST_KV, EARLIEST_FINISH, PLANNED_SHARES, PREFIX_AFFINE = range(7)
 UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before prefixes
@@ -341,30 +345,6 @@ def _preempt(s, j):  # type: ignore[no-untyped-def]
     r.preempted += 1
     x.preempted += 1
     _wait(s, j, i)
-
-
-@compiled
-def _seen(x, c):  # type: ignore[no-untyped-def]
-    """Mean over the layers of the tokens attended to."""
-    return x.window_share * min(c, float(x.window)) + (1.0 - x.window_share) * c
-
-
-@compiled
-def _pairs(x, p, k):  # type: ignore[no-untyped-def]
-    """Pairs of p prompt tokens over k earlier ones (`StepCosts.pairs`)."""
-    hidden, before = max(k + p - x.window, 0.0), max(k - x.window, 0.0)
-    return p * (k + 0.5 * p) - x.pair_share * 0.5 * (hidden - before) * (hidden + before)
-
-
-@compiled
-def _experts(x, tokens):  # type: ignore[no-untyped-def]
-    return x.experts_s * (1.0 - np.exp(tokens * x.untouched)) if x.experts_s > 0 else 0.0
-
-
-@compiled
-def _clock(x, steps):  # type: ignore[no-untyped-def]
-    """Tokens of a request that decoded in so many steps."""
-    return steps if x.drafts == 0 else int(steps * x.tokens + 1e-9)
 
 
 @compiled

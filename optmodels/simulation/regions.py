@@ -2,7 +2,9 @@
 
 Replicas batch continuously: a step either prefills what was admitted or decodes one token for everybody running; a
 request is admitted when its uncached prompt and the output tokens owed to the batch fit the KV memory; where memory
-runs out the youngest goes back to the queue and is recomputed. Finished prompts and answers stay in a prefix cache of
+runs out the youngest goes back to the queue and is recomputed. Replicas with `Engine.costs` put prompts, in chunks,
+beside those that decode, keep nothing free for output tokens, and step as `simulation.continuous` does, but for KV
+memory: tokens count, not blocks. Finished prompts and answers stay in a prefix cache of
 whole blocks until memory is needed (least recently used first).
 
 Balancers queue first come, first served. With *blind pushing* a request goes to a replica at once; *SP-O* pushes to
@@ -24,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.steps import StepCosts
 from optmodels.traces.types import Floats, Ints, Programs, Trace
 
 Select = Literal["round_robin", "least_load", "consistent_hashing", "prefix"]
@@ -46,10 +49,13 @@ class Engine:
             token and context token.
         max_batch: sequences at once.
         prefill_tokens: most prompt tokens of one step.
+        costs: of its steps, in place of the seconds above; `prefill_tokens` are then prompt tokens, decodes and their
+            drafts of a step (vLLM's max_num_batched_tokens).
+        chunk_tokens: with `costs`, of one prompt in a step; None: no limit of its own.
     """
 
     kv_tokens: int
-    decode_s: float
+    decode_s: float = 0.0
     decode_per_kv_token_s: float = 0.0
     decode_per_sequence_s: float = 0.0
     prefill_s: float = 0.0
@@ -57,6 +63,8 @@ class Engine:
     prefill_per_pair_s: float = 0.0
     max_batch: int = 256
     prefill_tokens: int = 16_384
+    costs: StepCosts | None = None
+    chunk_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -315,6 +323,7 @@ def simulate(
     if P:  # as `finished` in the kernel
         d = fleet.one_way_s
         back = d[e["region"][served], middle[served]] + d[middle[served], entry] + d[entry, r["region"]]
+        back = back + e["request_s"][served]
     started = (r["sent_s"] >= 0) & (r["sent_s"] <= seconds)
     return Replay(
         trace=trace, fleet=fleet, routing=routing, sent_s=np.where(started, r["sent_s"], np.nan),
@@ -400,14 +409,22 @@ def _requests(kernel: Any, trace: Trace, fleet: Fleet, programs: Programs | None
 
 def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int, blocks: int) -> tuple[Any, ...]:
     """Replicas, slots of their caches (no more than there are blocks), and the table of all caches."""
+    from optmodels.simulation.step_kernel import coefficients
+
     P = len(fleet.region)
     e = np.zeros(P, dtype=kernel.REPLICA)
     e["region"], e["until_s"], e["from_s"] = fleet.region, np.inf, -np.inf
-    for name in Engine.__dataclass_fields__:
+    for name in set(Engine.__dataclass_fields__) - {"costs", "chunk_tokens"}:
         e[name] = [getattr(fleet.engines[x], name) for x in fleet.engine]
     if fleet.from_s is not None and fleet.until_s is not None:
         e["from_s"], e["until_s"] = fleet.from_s, fleet.until_s
     e["reserve"] = int(np.ceil(trace.output_tokens.mean())) if len(trace) else 0
+    for p, x in enumerate(fleet.engine):
+        engine = fleet.engines[x]
+        if engine.costs is not None:
+            of = {"mixed": 1, "reserve": 0, "chunk_tokens": engine.chunk_tokens or engine.prefill_tokens}
+            for name, value in (of | coefficients(engine.costs)).items():
+                e[p][name] = value
     slots = np.minimum(e["kv_tokens"] // block_tokens, blocks) + 2
     size = powers_of_two(2 * slots)
     e["mask"], e["base"], e["free"] = size - 1, np.cumsum(size) - size, np.cumsum(slots) - slots

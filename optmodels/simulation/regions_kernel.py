@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from optmodels.simulation.step_kernel import clock, experts, pairs, seen
+
 ARRIVE, DELIVER, STEP, NOTICE, TICK, SAMPLE = range(6)
 ROUND_ROBIN, LEAST_LOAD, HASH, PREFIX = range(4)
 BLIND, OUTSTANDING, PENDING = range(3)
+ANY = 1 << 60  # tokens
 
 
 def record(integers: str, floats: str = "") -> np.dtype[Any]:
@@ -24,22 +27,26 @@ def record(integers: str, floats: str = "") -> np.dtype[Any]:
 
 
 # start: offset into ids; n_prompt, n_all: whole blocks of the prompt, and with the answer; next: in whichever queue the
-# request is; held: blocks locked; hit: prompt tokens found cached. A request with arrival_s = inf waits for another.
+# request is; held: blocks locked; hit: prompt tokens found cached; todo, chunk: of a mixed engine, prompt tokens still
+# to be prefilled and those of this step. A request with arrival_s = inf waits for another.
 REQUEST = record(
     "region key prompt output start n_prompt n_all child_start child_end program"
-    " next produced held replica hit forwarded refused",
+    " next produced held replica hit forwarded refused todo chunk",
     "arrival_s think_s sent_s first_s done_s",
 )
 # owner: balancer that manages it; reserve: output tokens kept free for everybody running; lag: probe ticks its state is
 # old; private: tokens of KV outside the cache's blocks; base, mask: its part of the cache table; free, oldest, newest:
 # slots; cached, evictable: blocks; pushed: since the last probe; left_out: requests still waiting
-# after the last admission (SK §3.3's pending).
+# after the last admission (SK §3.3's pending). mixed: steps by `StepCosts`; steps: so far; made: tokens of this one's
+# decoding requests.
 REPLICA = record(
     "region owner kv_tokens max_batch prefill_tokens reserve lag"
     " head tail waiting left_out batch fresh busy private context outstanding pushed preempted"
-    " base mask free oldest newest cached evictable",
+    " base mask free oldest newest cached evictable mixed chunk_tokens window drafts steps made",
     "decode_s decode_per_kv_token_s decode_per_sequence_s prefill_s prefill_per_token_s prefill_per_pair_s"
-    " from_s until_s busy_s",
+    " from_s until_s busy_s"
+    " fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
+    " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share tokens",
 )
 BALANCER = record("region start end ring_start ring_end head tail waiting pointer far_pointer")
 TRIE = record("base mask record_base room first count entries limit")  # 2l: replicas of l; 2l + 1: other balancers
@@ -221,53 +228,64 @@ def release(w: Any, p: int, i: int) -> None:
 
 
 @njit(cache=True)
+def enter(w: Any, p: int, owed: int, most: int) -> int:
+    """The first of the queue joins the batch, if its prompt has room beside the `owed` tokens kept free.
+
+    Returns its prompt tokens that are not cached; −1 where it has no room, or where they are more than `most`.
+    """
+    e, bt = w.replica[p], w.rule[0].block_tokens
+    i = e.head
+    r = w.request[i]
+    context = r.prompt + r.produced
+    m, idle = 0, 0
+    while m < min((context - 1) // bt, r.n_all):
+        at = find(w.cache, e.base, e.mask, w.ids[r.start + m])
+        if at < 0:
+            break
+        m += 1
+        if w.slot[w.cache[at].value].refs == 0:
+            idle += 1
+    new = context - m * bt
+    room = e.kv_tokens - e.private - (e.cached - e.evictable + idle) * bt
+    if new > most or (e.batch and new + owed + max(0, e.reserve - r.produced) > room):
+        return -1
+    e.head = r.next
+    if r.next < 0:
+        e.tail = -1
+    e.waiting -= 1
+    for b in range(m):
+        hold(w, p, w.ids[r.start + b])
+    r.held = m
+    if r.first_s < 0:
+        r.hit = m * bt
+    while e.cached * bt + e.private + new > e.kv_tokens:
+        evict(w, p)
+    e.private += new
+    w.running[p, e.batch] = i
+    e.batch += 1
+    return new
+
+
+@njit(cache=True)
 def admit(w: Any, p: int) -> tuple[int, float]:
     """Continuous batching: from the queue into the batch while memory lasts; (tokens, pairs) to prefill."""
-    e, bt = w.replica[p], w.rule[0].block_tokens
-    tokens, pairs, owed = 0, 0.0, 0
+    e = w.replica[p]
+    total, attended, owed = 0, 0.0, 0
     e.fresh = 0
     if e.waiting == 0:
-        return tokens, pairs
+        return total, attended
     for x in range(e.batch):
         owed += max(0, e.reserve - w.request[w.running[p, x]].produced)
     while e.waiting and e.batch < e.max_batch:
-        i = e.head
-        r = w.request[i]
-        context = r.prompt + r.produced
-        m, idle = 0, 0
-        while m < min((context - 1) // bt, r.n_all):
-            at = find(w.cache, e.base, e.mask, w.ids[r.start + m])
-            if at < 0:
-                break
-            m += 1
-            if w.slot[w.cache[at].value].refs == 0:
-                idle += 1
-        new = context - m * bt
-        if e.fresh and tokens + new > e.prefill_tokens:
+        new = enter(w, p, owed, e.prefill_tokens - total if e.fresh else ANY)
+        if new < 0:
             break
-        mine = max(0, e.reserve - r.produced)
-        room = e.kv_tokens - e.private - (e.cached - e.evictable + idle) * bt
-        if e.batch and new + owed + mine > room:
-            break
-        e.head = r.next
-        if r.next < 0:
-            e.tail = -1
-        e.waiting -= 1
-        for b in range(m):
-            hold(w, p, w.ids[r.start + b])
-        r.held = m
-        if r.first_s < 0:
-            r.hit = m * bt
-        while e.cached * bt + e.private + new > e.kv_tokens:
-            evict(w, p)
-        e.private += new
-        w.running[p, e.batch] = i
-        e.batch += 1
+        r = w.request[w.running[p, e.batch - 1]]
         e.fresh += 1
-        owed += mine
-        tokens += new
-        pairs += new * (m * bt + new / 2)
-    return tokens, pairs
+        owed += max(0, e.reserve - r.produced)
+        total += new
+        attended += new * (r.held * w.rule[0].block_tokens + new / 2)
+    return total, attended
 
 
 @njit(cache=True)
@@ -277,9 +295,11 @@ def preempt(w: Any, p: int) -> None:
     e.batch -= 1
     i = w.running[p, e.batch]
     r = w.request[i]
-    stored = r.prompt + r.produced - 1
+    stored = r.prompt + r.produced - (r.todo == 0)
     e.private -= stored - r.held * w.rule[0].block_tokens
-    e.context -= stored
+    if r.todo == 0:
+        e.context -= stored
+    r.todo = 0
     release(w, p, i)
     r.next = e.head
     e.head = i
@@ -290,37 +310,111 @@ def preempt(w: Any, p: int) -> None:
 
 
 @njit(cache=True)
-def start_step(w: Any, events: Any, p: int, now: float) -> None:
-    """One engine step: the prefill of what was admitted, or one token for everybody running."""
+def alternate(w: Any, p: int) -> float:
+    """Seconds of a step with the prefill of what was admitted or, without any, one token for everybody running."""
     e, bt = w.replica[p], w.rule[0].block_tokens
-    tokens, pairs = admit(w, p)
-    seconds = e.prefill_s + e.prefill_per_token_s * tokens + e.prefill_per_pair_s * pairs
-    if e.fresh == 0:
-        while e.batch and e.cached * bt + e.private + e.batch > e.kv_tokens:
-            if e.evictable:
-                evict(w, p)
-            else:
-                preempt(w, p)
-        e.private += e.batch
-        e.context += e.batch
-        seconds = max(e.decode_s + e.decode_per_kv_token_s * e.context, e.decode_per_sequence_s * e.batch)
+    total, attended = admit(w, p)
+    if e.fresh:
+        return e.prefill_s + e.prefill_per_token_s * total + e.prefill_per_pair_s * attended
+    while e.batch and e.cached * bt + e.private + e.batch > e.kv_tokens:
+        if e.evictable:
+            evict(w, p)
+        else:
+            preempt(w, p)
+    e.private += e.batch
+    e.context += e.batch
+    return max(e.decode_s + e.decode_per_kv_token_s * e.context, e.decode_per_sequence_s * e.batch)
+
+
+@njit(cache=True)
+def grow(w: Any, p: int) -> tuple[int, int]:
+    """How many decode, and the tokens that this step makes for them."""
+    e, n, made = w.replica[p], 0, 0
+    for x in range(e.batch):
+        r = w.request[w.running[p, x]]
+        if r.todo == 0:
+            n += 1
+            made += min(e.made, r.output - r.produced)
+    return n, made
+
+
+@njit(cache=True)
+def mix(w: Any, p: int) -> float:
+    """Seconds of a step of prompts beside everybody who decodes, scheduled and priced as by `continuous`."""
+    e, bt = w.replica[p], w.rule[0].block_tokens
+    e.made = clock(e, e.steps + 1) - clock(e, e.steps)
+    preempted = False
+    n, made = grow(w, p)
+    while n and e.cached * bt + e.private + made > e.kv_tokens:
+        if e.evictable:
+            evict(w, p)
+        else:
+            preempt(w, p)
+            preempted = True
+            n, made = grow(w, p)
+    e.private += made
+    budget = e.prefill_tokens - n * (1 + e.drafts)
+    contexts, total, attended, earlier = 0.0, 0, 0.0, 0.0
+    x = 0
+    while True:
+        if x == e.batch:
+            if preempted or e.waiting == 0 or e.batch == e.max_batch or budget <= 0:
+                break
+            new = enter(w, p, 0, ANY)
+            if new < 0:
+                break
+            w.request[w.running[p, x]].todo = new
+        r = w.request[w.running[p, x]]
+        x += 1
+        if r.todo == 0:
+            contexts += seen(e, float(r.prompt + r.produced - 1))
+            continue
+        r.chunk = max(0, min(r.todo, e.chunk_tokens, budget))
+        if r.chunk:
+            before = float(r.prompt + r.produced - r.todo)
+            budget -= r.chunk
+            total += r.chunk
+            attended += pairs(e, float(r.chunk), before)
+            earlier += seen(e, before)
+    e.context += made
+    seconds = e.fixed_s + experts(e, total + n * (1 + e.drafts)) + e.decode_request_s * n
+    if total:
+        seconds += e.prompt_step_s + e.prompt_token_s * total + e.prompt_pair_s * attended
+        return seconds + e.prompt_context_s * earlier + e.mixed_context_s * contexts
+    return seconds + e.context_s * contexts
+
+
+@njit(cache=True)
+def start_step(w: Any, events: Any, p: int, now: float) -> None:
+    """Begin an engine's next step, if there is anything to do."""
+    e = w.replica[p]
+    seconds = mix(w, p) if e.mixed else alternate(w, p)
     e.left_out = e.waiting
     e.busy = e.batch > 0
     if e.busy:
         e.busy_s += seconds
+        e.steps += 1
         push(w, events, now + seconds, STEP, p, 0)
 
 
 @njit(cache=True)
 def end_step(w: Any, events: Any, p: int, now: float) -> None:
-    """Tokens are out: first tokens after a prefill, one more for everybody after a decode; some are done."""
+    """Tokens are out: first tokens after a prefill, more for everybody who decodes; some are done."""
     e, bt = w.replica[p], w.rule[0].block_tokens
     kept = e.batch - e.fresh if e.fresh else 0
     for x in range(kept, e.batch):
         i = w.running[p, x]
         r = w.request[i]
-        r.produced += 1
-        if e.fresh:
+        filled = e.fresh > 0
+        if r.todo:
+            r.todo -= r.chunk
+            filled = r.todo == 0
+            if not filled:
+                w.running[p, kept] = i
+                kept += 1
+                continue
+        r.produced += 1 if filled or not e.mixed else min(e.made, r.output - r.produced)
+        if filled:
             e.context += r.prompt + r.produced - 1
             if r.first_s < 0:
                 r.first_s = now
@@ -353,7 +447,7 @@ def finished(w: Any, events: Any, i: int, p: int, now: float) -> None:
     w.rule[0].remaining -= 1
     owner, entry = w.balancer[e.owner].region, w.balancer[w.entry[r.region]].region
     push(w, events, now + d[e.region, owner], NOTICE, p, 0)
-    after = now + (d[e.region, owner] + d[owner, entry] + d[entry, r.region])
+    after = now + e.request_s + (d[e.region, owner] + d[owner, entry] + d[entry, r.region])
     for x in range(r.child_start, r.child_end):
         send(w, events, w.child[x], after)
     g = w.program[r.program]

@@ -16,6 +16,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 SECOND = 20_000  # from this number on, also the files of `_second`
 FIRST_ITEMS = 40  # files that numbers below it stand for
+SECOND_ITEMS = 81  # likewise below THIRD
+THIRD = 800_000  # from this number on, also the files of `_third`
 LIMIT_S = 2  # of every solve
 INSTANCES = (
     "cost_efficiency/textbook/hand-checkable.yaml", "cost_efficiency/table_ix/batch-budget-2.0.yaml",
@@ -33,6 +35,9 @@ STEPS = "prefill_tokens,prefill_context_tokens,decode_requests,decode_context_to
 )  # fmt: skip
 SERVED = "concurrency,input_tokens,output_tokens,ttft_s,tpot_s\n" + "".join(
     f"{c},{i},256,{0.01 + i * 5e-5 * c:.5f},{0.008 + c * 2e-4:.6f}\n" for c in (1, 4, 16) for i in (128, 512, 2048)
+)
+LOOPS = "concurrency,input_tokens,output_tokens,tp\n" + "".join(
+    f"{c},{i},256,{tp}\n" for c in (1, 16) for i in (128, 2048) for tp in (1, 2)
 )
 STATIC = "batch,input_tokens,output_tokens,latency_s\n" + "".join(
     f"{b},{i},{o},{o * (0.01 + b * 1e-4) + i * b * 1e-5:.5f}\n"
@@ -168,7 +173,9 @@ def items(folder: Path) -> list[Item]:
     found.append(Item("curve.csv", "decode_requests,latency_s\n1,0.1\n2,0.12\n4,0.2\n8,0.5\n9,0.6\n", (curve,)))
     found += [Item(*beside[:2], (solve,), beside[2:]) for beside in _beside()]
     assert len(found) == FIRST_ITEMS, "cases below SECOND would stand for other files"
-    return found + _second(folder)
+    found += _second(folder)
+    assert len(found) == SECOND_ITEMS, "cases below THIRD would stand for other files"
+    return found + _third()
 
 
 def _second(folder: Path) -> list[Item]:
@@ -228,6 +235,17 @@ def _second(folder: Path) -> list[Item]:
         readers += [("export", "{}", "--to", to) for to in ("vllm", "kubernetes")]
         found.append(Item(name, document, tuple(readers)))
     return found
+
+
+def _third() -> list[Item]:
+    """Files of `rows-to-measure`: what may be measured, what was, and an instance."""
+    few = ("--rows", "2", "--json", "--concurrency", "1,16", "--input-tokens", "512", "--output-tokens", "256")
+    on = ("rows-to-measure", "--engine", "vllm", "--gpu", "h100", "--llm", "llama-3.1-8b", "--tp", "1", *few)
+    default = _continuous()["fleet"] | {"latency": {"model": "default", "engine": "vllm"}}
+    return [
+        Item("loops.csv", LOOPS, ((*on, "--candidates", "{}"),)), Item("had.csv", SERVED, ((*on, "--measured", "{}"),)),
+        Item("which.yaml", default, (("rows-to-measure", "{}", "--gpu", "h100", *few),)),
+    ]  # fmt: skip
 
 
 def _continuous() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.fuzz.corpus import FIRST_ITEMS, SECOND, Item, copy_beside, items
+from tests.fuzz.corpus import FIRST_ITEMS, SECOND, SECOND_ITEMS, THIRD, Item, copy_beside, items
 from tests.fuzz.mutate import mutated
 
 MEMORY = 4 * 2**30
@@ -35,7 +35,7 @@ def corpus(out: Path) -> list[Item]:
 def case(number: int, out: Path) -> tuple[Item, bytes, tuple[str, ...]]:
     """File, content and command line of a case."""
     rng = random.Random(number)
-    known = corpus(out)[: FIRST_ITEMS if number < SECOND else None]
+    known = corpus(out)[: FIRST_ITEMS if number < SECOND else SECOND_ITEMS if number < THIRD else None]
     item = known[number % len(known)]
     return item, mutated(item.content, item.name, rng), rng.choice(item.verbs)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
+import json
 import math
 
 import numpy as np
 import pytest
 from document_cases import CASES
 from orchestration_cases import agreeing, handful, two_models
+from rich.console import Console
 from tampering import leaves, other_values, replaced, value_at
 
 import optmodels
@@ -24,6 +27,7 @@ from formulations.orchestration.rates import Steps
 from formulations.orchestration.recomputed import first_s, legs, recompute, service_s
 from formulations.orchestration.recomputed_engines import taken
 from formulations.orchestration.replay import replay
+from formulations.orchestration.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
@@ -470,3 +474,53 @@ def test_latencies_have_a_source_and_a_pessimistic_end(serving):
         share[safety] = known["in_time_at_the_pessimistic_end"]
     assert known["sources"][0]["tbt_at_most"] == known["sources"][0]["ttft_at_most"] == 1.0
     assert share[None] < share[0.9] == 1.0
+
+
+def test_what_classes_see_is_stated_beside_their_limits_and_recomputed():
+    """TTFT and E2E of each class by hand from its requests, in plan, summary and check; earlier plans say nothing."""
+    document = handful() | ENGINES | H100 | SMALL
+    document["slo"] = document.get("slo", {}) | {"ttft_s": 30.0}
+    result = optmodels.solve(document)
+    plan = result.plan
+    assert plan is not None and result.check.ok
+    seen = [c for c in plan["classes"] if c["in_time"] > 0]
+    assert seen and all(0 < c["ttft_s"] < c["e2e_s"] <= c["e2e_at_most_s"] * (1 + 1e-6) for c in seen)
+    mean = sum(c["in_time"] * c["ttft_s"] for c in seen) / sum(c["in_time"] for c in seen)
+    assert mean == pytest.approx(plan["prediction"]["mean_latency_s"])
+    slowest = max(c["engine"]["token_s"] for c in plan["configurations"])
+    for c in seen:
+        assert c["e2e_s"] == pytest.approx(c["ttft_s"] + c["token_s"] * (c["output_tokens"] - 1))
+        assert 0 < c["token_s"] <= slowest * (1 + 1e-6)
+    text = shown(json.loads(result.to_json()))
+    assert "What requests in time see" in text and "of 30 s" in text
+    for name in ("ttft_s", "token_s", "e2e_s", "e2e_at_most_s"):
+        wrong = copy.deepcopy(plan)
+        next(c for c in wrong["classes"] if c["in_time"] > 0)[name] *= 1.01
+        assert not check(load(document), wrong).ok, name
+    for c in plan["classes"]:
+        for name in ("ttft_s", "token_s", "e2e_s", "e2e_at_most_s"):
+            c[name] = None
+    assert check(load(document), plan).ok
+
+
+def shown(document):
+    """The summary of a result as text."""
+    console = Console(width=200, record=True, file=io.StringIO())
+    for line in summary(document):
+        console.print(line)
+    return console.export_text()
+
+
+def test_of_many_classes_the_tightest_are_shown():
+    classes = [
+        {"label": f"c{k}", "model": "m", "requests": 1.0, "output_tokens": 5.0, "deadline_s": 9.0, "in_time": 1.0,
+         "ttft_s": 0.5, "token_s": 0.1, "e2e_s": 0.9, "e2e_at_most_s": 1.0 + k}
+        for k in range(30)
+    ]  # fmt: skip
+    result = optmodels.solve(handful() | ENGINES | H100 | SMALL)
+    document = json.loads(result.to_json())
+    document["plan"]["classes"] += classes[::-1]
+    text = shown(document).partition("What requests in time see")[2]
+    rows = [k for k in range(30) if f"c{k} " in text]
+    left = len([c for c in document["plan"]["classes"] if c["ttft_s"] is not None]) - 16
+    assert f"({left} looser classes left out)" in text and rows == list(range(len(rows))) and rows

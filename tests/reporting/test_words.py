@@ -7,6 +7,7 @@ from optmodels.limits import quantity
 from optmodels.reporting.evaluate import fewest_lines
 from optmodels.reporting.replay import _by_latency
 from optmodels.reporting.sources import source_lines
+from optmodels.reporting.text import beside_limit, told_apart
 
 
 def test_one_gpu_is_no_plural():
@@ -47,3 +48,10 @@ def test_several_latencies_of_a_row_are_rows_that_a_screen_has_room_for():
     ]
     alone = {"demand": "a", "ttft_limit_s": 1.0, "ttft_within": 0.9}
     assert _by_latency(alone) == [alone]
+
+
+def test_a_miss_that_rounds_to_its_limit_is_seen():
+    assert told_apart(0.10004, 0.1) == ("100.04 ms", "100 ms")
+    assert told_apart(0.12, 0.1) == ("120 ms", "100 ms")
+    assert told_apart(0.1 * (1 + 1e-9), 0.1) == ("100 ms", "100 ms")  # kept but for rounding
+    assert beside_limit(2.00003, 2.0, 0.9) == "[red]2.00003 s[/red] of 2 s (p90)"

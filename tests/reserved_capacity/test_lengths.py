@@ -132,6 +132,19 @@ def test_replays_draw_lengths_by_their_shares() -> None:
     assert east == pytest.approx(demand[1] / demand.sum(), abs=0.03)
 
 
+def test_a_plan_for_lengths_keeps_its_promises_in_replay() -> None:
+    """Replicas step as long as what they hold, and get as many requests between two probes as they serve."""
+    problem = instance(LATE)
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    found = replay(problem, plan, None, RegionReplayOptions(seconds=120.0))
+    (chat,), line = found["services"], plan["serving"][0]
+    each = line["requests_per_second"] / line["replicas_per_machine"]
+    assert each > 10 and found["routing"]["burst"] == np.ceil(0.2 * each)
+    assert chat["throughput_over_demand"] == pytest.approx(1.0, abs=0.05)
+    assert chat["within_ttft_slo"] > 0.95 and chat["within_deadline"] > 0.95
+
+
 def test_static_batches_have_one_length() -> None:
     with pytest.raises(InputError, match=r"services\[0\]\.workload\.lengths: .*serving: static"):
         instance({"ttft_s": 0.8, "tbt_s": 0.1, "queue_s": 0.1}, serving="static").resolve()

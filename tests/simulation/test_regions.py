@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from regions_reference import Reference
 
 from optmodels.errors import InputError
+from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.simulation import continuous
 from optmodels.simulation.regions import POLICIES, PUSHES, Engine, Fleet, Routing, policy, simulate
 from optmodels.traces.types import Label, Prefixes, Programs, Trace
 
@@ -90,6 +92,47 @@ def test_same_as_the_reference(seed):
     e2e = [r.done + b - r.sent if r.done >= 0 else np.nan for r, b in zip(slow.requests, back, strict=True)]
     np.testing.assert_allclose(fast.ttft_s, ttft, rtol=0, atol=1e-9)
     np.testing.assert_allclose(fast.e2e_s, e2e, rtol=0, atol=1e-9)
+
+
+PARTS = {
+    "dense": {}, "experts": {"experts": Experts(0.01, 64, 4)}, "window": {"window": Window(0.5, 400, 0.4)},
+    "drafts": {"drafts": 3, "tokens": 2.4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [None, 300])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("rate", [2.0, 12.0])
+def test_a_replica_with_costs_steps_as_an_engine_that_batches_continuously(rate, part, chunk):
+    g, n = np.random.default_rng(3), 250
+    costs = StepCosts(
+        fixed_s=8e-3, prompt_step_s=1e-3, prompt_token_s=3e-5, prompt_pair_s=2e-9, prompt_context_s=1e-8,
+        decode_request_s=1e-4, context_s=4e-8, mixed_context_s=5e-8, request_s=4e-3, **PARTS[part],
+    )  # fmt: skip
+    arrival, prompt, output = np.sort(g.uniform(0, n / rate, n)), g.integers(50, 3000, n), g.integers(1, 400, n)
+    engine = continuous.Engine(costs, 600_000, 48, 1024, chunk)
+    seen = continuous.simulate(continuous.Arrivals.of(arrival, prompt, output), [engine])
+    replica = Engine(600_000, costs=costs, max_batch=48, prefill_tokens=1024, chunk_tokens=chunk)
+    fleet = Fleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
+    r = simulate(Trace("same", arrival, prompt, output, {}), fleet, policy("least_load"))
+    np.testing.assert_allclose(r.ttft_s, seen.ttft_s, rtol=1e-9)
+    np.testing.assert_allclose(r.e2e_s, seen.e2e_s, rtol=1e-9)
+    assert r.busy_s[0] == pytest.approx(seen.busy_s[0], rel=1e-9)
+
+
+def test_where_memory_is_short_a_replica_with_costs_preempts_as_often():
+    g, n = np.random.default_rng(4), 250
+    costs = StepCosts(fixed_s=8e-3, prompt_token_s=3e-5, decode_request_s=1e-4, context_s=4e-8)
+    arrival, prompt, output = np.sort(g.uniform(0, n / 4, n)), g.integers(50, 3000, n), g.integers(1, 400, n)
+    seen = continuous.simulate(
+        continuous.Arrivals.of(arrival, prompt, output), [continuous.Engine(costs, 12_000, 48, 1024)]
+    )
+    replica = Engine(12_000, costs=costs, max_batch=48, prefill_tokens=1024)
+    fleet = Fleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
+    r = simulate(Trace("same", arrival, prompt, output, {}), fleet, policy("least_load"))
+    assert seen.preemptions.sum() > 20
+    assert r.preempted[0] == pytest.approx(seen.preemptions.sum(), rel=0.25)
+    assert r.e2e_s.mean() == pytest.approx(seen.e2e_s.mean(), rel=0.03)
 
 
 def one(prompt=(10,), output=(3,), arrival=(0.0,), **changes):
