@@ -116,7 +116,7 @@ def test_a_limit_is_loosened_to_what_its_field_holds_or_left_out() -> None:
 
 def test_values_asked_about_are_values_of_the_field() -> None:
     load_level = next(
-        r for r in restrictions(load(ROOT / "instances/fleet/day-and-night.yaml")) if r.name.startswith("load")
+        r for r in restrictions(load(ROOT / "tests/fleet/static/day-and-night.yaml")) if r.name.startswith("load")
     )
     found = least_change(load_level, lambda value: value <= 0.001, looser=False)
     assert found is not None and found[0] == 0.001
