@@ -49,8 +49,9 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
     } | changes)  # fmt: skip
 
 
-@pytest.mark.parametrize("cached", [0.0, 0.4])
-@pytest.mark.parametrize("slo", [SLO, LATE, MEANS], ids=["percentiles", "deadline", "means"])
+@pytest.mark.parametrize(
+    ("slo", "cached"), [(SLO, 0.4), (LATE, 0.4), (MEANS, 0.0)], ids=["percentiles", "deadline", "means"]
+)
 def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: float) -> None:
     """Most requests/s of a machine that reaches both regions; of levels that carry as much the shorter request."""
     problem = instance(slo, {"lengths": LISTED, "cached_input_share": cached})
