@@ -53,10 +53,10 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "limits",
     [
-        slo(), slo({"at_most": 10.0, "percentile": 0.95}, ttft=1.0),
+        slo({"at_most": 10.0, "percentile": 0.95}, ttft=1.0),
         slo(8.0, {"at_most": 0.5, "percentile": 0.6}, {"at_most": 0.1, "percentile": 0.99}), slo(None, 2.0, 0.05),
     ],
-    ids=["percentiles", "deadline", "mean deadline", "means"],
+    ids=["deadline", "mean deadline and percentiles", "means"],
 )  # fmt: skip
 def test_exact_is_the_cheapest_by_brute_force(limits: dict[str, Any]) -> None:
     problem = instance(workload=MIXED, slo=limits)

@@ -78,7 +78,7 @@ def _costs(rng: np.random.Generator, experts: bool) -> StepCosts:
 @pytest.mark.parametrize(("ranks", "apart"), [((1, 1), False), ((1, 1), True), ((2, 4), False), ((4, 2), True)])
 def test_means_of_random_loops_are_those_of_the_simulator(apart, ranks):
     rng, errors, several = np.random.default_rng(5), [], ranks != (1, 1)
-    for _ in range(20 if several else 40):
+    for _ in range(12 if several else 24):
         first, second = _costs(rng, not apart and rng.random() < 0.3), _costs(rng, False)
         prompt, output, users = (int(10 ** rng.uniform(*x)) for x in ((2.0, 4.0), (1.3, 3.0), (0.3, 2.2)))
         total = users * 3 + max(4 * users, 1000)
