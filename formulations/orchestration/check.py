@@ -95,7 +95,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
     known = []
     held = Counter(i.configuration for i in p.instances)
     for j, line in enumerate(p.configurations):
-        candidate = true.candidates.get(_key(line))
+        candidate = true.candidates.get(line.key)
         if candidate is None or candidate.refused:
             allowed = "one of the instance's candidates" if candidate is None else candidate.refused
             found.add(f"configurations[{j}] is a usable candidate", _name(line), allowed)
@@ -108,7 +108,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
         if not 0 <= j < len(p.configurations):
             found.add("instances[].configuration", j, f"0 to {len(p.configurations) - 1}")
             return None
-    once = {_key(line) for line in p.configurations}
+    once = {line.key for line in p.configurations}
     if len(once) != len(known):
         found.add("each configuration once", len(known), len(once))
         return None
@@ -135,10 +135,6 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
         ("memory_tokens", engine.memory_tokens, of.limits["KV tokens"]),
     ):  # fmt: skip
         found.close(f"{where}.{name}", stated, true)
-
-
-def _key(line: ConfigurationLine) -> Key:
-    return line.model, line.gpu, line.degrees, line.batch, line.waits, line.stage
 
 
 def _name(line: ConfigurationLine) -> str:
@@ -191,7 +187,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
         line = p.configurations[i.configuration]
         used[line.gpu] += line.gpus_each
         count[line.model] += 1
-        plan[_key(line)] += 1
+        plan[line.key] += 1
     for gpu, most in problem.cluster.stock.items():
         found.at_most(f"stock of {gpu}", used[gpu], most, "GPUs")
     for m in problem.models:
@@ -229,7 +225,7 @@ def _stays(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     able = Counter(key for key, _ in there.elements())
     count: Counter[Key] = Counter()
     for i in p.instances:
-        key = _key(p.configurations[i.configuration])
+        key = p.configurations[i.configuration].key
         count[key] += 1
         if i.kept:
             runs = there[key, _placement(i.placement)]

@@ -117,8 +117,7 @@ def _stated(
     each = {}
     for i in p.instances:
         line = p.configurations[i.configuration] if 0 <= i.configuration < len(p.configurations) else None
-        key = line and (line.model, line.gpu, (line.tp, line.pp, 1, line.dp), line.batch, line.waits, line.stage)
-        x = true.candidates.get(key) if key else None
+        x = true.candidates.get(line.key) if line else None
         each[i.name] = x.prefill_s_per_token if x else np.nan
     prefill = np.array([each.get(str(name), np.nan) for name in column["instance"]], dtype=float)
     first = np.where(served, column["start_s"] + prefill * trace.prompt_tokens, np.nan)
@@ -147,8 +146,7 @@ def _instance(
         found.add(f"configuration of {name}", j, f"0 to {len(p.configurations) - 1}")
         return
     line = p.configurations[j]
-    degrees = line.tp, line.pp, 1, line.dp  # requests have names in slots alone, which know no attention ranks
-    x = true.candidates.get((line.model, line.gpu, degrees, line.batch, line.waits, line.stage))
+    x = true.candidates.get(line.key)
     if x is None or x.refused:
         allowed = "one of the instance's candidates" if x is None else x.refused
         found.add(f"configuration of {name} is a usable candidate", line.parallelism, allowed)

@@ -100,6 +100,11 @@ class ConfigurationLine(RankedDocument):
         return self.tp, self.pp, self.ranks, self.dp
 
     @property
+    def key(self) -> tuple[str, str, tuple[int, int, int, int], int, float | None, Stage]:
+        """What tells it from other candidates of the instance."""
+        return self.model, self.gpu, self.degrees, self.batch, self.waits, self.stage
+
+    @property
     def gpus_each(self) -> int:
         """GPUs of an instance."""
         return math.prod(self.degrees)

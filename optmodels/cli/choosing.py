@@ -7,6 +7,7 @@ import itertools
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 NAMED = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 TPS = "1,2,4,8"
 PROMPTS_A_USER = 10  # as the rows that the coefficients were fitted to
-NORMAL_P90 = 1.2816  # the normal distribution's 0.9 quantile
+NORMAL_P90 = NormalDist().inv_cdf(0.9)
 
 
 def register(app: typer.Typer) -> None:
@@ -130,7 +131,10 @@ def rows_to_measure(
         "rows": table, "targets": _targets(home, chosen, known, table),
     }  # fmt: skip
     if out is not None:
-        _write(out, table, force)
+        import pandas as pd
+
+        empty = pd.DataFrame(table).assign(ttft_s=None, tpot_s=None)  # to be filled in, as `calibrate` reads it
+        write_frame(out, empty, overwrite=force)
     print_result(document, as_json, _lines(document, out))
 
 
@@ -147,10 +151,11 @@ def _asked(instance: Path) -> tuple[list[Deployment], list[tuple[int, int]]]:
     with recorded() as found:
         problem = load(instance)
         tables(problem)
+    stated = problem.model_dump(mode="json")
     if not found:
         expected = "latencies of engines' steps, such as latency: {model: default}"
-        raise InputError(Mistake(str(instance), "latency", "none", expected))
-    return list(found), sorted(set(_lengths(problem.model_dump(mode="json"))))
+        raise InputError(Mistake(str(instance), "latency", stated.get("latency"), expected))
+    return list(found), sorted(set(_lengths(stated)))
 
 
 def _lengths(value: Any) -> Iterator[tuple[int, int]]:
@@ -231,14 +236,6 @@ def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: li
             "by_the_priors": {"now": by_prior[0], "after": by_prior[1]},
         }
     return found
-
-
-def _write(out: Path, table: list[dict[str, int]], force: bool) -> None:
-    """A table to be filled in, as `calibrate` reads it."""
-    import pandas as pd
-
-    frame = pd.DataFrame(table).assign(ttft_s=None, tpot_s=None)
-    write_frame(out, frame, overwrite=force)
 
 
 def _lines(document: dict[str, Any], out: Path | None) -> list[str]:

@@ -188,6 +188,8 @@ def updated(item: Item | None, file: str, folder: Path, methods: Sequence[str] |
         value, limit = row["objective"] if row["check"] and row["check"]["ok"] else None, row["bound"]
         if value is not None and (best is None or toward * (best.value - value) > SAME * abs(best.value)):
             best = Known(value=value, method=row["method"], date=today, optmodels=version)
+        if bound is not None and value is not None and toward * (bound.value - value) > SAME * abs(value):
+            bound = None  # a plan is better: it was of other tables, or false
         if limit is None or not math.isfinite(limit):
             continue
         if bound is None or toward * (limit - bound.value) > SAME * abs(bound.value):

@@ -11,7 +11,7 @@ import yaml
 from conftest import ROOT
 
 from optmodels import catalog
-from optmodels.cli.library import Item, Library, export, main, problems, read, reproduced, update
+from optmodels.cli.library import Item, Library, export, main, problems, read, reproduced, update, updated
 from optmodels.errors import InputError
 from optmodels.latency import resolve
 from optmodels.latency.engines.document import EngineModel
@@ -101,6 +101,16 @@ def test_values_proved_with_other_coefficients_are_forgotten(tmp_path, monkeypat
     monkeypatch.setattr(resolve, "_shipped", lambda: EngineModel.model_validate(again))
     (wrong,) = problems(known, tmp_path)
     assert wrong.startswith(f"{name}: ") and "latency model" in wrong
+
+
+def test_a_bound_that_a_plan_beats_is_not_kept(small):
+    folder, library = small
+    (item,) = library.instances
+    (false,) = changed(library, best=1.1 * item.best.value, bound=1.1 * item.best.value).instances
+    again = updated(false, item.file, folder, ["exact"], 60.0)
+    assert again.status == "optimal"
+    assert again.best.value == pytest.approx(item.best.value)
+    assert again.bound.value == pytest.approx(item.best.value)
 
 
 def test_models_are_exported_beside_their_values(tmp_path):
