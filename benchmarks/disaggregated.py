@@ -5,24 +5,23 @@
 The rows are those of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this repository;
 no coefficient was fitted to any of them. Their settings are public (SemiAnalysisAI/InferenceX and the recipes of
 NVIDIA/srt-slurm that it names): N = batch per rank · ranks · workers users all begin at once and make ten requests
-each; lengths of the 1,024- and 8,192-token rows are uniform between 0.8 and 1 of what is written. Predicted are, with
-the costs that plans use (`optmodels.latency.resolve`), nothing fitted,
+each; lengths of the 1,024- and 8,192-token rows are uniform between 0.8 and 1 of what is written; TTFT is the mean over
+all requests. Predicted are, with the costs that plans use (`optmodels.latency.resolve`), nothing fitted,
 
 * TPOT: a step of the decode engine without prompts, `decode_batch_size` requests on each of its attention ranks;
-* TTFT: a tenth of the first requests', whose prompts all come at once, and nine tenths of what the loop settles to. Of
-  X requests/s an engine that prefills has X/M, evenly; its step carries those that came in the last, up to 8,192 tokens
-  a rank, and one prompt that is alone on its rank keeps the others waiting (`StepCosts.step_of_ranks`). X is such that
-  N are in the system, or what prefill can do at most, or what the slots for decoding can: the rest waits.
+* TTFT: that loop, simulated as replays simulate it (`simulate_loop`): engines that prefill step by step, 8,192 tokens a
+  rank or what the recipe says, engines that decode with steps of the predicted TPOT. First tokens come from the engine
+  that decodes, as Dynamo sends them, so the wait for a slot there is in TTFT.
 
-``--floor`` prints how far TTFT could fall with the prefill engines' seconds multiplied by one factor, by engine, GPU
-and series, of these rows themselves and of others; what a tenth of their speed does to TTFT; and what Little's law says
-of prefill engines and of slots.
+``--floor`` (minutes more) prints how far TTFT could fall with the prefill engines' seconds
+multiplied by one factor, by engine, GPU and series, of these rows themselves and of others; what a tenth of their speed
+or of TPOT does to TTFT, and errors where it does little; and what Little's law says of prefill engines and of slots.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -35,18 +34,22 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import StageOfLoop, first_at_once_s
+from optmodels.simulation.continuous import Engine
+from optmodels.simulation.stages import simulate_loop
 
 REQUESTS = 10  # of each user
 WRITTEN = {1024, 8192}  # tokens; such lengths are 0.9 of it in the mean
-ROOM_TOKENS = 8192  # of prompts in a rank's step
+ROOM = 8192, 8192  # tokens and prompts of a rank's step, at most
+# And where a recipe has more (max-prefill-tokens, max-running-requests): engine, GPU.
+ROOM_OF_RECIPE = {("sglang", "h200_sxm"): (163_840, 16)}
+CACHE_TOKENS = 10**8  # more than the users have: recipes have room for all
 # Slots of a rank that decodes, where its recipe (max_batch_size) has fewer than users: engine, GPU, precision, batch.
 SLOTS = {
     ("trtllm", "h100_sxm", "fp8", 3): 2, ("trtllm", "h100_sxm", "fp8", 10): 8, ("trtllm", "h100_sxm", "fp8", 20): 16,
     ("trtllm", "b200_sxm", "fp4", 36): 32,
 }  # fmt: skip
-FACTORS = np.exp(np.linspace(math.log(0.3), math.log(4.0), 27))
+FACTORS = 2.0 ** (np.arange(-3, 7) / 3.0)
+LITTLE = 0.2
 shipped = cache(read_engine_model)
 
 
@@ -88,6 +91,12 @@ def slots(row: pd.Series) -> float:
     return float(SLOTS.get(key, row.decode_batch_size))
 
 
+def drawn(written: float, count: int, chance: np.random.Generator) -> np.ndarray:
+    """Lengths of requests in tokens, (count,)."""
+    low = 0.8 * written if written in WRITTEN else written
+    return np.rint(chance.uniform(low, written, count)).astype(np.int64)
+
+
 def first_token_s(row: pd.Series, each_s: float, full: float, slower: float = 1.0) -> float:
     """Mean TTFT of a loop's requests.
 
@@ -95,46 +104,30 @@ def first_token_s(row: pd.Series, each_s: float, full: float, slower: float = 1.
         row: the loop.
         each_s: TPOT.
         full: slots of a rank that decodes.
-        slower: what the seconds of prefill engines are multiplied by.
+        slower: what the seconds of prefill engines' steps are multiplied by.
     """
     c, ranks = costs_of(row, "prefill")
-    c = c.scaled(slower)
-    decode_ranks, engines = float(row.decode_attention_dp_size * row.decode_num_workers), float(row.prefill_num_workers)
-    users = float(row.decode_batch_size) * decode_ranks
-    tokens, away = mean_tokens(row.isl), mean_tokens(row.osl) * each_s
-    fixed = c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s)
-    experts = c.prompt_expert_s * tokens
-    own = (c.prompt_token_s - c.prompt_expert_s) * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
-    most = ranks * max(ROOM_TOKENS / tokens, 1.0)
-
-    def step(prompts: float) -> float:
-        return fixed + ranks * own * max(prompts / ranks, 1.0) + prompts * experts
-
-    longest = step(most)
-
-    def prefill_s(rate: float) -> float:
-        per = rate / engines
-        if per * step(1.0) <= 1.0:
-            return step(1.0)
-        alone = (fixed + ranks * own) / max(1.0 - per * experts, 1e-9)  # a rank has one prompt at most
-        even = min(max(alone, fixed / max(1.0 - per * (own + experts), 1e-9)), longest)
-        return even + min(even - step(1.0), even / 2.0)
-
-    low, high = 0.0, min(engines * most / longest, full * decode_ranks / away)
-    for _ in range(60):
-        rate = (low + high) / 2.0
-        low, high = (rate, high) if rate * (prefill_s(rate) + c.request_s + away) < users else (low, rate)
-    settled = users / high - away
-    stage = StageOfLoop(c, engines, EngineLimits(max_num_batched_tokens=ROOM_TOKENS), ranks)
-    first = first_at_once_s(stage, 1.0, tokens, users, 0.0)
-    return (max(first, settled) + (REQUESTS - 1.0) * settled) / REQUESTS
+    tokens, prompts = ROOM_OF_RECIPE.get((row.backend, row.system), ROOM)
+    prefill = Engine(
+        replace(c.scaled(slower), request_s=c.request_s), CACHE_TOKENS, prompts, tokens, ranks=ranks
+    )  # fmt: skip
+    slots_of_engine = int(full * row.decode_attention_dp_size)
+    decode = Engine(StepCosts(each_s), CACHE_TOKENS, slots_of_engine, max(slots_of_engine, tokens))
+    users = int(row.decode_batch_size * row.decode_attention_dp_size * row.decode_num_workers)
+    chance = np.random.default_rng(0)
+    inputs, outputs = (drawn(written, REQUESTS * users, chance) for written in (row.isl, row.osl))
+    seen, _, _ = simulate_loop(
+        inputs, outputs, [prefill] * int(row.prefill_num_workers), [decode] * int(row.decode_num_workers), users
+    )  # fmt: skip
+    return float((seen.e2e_s - (outputs - 1) * each_s).mean())
 
 
 def most_per_s(row: pd.Series) -> float:
     """Requests/s that a prefill engine does at most."""
     c, ranks = costs_of(row, "prefill")
     tokens = mean_tokens(row.isl)
-    prompts = max(ROOM_TOKENS / tokens, 1.0) * ranks
+    room, most = ROOM_OF_RECIPE.get((row.backend, row.system), ROOM)
+    prompts = min(max(room / tokens, 1.0), most) * ranks
     each = c.prompt_token_s * tokens + c.prompt_pair_s * float(c.pairs(tokens, 0.0))
     return prompts / (c.fixed_s + c.prompt_step_s + (0.0 if c.experts is None else c.experts.all_s) + prompts * each)
 
@@ -183,12 +176,7 @@ def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
                           ("engine and GPU, a series left out", both, series),
                           ("series, a row left out", series, nobody)):  # fmt: skip
         errors(f"  by {name}", chosen(by, out), measured)
-    tenth = np.array([
-        first_token_s(r, t, s, 1.1) / first_token_s(r, t, s)
-        for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)
-    ]) - 1.0  # fmt: skip
-    print(f"Prefill a tenth slower makes TTFT longer by {np.median(tenth):.0%} in the median, by"
-          f" {np.quantile(tenth, 0.9):.0%} or more in one loop of ten")  # fmt: skip
+    sensitive(rows, each, measured, table[:, none])
     names = [
         c for c in rows.columns if ("silicon" not in c and not c.startswith("prefill")) or c == "prefill_num_workers"
     ]
@@ -196,6 +184,30 @@ def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
     apart = (twins.max() / twins.min())[twins.size() > 1] - 1.0
     print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart"
           f" in the median, {apart.max():.0%} at most")  # fmt: skip
+
+
+def sensitive(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray, found: np.ndarray) -> None:
+    """Print what a tenth of prefill's speed or of TPOT does to TTFT, and errors where it does little.
+
+    Args:
+        rows, each, measured: as of `floor`.
+        found: predicted TTFT, seconds, (n,).
+    """
+    loops = [(r, t, slots(r)) for (_, r), t in zip(rows.iterrows(), each, strict=True)]
+    moved = {
+        "Prefill a tenth slower": np.array([first_token_s(r, t, s, 1.1) for r, t, s in loops]),
+        "TPOT a tenth longer": np.array([first_token_s(r, 1.1 * t, s) for r, t, s in loops]),
+    }  # fmt: skip
+    little = np.ones(len(rows), dtype=bool)
+    for what, seconds in moved.items():
+        by = np.abs(seconds / found - 1.0)
+        little &= by <= LITTLE
+        print(f"{what} moves TTFT by {np.median(by):.0%} in the median, by {np.quantile(by, 0.9):.0%} or more in one"
+              " loop of ten")  # fmt: skip
+    slow = (rows.backend == "sglang").to_numpy() & (rows.system == "b200_sxm").to_numpy()
+    for what, which in (("neither moves it by more than a fifth", little), ("one does", ~little),
+                        ("neither does, without SGLang on B200", little & ~slow)):  # fmt: skip
+        errors(f"  TTFT, {which.sum()} rows where {what}", found[which], measured[which])
 
 
 def little(rows: pd.DataFrame) -> None:
