@@ -316,6 +316,18 @@ def test_a_prompt_costs_more_the_longer_it_is_and_the_more_arrive():
     assert crowd["burst"][0] == pytest.approx(64 * crowd["prefill"][0])
 
 
+def test_a_lone_prompt_waits_no_longer_than_among_the_fewest_users_that_were_measured():
+    model = read_engine_model()
+    assert model.domain["concurrency"][0] == 4.0
+    crowds = {"concurrency": np.array([1.0, 2.0, 4.0])}
+    for engine, llm, gpu in model.together:
+        for precision in model.precisions[llm]:
+            for prompt in (128.0, 1024.0, 8192.0):
+                values = crowds | {"input_tokens": np.full(3, prompt), "output_tokens": np.full(3, 256.0)}
+                one, two, four = deployed(engine, gpu, llm, precision, 8).predict(values, "ttft_s")
+                assert 0.0 < one <= two <= four < 3.0 * one  # trends are level here: what is left are sums of the load
+
+
 def test_shipped_coefficients_state_source_errors_and_what_was_left_out():
     model = read_engine_model()
     assert model.source and model.date and model.rows > 1000 and sum(model.rows_left_out.values()) > 0
