@@ -13,9 +13,8 @@ all requests. Predicted are, with the costs that plans use (`optmodels.latency.r
   rank or what the recipe says, engines that decode with steps of the predicted TPOT. First tokens come from the engine
   that decodes, as Dynamo sends them, so the wait for a slot there is in TTFT.
 
-``--floor`` (minutes more) prints how far TTFT could fall with the prefill engines' seconds
-multiplied by one factor, by engine, GPU and series, of these rows themselves and of others; what a tenth of their speed
-or of TPOT does to TTFT, and errors where it does little; and what Little's law says of prefill engines and of slots.
+``--floor`` prints what a tenth of prefill's speed or of TPOT does to TTFT, and errors where that is little; loops that
+were measured twice; and what Little's law says of prefill engines and of slots.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ SLOTS = {
     ("trtllm", "h100_sxm", "fp8", 3): 2, ("trtllm", "h100_sxm", "fp8", 10): 8, ("trtllm", "h100_sxm", "fp8", 20): 16,
     ("trtllm", "b200_sxm", "fp4", 36): 32,
 }  # fmt: skip
-FACTORS = 2.0 ** (np.arange(-3, 7) / 3.0)
 LITTLE = 0.2
 shipped = cache(read_engine_model)
 
@@ -140,57 +138,13 @@ def errors(name: str, predicted: np.ndarray, measured: np.ndarray, aim: str = ""
           f" predicted over measured {np.median(ratio):.2f} (median)", flush=True)  # fmt: skip
 
 
-def floor(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray) -> None:
-    """Print errors with factors on prefill seconds, of groups of rows, in sample and where groups are left out.
+def sensitive(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray, found: np.ndarray) -> None:
+    """Print what a tenth of prefill's speed or of TPOT does to TTFT, and errors where it does little.
 
     Args:
         rows: loops.
         each: their predicted TPOT, seconds, (n,).
         measured: TTFT, seconds, (n,).
-    """
-    full = [slots(r) for _, r in rows.iterrows()]
-    table = np.array(
-        [[first_token_s(r, t, s, x) for x in FACTORS] for (_, r), t, s in zip(rows.iterrows(), each, full, strict=True)]
-    )  # (n, factors)
-    far = np.abs(np.log(table / measured[:, None]))
-    none = int(np.argmin(np.abs(np.log(FACTORS))))
-    gpu, engine = rows.system.to_numpy(), rows.backend.to_numpy()
-    both = engine + "|" + gpu
-    series = both + "|" + rows.precision.to_numpy() + "|" + rows.isl.astype(str).to_numpy()
-    every = np.array(["all"] * len(rows))
-
-    def chosen(by: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Predictions with the factor that is best, in mean |log|, for the rows of a row's group that are kept."""
-        found = np.empty(len(rows))
-        for i in range(len(rows)):
-            alike = (by == by[i]) & (out != out[i])
-            found[i] = table[i, int(far[alike].mean(axis=0).argmin()) if alike.any() else none]
-        return found
-
-    nobody = np.arange(len(rows)) + len(rows)
-    print("One factor on prefill seconds, TTFT:")
-    for name, by in (("all", every), ("engine", engine), ("engine and GPU", both), ("series", series)):
-        best = {g: int(far[by == g].mean(axis=0).argmin()) for g in np.unique(by)}
-        errors(f"  by {name}, in sample", table[np.arange(len(rows)), [best[g] for g in by]], measured)
-    for name, by, out in (("all, an engine left out", every, engine), ("engine, a GPU left out", engine, gpu),
-                          ("engine and GPU, a series left out", both, series),
-                          ("series, a row left out", series, nobody)):  # fmt: skip
-        errors(f"  by {name}", chosen(by, out), measured)
-    sensitive(rows, each, measured, table[:, none])
-    names = [
-        c for c in rows.columns if ("silicon" not in c and not c.startswith("prefill")) or c == "prefill_num_workers"
-    ]
-    twins = pd.DataFrame({"ttft": measured}).groupby([rows[c].to_numpy() for c in names]).ttft
-    apart = (twins.max() / twins.min())[twins.size() > 1] - 1.0
-    print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart"
-          f" in the median, {apart.max():.0%} at most")  # fmt: skip
-
-
-def sensitive(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray, found: np.ndarray) -> None:
-    """Print what a tenth of prefill's speed or of TPOT does to TTFT, and errors where it does little.
-
-    Args:
-        rows, each, measured: as of `floor`.
         found: predicted TTFT, seconds, (n,).
     """
     loops = [(r, t, slots(r)) for (_, r), t in zip(rows.iterrows(), each, strict=True)]
@@ -208,6 +162,17 @@ def sensitive(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray, found:
     for what, which in (("neither moves it by more than a fifth", little), ("one does", ~little),
                         ("neither does, without SGLang on B200", little & ~slow)):  # fmt: skip
         errors(f"  TTFT, {which.sum()} rows where {what}", found[which], measured[which])
+
+
+def twice(rows: pd.DataFrame, measured: np.ndarray) -> None:
+    """Print how far apart loops are that were measured twice."""
+    names = [
+        c for c in rows.columns if ("silicon" not in c and not c.startswith("prefill")) or c == "prefill_num_workers"
+    ]
+    twins = pd.DataFrame({"ttft": measured}).groupby([rows[c].to_numpy() for c in names]).ttft
+    apart = (twins.max() / twins.min())[twins.size() > 1] - 1.0
+    print(f"{len(apart)} loops measured twice, prefill geometry written alike or not: TTFT {apart.median():.1%} apart"
+          f" in the median, {apart.max():.0%} at most")  # fmt: skip
 
 
 def little(rows: pd.DataFrame) -> None:
@@ -231,15 +196,16 @@ def main() -> None:
     """Print errors, in all and by engine, GPU and LLM."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
-    parser.add_argument("--floor", action="store_true", help="how far TTFT's errors could fall")
+    parser.add_argument("--floor", action="store_true", help="what TTFT's errors are made of")
     args = parser.parse_args()
     rows = pd.read_csv(args.rows).drop_duplicates()
     each = np.array([tpot_s(r) for _, r in rows.iterrows()])
     seen, first = rows.silicon_tpot_ms.to_numpy() / 1e3, rows.silicon_ttft_ms.to_numpy() / 1e3
-    full, batch = [slots(r) for _, r in rows.iterrows()], rows.decode_batch_size.to_numpy(float)
+    full = np.array([slots(r) for _, r in rows.iterrows()])
+    batch = rows.decode_batch_size.to_numpy(float)
 
-    def ttft(tpot, limits):
-        return np.array([first_token_s(r, t, s) for (_, r), t, s in zip(rows.iterrows(), tpot, limits, strict=True)])
+    def ttft(tpot, limits, of=rows):
+        return np.array([first_token_s(r, t, s) for (_, r), t, s in zip(of.iterrows(), tpot, limits, strict=True)])
 
     found = ttft(each, full)
     for name, predicted, measured, aim in (("TPOT", each, seen, 12), ("TTFT", found, first, 25)):
@@ -248,10 +214,13 @@ def main() -> None:
                               "ratio": predicted / measured}, index=rows.index)  # fmt: skip
         print(table.groupby([rows.backend, rows.system, rows.model_path]).agg(
             {"rows": "count", "error %": "median", "ratio": "median"}).round(2).to_string(), "\n")  # fmt: skip
-    errors("TTFT, with as many slots as users", ttft(each, batch), first)
+    unlimited = found.copy()
+    unlimited[full < batch] = ttft(each[full < batch], batch[full < batch], rows[full < batch])
+    errors("TTFT, with as many slots as users", unlimited, first)
     errors("TTFT, with the measured TPOT", ttft(seen, full), first)
     if args.floor:
-        floor(rows, each, first)
+        sensitive(rows, each, first, found)
+        twice(rows, first)
         little(rows)
 
 
