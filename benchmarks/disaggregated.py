@@ -152,15 +152,15 @@ def sensitive(rows: pd.DataFrame, each: np.ndarray, measured: np.ndarray, found:
         "Prefill a tenth slower": np.array([first_token_s(r, t, s, 1.1) for r, t, s in loops]),
         "TPOT a tenth longer": np.array([first_token_s(r, 1.1 * t, s) for r, t, s in loops]),
     }  # fmt: skip
-    little = np.ones(len(rows), dtype=bool)
+    steady = np.ones(len(rows), dtype=bool)
     for what, seconds in moved.items():
         by = np.abs(seconds / found - 1.0)
-        little &= by <= LITTLE
+        steady &= by <= LITTLE
         print(f"{what} moves TTFT by {np.median(by):.0%} in the median, by {np.quantile(by, 0.9):.0%} or more in one"
               " loop of ten")  # fmt: skip
     slow = (rows.backend == "sglang").to_numpy() & (rows.system == "b200_sxm").to_numpy()
-    for what, which in (("neither moves it by more than a fifth", little), ("one does", ~little),
-                        ("neither does, without SGLang on B200", little & ~slow)):  # fmt: skip
+    for what, which in (("neither moves it by more than a fifth", steady), ("one does", ~steady),
+                        ("neither does, without SGLang on B200", steady & ~slow)):  # fmt: skip
         errors(f"  TTFT, {which.sum()} rows where {what}", found[which], measured[which])
 
 
