@@ -463,10 +463,9 @@ def test_a_loop_of_few_users_touches_few_experts_and_turns_faster_than_its_level
 def fastest(problem: CostEfficiency, plan: dict[str, Any]) -> float:
     """The root of f with steps in which one token is computed, of engines with one rank whose prompts take one step."""
     case, w = problem.resolve(), problem.alike
-    lines = (plan["engine"], plan["tensor_parallel"], plan["replicas_per_machine"]), (
-        plan["decode"]["engine"], plan["decode"]["tensor_parallel"], plan["decode"]["replicas_per_machine"])  # fmt: skip
     ends = []
-    for stage, ((_, tp, dp), bought) in enumerate(zip(lines, plan["machines"], strict=True)):
+    for stage, (line, bought) in enumerate(zip((plan, plan["decode"]), plan["machines"], strict=True)):
+        tp, dp = line["tensor_parallel"], line["replicas_per_machine"]
         m = next(m for m in case.machines if m.machine == bought["machine"])
         e = engine_costs(problem.engines(case), problem.engine, case.gpus[m.gpu or ""], m.gpu or "", tp,
                          m.vram_gib / m.gpu_count)  # fmt: skip
