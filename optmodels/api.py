@@ -30,14 +30,14 @@ from optmodels.io.write import (
 )
 from optmodels.loading import load
 from optmodels.plan.claims import digest
-from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
+from optmodels.plan.outcome import DocumentReport, Outcome, Result, Violation, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
 from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
-from optmodels.verification import csv_files, verify, version
+from optmodels.verification import csv_files, place, verify, version
 
 if TYPE_CHECKING:
     from optmodels.catalog.types import Machine
@@ -384,7 +384,8 @@ def export(
         The files by name, and notes: what the plan says and the target cannot express.
 
     Raises:
-        InputError: no plan document, an unknown target, nothing in the plan for the target, a file that exists.
+        InputError: no plan document, one that fails its `check`, an unknown target, nothing in the plan for the
+            target, a file that exists.
     """
     from optmodels import targets
 
@@ -400,10 +401,9 @@ def export(
             raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
         if form.deployments is None:
             raise InputError(Mistake(name, "formulation", form.name, f"one whose plans can be exported to {to}"))
-        verdict = form.check(problem, plan)
+        verdict = check(source)
         if not verdict.ok:
-            first = verdict.violations[0]
-            raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
+            raise InputError(_as_mistake(name, document, v) for v in verdict.violations)
         made = targets.of_plan(form.deployments(problem, plan), to)
     if out is not None:
         paths = {Path(out) / safe_name(file): text for file, text in made.files.items()}
@@ -442,6 +442,13 @@ def check(
     form = registry.get(problem.formulation)
     report = verify(form, problem, document, folder, own=instance is None)
     return proved(report, form, problem, document, seconds) if prove and report.ok else report
+
+
+def _as_mistake(name: str | None, document: Mapping[str, Any], broken: Violation) -> Mistake:
+    """What a check found wrong as a mistake in its document."""
+    expected = f"{broken.limit} {broken.unit}".strip()
+    path = place(document, broken.requirement)
+    return Mistake(name, path, broken.value, expected, hint=f"optmodels check: {broken.requirement}")
 
 
 def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:

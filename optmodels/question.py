@@ -13,6 +13,11 @@ from typing import Any
 from optmodels import catalog
 from optmodels.errors import InputError, Mistake, Mistakes
 
+# Of each GPU: 0.16 to 0.25 GiB for context and communication in vLLM's logs (vllm-project/vllm pulls 12126,
+# 14447), 0.36 for CUDA graphs (gpustack/runner pull 251), and 0.9 of what a device reports less than is
+# marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
+RUNTIME_GIB = 1.0
+
 Limit = float | tuple[float, float]  # seconds of the mean; or seconds and the share of requests that keep them
 
 
@@ -106,6 +111,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         }],
         "pool": _pools(q), "markets": {"main": list(q.markets)},
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
+        "memory": {"runtime_gib": RUNTIME_GIB},
     }  # fmt: skip
     if q.safety is not None:
         found["latency"]["safety"] = q.safety

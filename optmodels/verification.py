@@ -25,6 +25,15 @@ PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing bu
 MOST_SHOWN = 20
 
 
+def place(document: Mapping[str, Any], requirement: str) -> str:
+    """The path inside a document of the claim that breaks a requirement; ``plan`` for a requirement of the plan."""
+    if requirement == "document is well-formed":
+        return ""
+    path, named, _ = requirement.partition(": ")
+    known = path.partition(".")[0].partition("[")[0] in document or (named and path.endswith(".csv"))
+    return path if known else "plan"
+
+
 @functools.cache
 def version() -> str:
     """The installed version."""
@@ -74,7 +83,7 @@ def verify(
     _about_problem(found, problem, document, trusted)
     same_program = result.optmodels_version == version()
     old = result.optmodels_version.startswith("0.1.")
-    found.require("schema of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
+    found.require("schema: of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
     if not same_program:
         why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
         trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
@@ -102,11 +111,11 @@ def _about_problem(
 ) -> None:  # fmt: skip
     """The instance is the one the document was written with."""
     name = document["plan"].get("name", problem.name)
-    found.require("name of the plan is its instance's", name == problem.name, name, problem.name)
+    found.require("plan.name: its instance's", name == problem.name, name, problem.name)
     stated = document.get("problem_sha256")
     if stated:
         true = digest(document["problem"])
-        found.require("problem is as it was written", stated == true, stated, true)
+        found.require("problem: as it was written", stated == true, stated, true)
     else:
         trusted["problem"] = "the plan is judged by it; this document has no digest of it"
 

@@ -120,13 +120,13 @@ def changed(folder, change):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"objective": 1.0}, "objective of the plan"), ({"bound": 1.0}, "no plan is better than the bound"),
-        ({"gap": 0.5}, "gap between"), ({"status": "feasible"}, "feasible: the bound leaves"),
-        ({"sense": "min"}, "sense"), ({"unit": "USD"}, "unit"), ({"limit": "time"}, "no limit stopped"),
-        ({"status": "infeasible"}, "status of a plan"), ({"formulation": "fleet"}, "formulation"),
+        ({"objective": 1.0}, "objective: of the plan"), ({"bound": 1.0}, "objective: no better than the bound"),
+        ({"gap": 0.5}, "gap: between"), ({"status": "feasible"}, "only feasible"),
+        ({"sense": "min"}, "sense"), ({"unit": "USD"}, "unit"), ({"limit": "time"}, "none stopped"),
+        ({"status": "infeasible"}, "status: of a plan"), ({"formulation": "fleet"}, "formulation"),
         ({"check": None}, "verdict"), ({"schema": 1}, "schema"), ({"problem_sha256": "0" * 64}, "as it was written"),
         ({"report": {}}, "report."), ({"surplus": 1}, "document is well-formed"),
-        ({"bound": None, "gap": None}, "proves"),
+        ({"bound": None, "gap": None}, "proves that"),
     ],
 )  # fmt: skip
 def test_claims_around_the_plan(change, named):
@@ -136,13 +136,31 @@ def test_claims_around_the_plan(change, named):
     assert any(named in requirement for requirement in found), found
 
 
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"objective": 1.0}, "objective"), ({"report": {}}, "report."), ({"check": None}, "check"),
+        ({"surplus": 1}, ""), ({"usd_per_hour": 1.0}, "plan"),
+    ],
+)  # fmt: skip
+def test_what_its_check_refuses_is_not_exported(change, path):
+    document = optmodels.solve(tiny_problem()).model_dump(mode="json", by_alias=True)
+    assert optmodels.export(document, "vllm").files
+    in_plan = {"plan": document["plan"] | change} if path == "plan" else change
+    with pytest.raises(InputError) as error:
+        optmodels.export(document | in_plan, "vllm")
+    first = error.value.mistakes[0]
+    assert first.path.startswith(path) and bool(first.path) == bool(path)
+    assert first.hint.startswith("optmodels check: ")
+
+
 def test_a_slip_in_the_instance_of_a_document_is_noticed():
     document = optmodels.solve(tiny_problem()).model_dump(mode="json", by_alias=True)
     document["problem"] = dict(reversed(document["problem"].items()))  # as tools write JSON again
     assert optmodels.check(document).ok
     document["problem"]["title"] = "another"
     found = optmodels.check(document).violations
-    assert [v.requirement for v in found] == ["problem is as it was written"]
+    assert [v.requirement for v in found] == ["problem: as it was written"]
     del document["problem_sha256"]
     assert "problem" in {t.path for t in optmodels.check(document).trusted}
 

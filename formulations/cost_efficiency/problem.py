@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from optmodels.catalog.types import Entry, Machine
 from optmodels.errors import Mistakes
@@ -23,6 +23,7 @@ from optmodels.serving.lengths import (
     mean_tokens,
     shortest_tokens,
 )
+from optmodels.serving.spelling import with_engines
 from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, MixedWorkload, StaticBatch
 from optmodels.traces.buckets import lengths_of
@@ -81,6 +82,11 @@ class CostEfficiency(StaticBatch):
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
 
     _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
+
+    @model_validator(mode="before")
+    @classmethod
+    def _latencies(cls, data: Any) -> Any:
+        return with_engines(data)
 
     def lengths(self) -> tuple[Length, ...]:
         """Those of a trace are read once."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
@@ -19,11 +19,11 @@ from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import Engine, ModelChoice, read_source
 from optmodels.latency.strategies import Variant
-from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, Stage
 from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
+from optmodels.serving.spelling import StoredModel, with_engines
 from optmodels.serving.stages import Deployment
 from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec, load_trace
@@ -106,13 +106,11 @@ class Candidates(Entry):
     attention_ranks: AttentionRanks = (1,)
 
 
-class ServedModel(Entry):
+class ServedModel(StoredModel):
     """A model to serve; `model` is what requests call it."""
 
     model: str = Field(min_length=1, max_length=100, description="its name, as requests have it")
     architecture: str | Architecture | None = Field(default=None, description="default: the catalogue's entry `model`")
-    weights: Precision = Field(default="fp16", description="precision of its weights")
-    kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
     t_slice_s: Seconds | None = Field(
         default=None, description="default: per-token latency of an idle one-GPU instance"
     )
@@ -474,12 +472,14 @@ class Bins(Entry):
 class Orchestration(Problem):
     """Which instances on which GPUs, and which requests on which instances."""
 
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("latency"))
+
     formulation: Literal["orchestration"] = Field(description="which formulation the file is of")
     gpus: dict[str, Gpu] = Field(default={}, description="beside or in place of the catalogue's")
     cluster: Cluster
     models: tuple[ServedModel, ...] = Field(min_length=1, description="what is served")
     candidates: Candidates = Field(default=Candidates(), description="degrees and batch sizes of all models")
-    latency: Latency
+    latency: Latency = Field(description="may be left out with serving: continuous: {model: default}")
     serving: Literal["slots", "continuous"] = Field(
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
@@ -498,6 +498,11 @@ class Orchestration(Problem):
     bins: Bins = Bins()
 
     _case: OrchestrationCase | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _latencies(cls, data: Any) -> Any:
+        return with_engines(data)
 
     @model_validator(mode="after")
     def _engines(self) -> Orchestration:

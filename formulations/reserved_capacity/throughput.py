@@ -11,12 +11,12 @@ import numpy.typing as npt
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Entry
+from optmodels.catalog.types import Architecture
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
+from optmodels.latency.work import LayerWork, layer_work, peak_flops
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
@@ -31,6 +31,7 @@ from optmodels.serving.lengths import (
     which,
 )
 from optmodels.serving.levels import Levels, levels
+from optmodels.serving.spelling import StoredModel
 from optmodels.traces.buckets import lengths_of
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
 
@@ -40,12 +41,10 @@ UNLIMITED_S = 1e9
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
-class Served(Entry):
+class Served(StoredModel):
     """The model of a service, and how engines hold it."""
 
     model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
-    weights: Precision = Field(default="fp16", description="precision of its weights")
-    kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
     attention_ranks: AttentionRanks = (1,)
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
     variant: Variant = Field(

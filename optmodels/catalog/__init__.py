@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime
-import re
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
@@ -33,6 +32,7 @@ __all__ = [
     "machines",
     "pools",
     "published_precision",
+    "same_shape",
 ]
 
 _DATA = files("optmodels.catalog") / "data"
@@ -80,14 +80,9 @@ def llms() -> dict[str, Architecture]:
     return TypeAdapter(dict[str, Architecture]).validate_python(_yaml("llms.yaml"))
 
 
-def llm_of(checkpoint: str) -> str | None:
-    """The LLM whose name or weights these are (``Qwen/Qwen3-32B-FP8``), whatever their owner and precision; or None."""
-
-    def plain(name: str) -> str:
-        return re.sub(r"^meta-|-(fp8|nvfp4|bf16|instruct)\b", "", name.lower().replace(" ", "-").rpartition("/")[2])
-
-    known = {plain(name): key for key, llm in llms().items() for name in (llm.checkpoint, key) if name}
-    return known.get(plain(checkpoint))
+def same_shape() -> dict[str, list[str]]:
+    """Later checkpoints of the shape of an LLM, by its key."""
+    return TypeAdapter(dict[str, list[str]]).validate_python(_yaml("same_shape.yaml"))
 
 
 @cache

@@ -172,14 +172,14 @@ def _pull(
 
     What the command does not say of the deployment is what the rows say.
     """
-    from optmodels import catalog
+    from optmodels.catalog.spelling import precision_of
     from optmodels.latency.engines.own import described, served_rows, with_own_rows
     from optmodels.latency.output import write_text, yaml_text
 
     engine, gpu, llm, precision, ranks = of
-    said = m.states.get("model", "")
-    llm = llm or catalog.llm_of(said) or said or None
-    precision = precision or {"bf16": "fp16"}.get(m.states.get("precision", "fp16"), m.states.get("precision", "fp16"))
+    llm = llm or m.states.get("model")
+    stated = m.states.get("precision") or precision_of(llm or "") or "fp16"
+    precision = precision or {"bf16": "fp16"}.get(stated, stated)
     rows = served_rows(
         m, engine or m.states.get("engine"), gpu or m.states.get("gpu"), llm, precision,
         ranks or round(float(m.states.get("attention_ranks", 1))),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -30,12 +31,20 @@ class _Loader(yaml.SafeLoader):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.values = 0
+        self.at: list[int | str] = []
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.values += 1
         if self.values > MAX_YAML_VALUES:
             raise _TooLargeError
-        return super().compose_node(parent, index)
+        if parent is None:
+            return super().compose_node(parent, index)
+        self.at.append(str(index.value) if isinstance(index, yaml.ScalarNode) else "?" if index is None else index)
+        if len(self.at) > MAX_DEPTH:
+            raise _TooDeepError(tuple(self.at), self.peek_event().start_mark.line + 1)  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
+        self.at.pop()
+        return node
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
@@ -60,6 +69,14 @@ class _Loader(yaml.SafeLoader):
 
 class _TooLargeError(Exception):
     pass
+
+
+class _TooDeepError(Exception):
+    """The location of a value with more than `MAX_DEPTH` levels above it, and its line."""
+
+    def __init__(self, location: Location, line: int | None) -> None:
+        super().__init__(location, line)
+        self.location, self.line = location, line
 
 
 def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any], Callable[[Location], int | None]]:
@@ -96,12 +113,16 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
     except _TooLargeError:
         expected = f"at most {MAX_YAML_VALUES:,} values, aliases written out: write larger ones as JSON"
         raise wrong("a large YAML file", expected) from None
+    except _TooDeepError as error:
+        raise InputError(_too_deep(name, error.location, error.line)) from None
     except RecursionError:
         raise wrong("deeply nested sections", _SHALLOW) from None
     if not isinstance(data, dict):
         raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
 
     def line(location: Location) -> int | None:
+        if node is None and len(location) > MAX_DEPTH:
+            return next((at for place, at in _deep_in_json(text) if place == location[:MAX_DEPTH]), None)
         return _line(node, location)
 
     refuse_strange(data, name, line)
@@ -188,17 +209,43 @@ def refuse_strange(
     least = 0.0 if computed else LEAST
     for location, value in _places(data, least):
         if len(location) > MAX_DEPTH:
-            found: object = "deeply nested sections"
-            expected = _SHALLOW
-        elif isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            found, expected = value, "text of whole characters (this has half of a surrogate pair)"
+            raise InputError(_too_deep(file, location, line(location)))
+        if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            expected = "text of whole characters (this has half of a surrogate pair)"
         elif type(value) is int and abs(value) >= MAX_INTEGER:
-            found, expected = value, f"a whole number below {MAX_INTEGER:.2e} (larger ones as 1.0e+20)"
+            expected = f"a whole number below {MAX_INTEGER:.2e} (larger ones as 1.0e+20)"
         elif type(value) is float and 0.0 < abs(value) < least:
-            found, expected = value, f"0, or a number of at least {LEAST:.2e}"
+            expected = f"0, or a number of at least {LEAST:.2e}"
         else:
             continue
-        raise InputError(Mistake(file, dotted(location[:MAX_DEPTH]), found, expected, line(location)))
+        raise InputError(Mistake(file, dotted(location), value, expected, line(location)))
+
+
+def _too_deep(file: str | None, location: Location, line: int | None) -> Mistake:
+    return Mistake(file, dotted(location[:MAX_DEPTH]), "deeply nested sections", _SHALLOW, line)
+
+
+_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}:,]|[^][{}:,"\s]+', re.DOTALL)
+
+
+def _deep_in_json(text: str) -> Iterator[tuple[Location, int]]:
+    """The sections with `MAX_DEPTH` levels above them that are not empty: location, and line of what is in them."""
+    at: list[int | str] = []  # in every open section the entry or key that is being read
+    key = ""
+    for token in _JSON_TOKEN.finditer(text):
+        kind = token[0]
+        if len(at) == MAX_DEPTH + 1 and kind not in ("]", "}", ":", ","):
+            yield tuple(at[:MAX_DEPTH]), text.count("\n", 0, token.start()) + 1
+        if kind in ("[", "{"):
+            at.append(0 if kind == "[" else "")
+        elif kind in ("]", "}"):
+            del at[-1:]
+        elif kind == ":" and at:
+            at[-1] = key
+        elif kind == "," and at and isinstance(at[-1], int):
+            at[-1] += 1
+        elif kind[0] == '"':
+            key = kind[1:-1]
 
 
 def _places(data: Any, least: float) -> Iterator[tuple[Location, Any]]:
@@ -250,7 +297,8 @@ def parsed_json(text: str, name: str) -> Any:
     except _DuplicateKeyError as error:
         raise wrong(f"the key {error} a second time", "valid JSON with every key once") from None
     except RecursionError:
-        raise wrong("deeply nested sections", _SHALLOW) from None
+        location, at = next(_deep_in_json(text), ((), None))
+        raise InputError(_too_deep(name, location, at)) from None
     except ValueError:
         raise wrong("a number of thousands of digits", f"whole numbers below {MAX_INTEGER:.2e}") from None
 

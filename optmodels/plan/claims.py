@@ -71,23 +71,23 @@ def check_result(
     found.require("sense", r.sense == sense, r.sense, sense)
     found.require("unit", r.unit == unit, r.unit, unit)
     if objective is not None:
-        found.equal("objective of the plan", r.objective, objective, unit)
+        found.equal("objective: of the plan", r.objective, objective, unit)
     true = relative_gap(r.objective, r.bound)
     gap = math.inf if true is not None and r.gap is None else r.gap  # infinity is null in JSON
     if true is None or gap is None:
-        found.require("gap exactly where there are objective and bound", true is gap, gap, true)
+        found.require("gap: exactly where there are objective and bound", true is gap, gap, true)
     elif gap != true:
-        found.close("gap between objective and bound", gap, true, scale=1e-6)
+        found.close("gap: between objective and bound", gap, true, scale=1e-6)
     right = fault(r.objective, r.bound, sense, None) is None
-    found.require("no plan is better than the bound", right, r.objective, r.bound)
+    found.require("objective: no better than the bound", right, r.objective, r.bound)
     if r.status == "optimal":
         proved = true is not None and true <= PROVED * (1 + TOLERANCE)
-        found.require("optimal: the bound proves it", proved, true, PROVED)
-        found.require("optimal: no limit stopped the method", r.limit is None, r.limit, None)
+        found.require("gap: proves that it is optimal", proved, true, f"at most {PROVED:g}")
+        found.require("limit: none stopped an optimal method", r.limit is None, r.limit, None)
     else:
-        found.require("status of a plan", r.status == "feasible", r.status, "optimal or feasible")
+        found.require("status: of a plan", r.status == "feasible", r.status, "optimal or feasible")
         proved = true is not None and true <= PROVED * (1 - TOLERANCE)
-        found.require("feasible: the bound leaves a gap", not proved, true, PROVED)
+        found.require("gap: left by what is only feasible", not proved, true, f"over {PROVED:g}")
 
 
 def check_verdict(found: Findings, stated: CheckReport | None, true: CheckReport) -> None:

@@ -13,7 +13,7 @@ import pytest
 from best_steps import with_best
 
 import optmodels
-from formulations.cost_efficiency.apart import End, fewest
+from formulations.cost_efficiency.apart import End, fewest, loop_rate
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.deploy import deployments
 from formulations.cost_efficiency.points import WAITS
@@ -24,7 +24,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import levels_of_loads, seconds_and_quantile
+from optmodels.serving.continuous import Coefficients, levels_of_loads, seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
@@ -454,5 +454,29 @@ def test_a_loop_of_few_users_touches_few_experts_and_turns_faster_than_its_level
     plan = optmodels.solve(problem).plan
     assert plan is not None
     seen = replay(problem, plan)
-    assert all(rates["requests_per_s"] > 1.9 * plan["decode"]["requests_per_s"] for rates in seen["policies"].values())
+    rates = [at["requests_per_s"] for at in seen["policies"].values()]
+    assert all(1.9 * plan["decode"]["requests_per_s"] < rate < fastest(problem, plan) for rate in rates)
+    assert fastest(problem, plan) == pytest.approx(15.3, abs=0.05)  # in README.md
     assert all(promise["kept"] for promise in seen["promises"])
+
+
+def fastest(problem: CostEfficiency, plan: dict[str, Any]) -> float:
+    """The root of f with steps in which one token is computed, of engines with one rank whose prompts take one step."""
+    case, w = problem.resolve(), problem.alike
+    ends = []
+    for stage, (line, bought) in enumerate(zip((plan, plan["decode"]), plan["machines"], strict=True)):
+        tp, dp = line["tensor_parallel"], line["replicas_per_machine"]
+        m = next(m for m in case.machines if m.machine == bought["machine"])
+        e = engine_costs(problem.engines(case), problem.engine, case.gpus[m.gpu or ""], m.gpu or "", tp,
+                         m.vram_gib / m.gpu_count)  # fmt: skip
+        a, one = Coefficients.of(e.costs), np.ones(1)
+        lengths, nothing = np.arange(w.input_tokens, w.input_tokens + w.output_tokens - 1.0), np.zeros(0)
+        alone = (
+            sum(e.costs.step(nothing, nothing, np.array([k])) - a.least_fixed_s for k in lengths) if stage
+            else e.costs.step(one * w.input_tokens, 0 * one, nothing) - a.largest_fixed_s
+        )  # fmt: skip
+        steps, least = (len(lengths), a.least_fixed_s) if stage else (1, a.least_fixed_s + a.prompt_step_s)
+        ends.append(End(np.array((1 - 1e-9) / alone * dp), np.array(steps * least), np.array(alone / dp)))
+    sent, net = problem.transfer_bytes(case), problem.network(case.machines[0])
+    counts = plan["machines"][0]["count"], plan["machines"][1]["count"]
+    return loop_rate(*ends, problem.deployment.link.latency_s + 2 * sent / net, counts, w.batch)

@@ -74,6 +74,20 @@ def test_json_values_that_are_none(tmp_path, text, words):
     refused(tmp_path / "x.json", text, words)
 
 
+@pytest.mark.parametrize("levels", [100, 5000])  # the second is more than the reader of JSON goes down
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_where_a_file_is_too_deep(tmp_path, suffix, levels):
+    deep = '{"k":' + '[["a", ' * levels + "1" + "]]" * levels + "}"
+    text = '{"x": {"formulation": "f}:[",\n"b": [1, [], {"c": 2}],\n"own": ' + deep.replace("[[", "[\n[") + "}}"
+    refused(tmp_path / f"x.{suffix}", text, f"x.{suffix}:", ": x.own.k[0][1][0][1]", "60 levels")
+    with pytest.raises(InputError) as error:
+        read_document(tmp_path / f"x.{suffix}")
+    assert error.value.mistakes[0].line == 3 + 29
+    within = '{"x": ' + "[" * 59 + "[]" + "]" * 59 + "}"
+    (tmp_path / f"x.{suffix}").write_text(within)
+    assert read_document(tmp_path / f"x.{suffix}")[0]["x"]
+
+
 def test_encodings(tmp_path):
     refused(tmp_path / "x.yaml", HEAD.encode("utf-16"), "UTF-16 text", "UTF-8")
     refused(tmp_path / "y.yaml", b"\xff\x00", "not UTF-8")

@@ -414,16 +414,17 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
 def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = own_rows(5, 1.4)
-    lines = ["concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"]
+    lines = ["concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s,model"]
     columns = (*VALUES.values(), np.full(5, 4.0), rows.ttft_s, rows.tpot_s)
-    lines += [",".join(f"{x:.9g}" for x in row) for row in zip(*columns, strict=True)]
+    name = "Qwen/Qwen2.5-72B-Instruct-FP8"  # says LLM and precision
+    lines += [",".join([*(f"{x:.9g}" for x in row), name]) for row in zip(*columns, strict=True)]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
     of = ["--engine", "vllm", "--gpu", "h100", "--llm", "qwen2.5-72b", "--precision", "fp8"]
 
     def run(*arguments):
         return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
-    done = run("calibrate", "rows.csv", "--model", "default", *of, "--out", "own.yaml")
+    done = run("calibrate", "rows.csv", "--model", "default", *of[:4], "--out", "own.yaml")
     assert done.status == 0, done.err
     assert "workloads: 4" in done.out and "before" in done.out
     point = ["--machine", "box", "--tp", "4", "--batch", "16", "--input-tokens", "1024", "--output-tokens", "512"]

@@ -121,7 +121,7 @@ CALIBRATED = ("other-calib-393-m.csv", "other-calib-473-m.csv")  # the second wi
 BATCHES = {"other-batch-91-b.json": 9000, "other-batch-323-b.json": 9000, "other-batch-427-b.json": 2147483648}
 PLANS = {
     "other-plan-148-plan.json": "formulation: Input should be 'cost_efficiency'",
-    "other-plan-516-plan.json": "no plan is better than the bound: 0.0 against 2.27",  # an objective of `false`
+    "other-plan-516-plan.json": "objective: no better than the bound: 0.0 against 2.27",  # an objective of `false`
     "other-plan-76-plan.json": "purchases and unserved as columns of one length",
     "other-plan-316-plan.json": None,  # nothing that is checked is wrong: it says what is not
 }

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from optmodels import catalog
+from optmodels.catalog.spelling import llm_of
 from optmodels.catalog.types import Architecture, Entry, Gpu
-from optmodels.errors import Mistakes, one_of
+from optmodels.errors import Mistakes, did_you_mean, one_of
 from optmodels.latency.calibration import MOST, Quantiles
 from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.terms import (
@@ -355,13 +356,15 @@ def deployment(
         InputError: every name that is missing or unknown; every mistake in a file.
     """
     wrong = Mistakes()
+    llm = llm and (llm_of(llm) or llm)
     llms, gpus = _with_file(catalog.llms(), llm, Architecture), _with_file(catalog.gpus(), gpu, Gpu)
     for option, name, known, more in (
         ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),
         ("--llm", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
     ):  # fmt: skip
         if name not in known:
-            wrong.add(option, name, f"one of {', '.join(known)}{more}")
+            nearest = did_you_mean(str(name).rpartition("/")[2], known, most=3) if name else None
+            wrong.add(option, name, f"one of {', '.join(known)}{more}", nearest)
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
     cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"

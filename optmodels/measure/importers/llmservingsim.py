@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels import catalog
+from optmodels.catalog.spelling import llm_of
 from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import read_document
@@ -259,11 +260,9 @@ def _only(source: Source, wanted: Mapping[str, object]) -> None:
 
 @cache
 def _llm(name: str) -> tuple[str, Architecture] | None:
-    """The catalogue's model of a checkpoint: by its name, or by the longest beginning of it."""
-    short = name.rpartition("/")[2].lower()
-    keys = [k for k, a in catalog.llms().items() if a.checkpoint == name or short.startswith(k)]
-    best = max(keys, key=len, default=None)
-    return None if best is None else (best, catalog.llms()[best])
+    """The catalogue's model of a checkpoint."""
+    key = llm_of(name)
+    return None if key is None else (key, catalog.llms()[key])
 
 
 def _letters(text: str) -> str:

@@ -1,0 +1,49 @@
+"""What every instance file spells one way: the precision of a model, and latencies of engines where it names none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from optmodels.catalog.types import Entry
+from optmodels.latency.work import KvPrecision, Precision
+
+SOURCES = {"model", "calibration", "operating_points", "fitted", "decay", "measured", "measured_rows", "roofline"}
+
+
+class Stored(Entry):
+    """``precision: {weights, kv}``."""
+
+    weights: Precision = Field(default="fp16", description="of the weights; fp4: NVFP4")
+    kv: KvPrecision = Field(default="fp16", description="of the KV cache")
+
+
+class StoredModel(Entry):
+    """A model with the precisions it is stored in: ``precision: {weights, kv}``, or the two keys beside each other."""
+
+    precision: Stored | None = Field(
+        default=None, exclude=True, description="of weights and KV cache, as in every formulation"
+    )
+    weights: Precision = Field(default="fp16", description="older spelling of precision.weights")
+    kv: KvPrecision = Field(default="fp16", description="older spelling of precision.kv")
+
+    @model_validator(mode="after")
+    def _one_spelling(self) -> Self:
+        if self.precision is not None:
+            if self.model_fields_set & {"weights", "kv"}:
+                raise ValueError("either precision: {weights, kv}, or weights and kv, its older spelling")
+            self.__dict__.update(self.precision.model_dump(), precision=None)  # as if written so: it is frozen
+            self.__pydantic_fields_set__.update(Stored.model_fields)
+        return self
+
+
+def with_engines(data: Any) -> Any:
+    """An instance with ``latency: {model: default}`` where it serves continuously and names no latencies."""
+    if not isinstance(data, Mapping) or data.get("serving") != "continuous":
+        return data
+    latency = data.get("latency")
+    if latency is not None and (not isinstance(latency, Mapping) or SOURCES & {k for k in latency if latency[k]}):
+        return data
+    return {**data, "latency": {**(latency or {}), "model": "default"}}

@@ -1,0 +1,45 @@
+"""Names that others give to LLMs of the catalogue."""
+
+import pytest
+
+from optmodels import catalog
+from optmodels.catalog.spelling import llm_of, precision_of
+from optmodels.errors import InputError
+from optmodels.latency.engines.document import deployment
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "precision"),
+    [
+        ("QWEN3_32B", "qwen3-32b", None), ("Qwen/Qwen3-32B-FP8", "qwen3-32b", "fp8"),
+        ("qwen3:32b", "qwen3-32b", None), ("/models/Qwen3 32B/", "qwen3-32b", None),
+        ("DeepSeek-R1-0528", "deepseek-r1", None), ("nvidia/DeepSeek-R1-0528-NVFP4", "deepseek-r1", "fp4"),
+        ("deepseek_ai/deepseek_v3_0324", "deepseek-v3", None),
+        ("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", "fp8"),
+        ("Llama3.1-8B", "llama-3.1-8b", None), ("LLAMA_3_1_8B", "llama-3.1-8b", None),
+        ("amd/Llama-3.1-405B-Instruct-FP8-KV", "llama-3.1-405b", "fp8"),
+        ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "int4"), ("gpt_oss_120b", "gpt-oss-120b", None),
+        ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b", None),
+        # other models, or weights of no precision that is known here
+        ("DeepSeek-R1-Distill-Llama-70B", None, None), ("DeepSeek-R1-0101", None, None), ("Llama-3-18B", None, None),
+        ("Qwen3-32B-Instruct-2507", None, None), ("Qwen3-VL-32B", None, None), ("qwen3-3b", None, None),
+        ("Qwen2.5-7B-GPTQ-Int8", None, None), ("DeepSeek-R1-0528-Qwen3-8B", None, None), ("", None, None),
+    ],
+)  # fmt: skip
+def test_who_is_meant(name, key, precision):
+    assert llm_of(name) == key
+    assert key is None or precision_of(name) == precision
+
+
+def test_every_model_is_known_by_key_and_weights_and_no_two_are_one():
+    for key, llm in catalog.llms().items():
+        assert {llm_of(n) for n in (key, key.upper(), key.replace("-", "_"), llm.checkpoint)} == {key}
+    assert set(catalog.same_shape()) <= set(catalog.llms())
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    assert deployment("vllm", "h100", "QWEN3_32B").llm_name == "qwen3-32b"
+    with pytest.raises(InputError) as error:
+        deployment("vllm", "h100", "Qwen/Qwen3-33B")
+    (mistake,) = error.value.mistakes
+    assert mistake.path == "--llm" and mistake.hint.startswith("did you mean qwen3-32b or ")
