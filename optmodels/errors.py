@@ -59,7 +59,9 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 120
 
     def repr1(self, x: Any, level: int) -> str:
-        """Of a number of a table's what it is, without the name of its type."""
+        """Of a number of a table's what it is, without the name of its type; of a section of a file what it says."""
+        if hasattr(x, "model_dump"):
+            x = x.model_dump(exclude_unset=True)
         return super().repr1(x.item() if type(x).__module__ == "numpy" and not getattr(x, "shape", 1) else x, level)
 
     def repr_int(self, x: int, level: int) -> str:

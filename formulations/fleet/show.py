@@ -190,8 +190,12 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
     if without["objective"] is None:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
-    lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
-    if not stages.get("certified"):
+    certified, bound = stages.get("certified"), without["bound"]
+    found = "" if without["status"] == "optimal" and not certified else "found "  # rounds prove no least cost
+    lines = [f"  The best {fleet} {found}without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    if found and not certified and bound is not None:
+        lines[0] += f" (bound {bound:,.4f})"
+    if not certified:
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"

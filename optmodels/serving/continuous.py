@@ -961,7 +961,9 @@ def predict(
     each = following * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
     left, bursts = each / 2.0 / (1.0 - load), each * step / (1.0 - prefilling) ** 2
     a, crowd_s, own, more, varies, rho = map(np.array, (a0, load * a0 / fixed_crowd, of_decode, left, bursts, load))
-    tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
+    tpot = dict.fromkeys((None, *quantiles), 0.0)  # of answers of one token
+    if answered > 0:
+        tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in tpot}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
 

@@ -34,7 +34,8 @@ class Running:
         slots, kv: mean share of its slots and of its KV cache that requests would use if they never waited for them.
         full: probability that a request finds all slots or all of the cache taken.
         drained_s: mean seconds that it then waits for one.
-        ttft_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,); tpot_s: of all.
+        ttft_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,); tpot_s: of all that decode.
+        decodes: mean tokens of each class (W,) after its first, which has no time per output token.
     """
 
     load: float
@@ -48,6 +49,7 @@ class Running:
     ttft_s: dict[float | None, Array]
     tpot_s: dict[float | None, float]
     e2e_s: dict[float | None, Array]
+    decodes: Array
 
     def at(self, what: str, klass: int, share: float | None) -> float:
         """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below.
@@ -69,7 +71,9 @@ class Running:
         values = getattr(self, what)
         if share not in values:
             share = next((q for q in GRID if q >= (share or 0.0)), GRID[-1])
-        return float(values[share] if what == "tpot_s" else values[share][klass])
+        if what == "tpot_s":
+            return float(values[share]) if self.decodes[klass] > 0 else 0.0
+        return float(values[share][klass])
 
     def within(self, what: str, klass: int, limit_s: float) -> float:
         """Share of the requests of a class within a limit; 0 where it is less than half.
@@ -135,7 +139,7 @@ def running(
     e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
     return Running(
         found.load, found.step_s, found.running, found.waiting_s, found.running / slots,
-        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
+        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e, classes.output_tokens.mean(axis=1) - 1.0,
     )  # fmt: skip
 
 
@@ -172,7 +176,7 @@ def _overloaded(classes: int) -> Running:
     never, always = np.full(classes, math.inf), math.inf
     return Running(
         1.0, always, always, always, always, always, 1.0, always, dict.fromkeys((None, *GRID), never),
-        dict.fromkeys((None, *GRID), always), dict.fromkeys((None, *GRID), never),
+        dict.fromkeys((None, *GRID), always), dict.fromkeys((None, *GRID), never), never,
     )  # fmt: skip
 
 

@@ -250,6 +250,27 @@ def test_a_proof_that_no_fleet_with_stages_is_better(monkeypatch):
     assert result.bound == pytest.approx(today.bound)
 
 
+def test_where_a_limit_stopped_the_search_a_better_fleet_without_stages_is_the_plan(monkeypatch, apart):
+    """And where it stopped the search for one without, the summary does not call that the best."""
+    monkeypatch.setattr(exact, "MOST_BREAK_EVEN_S", 0.0)
+    problem = optmodels.load(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})
+    parted = optmodels.load(BUSY | {"deployment": {"stages": ["prefill", "decode"]}})
+    worse = exact.exact(parted, build_tables(parted), Options(answer_only=True))
+    best = optmodels.solve(BUSY)
+    stopped = replace(worse, status="feasible", limit="gap", bound=best.bound)
+    found = exact._with_what_stages_save(problem, build_tables(problem), Options(), stopped)
+    assert found.plan.total_usd_per_hour == pytest.approx(best.objective)
+    assert worse.plan.total_usd_per_hour > best.objective + 1
+    assert (found.status, found.limit, found.log["stages"]["none_is_better"]) == ("optimal", None, True)
+
+    said = apart.model_dump()
+    for status, bound, expected in (("optimal", 1.0, "fleet without"), ("feasible", 1.0, "(bound 1.0000)")):
+        said["log"]["stages"]["without"] |= {"status": status, "bound": bound}
+        [line] = [x for x in summary(said) if isinstance(x, str) and "The best fleet" in x]
+        assert expected in line
+        assert ("found" in line) == (status == "feasible")
+
+
 def test_the_price_at_which_stages_apart_pay_is_between_a_fleet_and_a_proof(monkeypatch):
     """The least cost at either end, with prices scaled there, by the whole model, which brute force has confirmed."""
     monkeypatch.setattr(making, "_transfers", lambda *_: [])  # measured points have no caches

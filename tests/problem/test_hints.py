@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from formulations.fleet.problem import SoftSlo
 from optmodels import formulation
 from optmodels.errors import InputError, shorten
 from optmodels.loading import load
@@ -58,3 +59,7 @@ def test_a_long_section_is_shown_by_its_keys():
     assert shorten({"name": "chat" * 9, "buckets": [1, 2, 3], "slo": {"ttft_s": 1.0}, "model": "llama"}) == (
         "a section with name, buckets, slo, model"
     )
+
+
+def test_a_section_that_was_read_is_shown_as_it_was_written():
+    assert shorten(SoftSlo(usd_per_1000_requests=2.0)) == "{'usd_per_1000_requests': 2.0}"

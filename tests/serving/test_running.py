@@ -70,6 +70,16 @@ def test_engines_of_ranks_are_near_the_simulation(ranks, lengths):
         assert found.at("ttft_s", klass, 0.95) == pytest.approx(np.quantile(ttft, 0.95), rel=0.35)
 
 
+def test_answers_of_one_token_have_no_time_per_output_token():
+    """Alone on an engine, where nothing decodes, and beside others, whose time is not theirs."""
+    alone = running(COSTS, 1.0, Classes.of([500.0], [1.0]), np.array([2.0]), 1e7, EngineLimits())
+    both = running(COSTS, 1.0, Classes.of([500.0, 2000.0], [1.0, 100.0]), np.array([2.0, 1.0]), 1e7, EngineLimits())
+    for share in (None, 0.95):
+        assert alone.at("tpot_s", 0, share) == both.at("tpot_s", 0, share) == 0.0 < both.at("tpot_s", 1, share)
+        assert alone.at("e2e_s", 0, share) == alone.at("ttft_s", 0, share)
+    assert both.within("tpot_s", 0, 1e-6) == 0.999 > both.within("tpot_s", 1, 0.02)
+
+
 def test_ranks_share_slots_and_each_has_its_own_cache():
     rates, limits = np.array([3.0, 1.0]), EngineLimits(max_num_seqs=8)
     assert running(COSTS, 1.0, CLASSES, rates, 1e7, limits).load == 1.0

@@ -146,24 +146,40 @@ def _with_what_stages_save(
 ) -> Outcome[FleetPlan]:
     """The outcome with, in its log, whether prefill and decode apart pay: the best fleet without, or a proof.
 
-    A plan without stages that is optimal among all fleets proves that none with them is better.
+    A plan without stages that is optimal among all fleets proves that none with them is better. Where a limit stopped
+    the search, the best fleet without may be better than the one found: it is the plan, then.
     """
     alone = tables.alone()
     if outcome.plan is None or alone is tables or not len(alone.points) or problem.certify != "none":
         return outcome  # of certified plans `certify.beside_whole` says it
-    if not any(q.transfers for q in outcome.plan.periods):
-        stages: dict[str, Any] = {"used": False, "none_is_better": outcome.status == "optimal"}
-        if outcome.status == "optimal" and problem.objective == "min_cost":
-            stages |= {"pays_below": pays_below(problem, tables, options, objective_value(outcome.plan))}
-        return replace(outcome, log=outcome.log | {"stages": stages})
-    seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
-    if not seconds:
-        return outcome
-    whole = problem.model_copy(update={"deployment": Deployment()})
-    other = exact(whole, alone, replace(options, time_limit=seconds, answer_only=True, on_event=None))
-    value = None if other.plan is None else objective_value(other.plan)
-    without = {"status": other.status, "objective": value, "bound": other.bound}
-    return replace(outcome, log=outcome.log | {"stages": {"used": True, "without": without}})
+    if _in_stages(outcome.plan):
+        seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
+        if not seconds:
+            return outcome
+        whole = problem.model_copy(update={"deployment": Deployment()})
+        other = exact(whole, alone, replace(options, time_limit=seconds, answer_only=True, on_event=None))
+        known = None if outcome.status == "optimal" else other.plan
+        if known is None or not heuristics.better(problem, known, outcome.plan):
+            value = None if other.plan is None else objective_value(other.plan)
+            without = {"status": other.status, "objective": value, "bound": other.bound}
+            return replace(outcome, log=outcome.log | {"stages": {"used": True, "without": without}})
+        outcome = _closed(replace(outcome, log=outcome.log | {"plan_by": "exact, without stages"}), known)
+    stages: dict[str, Any] = {"used": False, "none_is_better": outcome.status == "optimal"}
+    if outcome.status == "optimal" and outcome.plan is not None and problem.objective == "min_cost":
+        stages |= {"pays_below": pays_below(problem, tables, options, objective_value(outcome.plan))}
+    return replace(outcome, log=outcome.log | {"stages": stages})
+
+
+def _in_stages(plan: FleetPlan) -> bool:
+    return any(q.transfers for q in plan.periods)
+
+
+def _closed(outcome: Outcome[FleetPlan], plan: FleetPlan) -> Outcome[FleetPlan]:
+    """An outcome that a limit stopped, with this plan: optimal where that meets the bound."""
+    value = objective_value(plan)
+    if outcome.bound is None or abs(value - outcome.bound) > PROVED * abs(value):
+        return replace(outcome, plan=plan, status="feasible")
+    return replace(outcome, plan=plan, status="optimal", limit=None)
 
 
 def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_hour: float) -> dict[str, float] | None:
@@ -227,9 +243,7 @@ def _no_worse_than_heuristics(
     best = _with_best(problem, tables, options, outcome)
     if best.plan is outcome.plan or best.plan is None:
         return best
-    value = objective_value(best.plan)
-    proved = bound is not None and abs(value - bound) <= PROVED * abs(value)
-    return replace(best, status="optimal" if proved else "feasible", limit=None if proved else best.limit)
+    return _closed(best, best.plan)
 
 
 def _with_best(
