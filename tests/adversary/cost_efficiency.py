@@ -262,21 +262,14 @@ def _ends(
     net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
     if not prices or net <= 0:
         return
-    network = continuous.Network(net, link.most_used, link.latency_s, _caches(p, setting))
+    s = next(iter(p.engine.speculation), None)
+    cached = static.caches(setting.architecture, s, p.precision.weights, p.precision.kv)
+    network = continuous.Network(net, link.most_used, link.latency_s, cached)
     moved_s = network.moved_s(kind.prompt) + (link.latency_s if stage == "prefill" else 0.0)
     for way in _ways(p, setting, kinds, main, tp, ranks, slack, stage, moved_s, rest_s):
         dp = main.gpu_count // (tp * ranks)
         most = min(dp * way.requests_per_s, 1 / network.planned_s(kind.prompt))
         yield End(main, tp, way, dp, network.bytes_of(kind.prompt) / net, most, min(prices))
-
-
-def _caches(p: CostEfficiency, setting: Setting) -> list[tuple[Any, Architecture, float]]:
-    """Who keeps a cache of a prompt, which goes from prefill to decode: the model, and what guesses for it."""
-    of, shape = (setting.weights, setting.kv), setting.architecture
-    s = next(iter(p.engine.speculation), None)
-    more = {} if s is None else static.drafts_beside(s, *of)
-    own = (static.layer_work(shape, *of), shape, 1 + more.get("head", 0.0))  # type: ignore[arg-type]
-    return [own, *([(*more["draft"], 1.0)] if "draft" in more else [])]
 
 
 def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
@@ -394,8 +387,10 @@ def generate(rng: Rng) -> Instance:
     if several:
         for m in own:
             m["gpu_count"] = pick(rng, [2, 4, 8])
-            if maybe(rng, 0.8):  # room for weights of every rank, and for caches
-                m["vram_gib"] *= m["gpu_count"] * pick(rng, [1.0, 4.0])
+            if maybe(rng, 0.9):  # room for weights of every rank, and for caches
+                m["vram_gib"] *= m["gpu_count"] * pick(rng, [1.0, 2.0, 8.0])
+        if maybe(rng, 0.9):
+            data["workload"]["output_tokens"] = max(data["workload"]["output_tokens"], 2)
     data["strategies"] = _strategies(rng, batch)
     if several:
         data["strategies"]["attention_ranks"] = list(pick(rng, [[2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
