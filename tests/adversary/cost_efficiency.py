@@ -44,6 +44,7 @@ LEFT_OUT = {
     "OperatingPoint.source": "for people",
 }
 WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT and deadline allow
+FEW_WAITS = (1.0, 0.0003)  # that limits are drawn from
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 
@@ -251,7 +252,7 @@ def _apart(
 
 def _ends(
     p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    stage: str, rest_s: float,
+    stage: str, rest_s: float, waits: tuple[float, ...] = WAITS,
 ) -> Iterator[End]:  # fmt: skip
     """A machine of engines of so many ranks that do one stage, at every level and wait within the SLO.
 
@@ -266,7 +267,7 @@ def _ends(
     cached = static.caches(setting.architecture, s, p.precision.weights, p.precision.kv)
     network = continuous.Network(net, link.most_used, link.latency_s, cached)
     moved_s = network.moved_s(kind.prompt) + (link.latency_s if stage == "prefill" else 0.0)
-    for way in _ways(p, setting, kinds, main, tp, ranks, slack, stage, moved_s, rest_s):
+    for way in _ways(p, setting, kinds, main, tp, ranks, slack, stage, moved_s, rest_s, waits):
         dp = main.gpu_count // (tp * ranks)
         most = min(dp * way.requests_per_s, 1 / network.planned_s(kind.prompt))
         yield End(main, tp, way, dp, network.bytes_of(kind.prompt) / net, most, min(prices))
@@ -281,7 +282,7 @@ def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
 
 def _ways(
     p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0,
+    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0, waits: tuple[float, ...] = WAITS,
 ) -> Iterator[Way]:  # fmt: skip
     """What one engine of so many ranks on `tp` GPUs each of a machine carries of a stage within the SLO."""
     shape, limits, prompt = setting.architecture, p.engine, lengths.mean_prompt(kinds)
@@ -320,7 +321,7 @@ def _ways(
     if kv > 0:
         first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, WAITS, slack=slack,
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, waits, slack=slack,
             stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s, ranks=ranks,
         )  # fmt: skip
 
@@ -441,7 +442,7 @@ def _pair(
         engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
         for i in rng.permutation(len(engines)):
             main, (tp, ranks) = engines[i]
-            if able := list(_ends(p, setting, kinds, main, tp, ranks, 0.0, stage, 0.0)):
+            if able := list(_ends(p, setting, kinds, main, tp, ranks, 0.0, stage, 0.0, FEW_WAITS)):
                 ends.append(pick(rng, able))
                 break
     if len(ends) < 2:
@@ -568,7 +569,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
         for i in rng.permutation(len(engines)):
             main, (tp, ranks) = engines[i]
-            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0))
+            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0, waits=FEW_WAITS))
             if able:
                 way = pick(rng, able)
                 count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))
