@@ -243,6 +243,11 @@ def _cache_bytes(work: LayerWork, shape: Architecture, tp: int, request: float) 
     return float(once + shape.layers * work.state_bytes)
 
 
+def sent_bytes(cached: Sequence[tuple[LayerWork, Architecture, float]], prompt: float) -> float:
+    """Of a prompt's caches, each so many times as large as that of (work, shape) on one GPU."""
+    return sum(share * _cache_bytes(work, shape, 1, prompt) for work, shape, share in cached)
+
+
 # The levels of fleet --------------------------------------------------------------------------------------------------
 
 
@@ -821,7 +826,7 @@ class Network:
     cached: Sequence[tuple[LayerWork, Architecture, float]]
 
     def bytes_of(self, prompt: float) -> float:
-        return sum(share * _cache_bytes(work, shape, 1, prompt) for work, shape, share in self.cached)
+        return sent_bytes(self.cached, prompt)
 
     def moved_s(self, prompt: float) -> float:
         return self.bytes_of(prompt) / (self.bytes_per_s * (1.0 - self.most_used))

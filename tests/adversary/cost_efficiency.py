@@ -44,6 +44,7 @@ LEFT_OUT = {
     "OperatingPoint.source": "for people",
 }
 WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT and deadline allow
+FEW_WAITS = (1.0, 0.0003)  # that limits are drawn from
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 
@@ -189,13 +190,23 @@ class End:
     tp: int
     way: Way
     dp: int
-    net: float
+    crosses_s: float
     requests_per_s: float
     usd: float
 
     def stays_s(self, rate: Array, machines: Array) -> Array:
         """Of a request, in the steps of so many machines that share a rate."""
         return self.way.alone_s / (1 - rate * self.way.work_s / (self.dp * machines))
+
+    def no_better(self, other: End) -> bool:
+        """Whether another wait at the same level takes at least as much, and is nowhere later."""
+        a, b = self.way, other.way
+        return (
+            (a.alone_s, a.work_s) == (b.alone_s, b.work_s)
+            and self.requests_per_s <= other.requests_per_s
+            and a.e2e_s >= b.e2e_s
+            and a.whole_s >= b.whole_s
+        )
 
 
 def _apart(
@@ -208,28 +219,20 @@ def _apart(
     one tried: with more, X̂ < E is the other's, which stays as long, and R is no longer than it was.
     """
     (kind,), w, link = kinds, p.workload, p.deployment.link
-    work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
-    sent = work.seen(kind.prompt) * work.kv_bytes_per_token_all_layers
-    sent += setting.architecture.layers * work.state_bytes
     ends: dict[str, list[End]] = {"decode": [], "prefill": []}
     deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
     for stage, found in ends.items():
         rest_s = min((x.way.whole_s for x in ends["decode"]), default=math.inf) if stage == "prefill" else 0.0
-        for main, tp in itertools.product(static.machines(p.pool), sorted(set(p.strategies.tensor_parallel))):
-            prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
-            net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
-            if not prices or net <= 0 or main.gpu_count % tp:
-                continue
-            dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
-            if stage == "prefill":
-                moved += link.latency_s
-            for way in _ways(p, setting, kinds, main, tp, 1, slack, stage, moved, rest_s):
-                most = min(dp * way.requests_per_s, link.most_used * net / sent)
-                found.append(End(main, tp, way, dp, net, most, min(prices)))
+        for main, (tp, ranks) in itertools.product(static.machines(p.pool), _parallel(p, setting)):
+            kept: list[End] = []
+            for end in _ends(p, setting, kinds, main, tp, ranks, slack, stage, rest_s):
+                if not any(end.no_better(x) for x in kept):
+                    kept.append(end)
+            found += kept
     allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
     longest_s = w.batch * (kind.prompt + kind.output) / p.slo.tps * (1 + slack)
     for b, a in itertools.product(*ends.values()):
-        e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + sent / a.net + sent / b.net
+        e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + a.crosses_s + b.crosses_s
         if (
             e2e_s > longest_s
             or a.way.whole_s + b.way.whole_s > deadline_s
@@ -247,6 +250,29 @@ def _apart(
             yield usd, e2e_s
 
 
+def _ends(
+    p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
+    stage: str, rest_s: float, waits: tuple[float, ...] = WAITS,
+) -> Iterator[End]:  # fmt: skip
+    """A machine of engines of so many ranks that do one stage, at every level and wait within the SLO.
+
+    `rest_s`: of the deadline, what decoding takes at least.
+    """
+    (kind,), link = kinds, p.deployment.link
+    prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
+    net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
+    if not prices or net <= 0:
+        return
+    s = next(iter(p.engine.speculation), None)
+    cached = static.caches(setting.architecture, s, p.precision.weights, p.precision.kv)
+    network = continuous.Network(net, link.most_used, link.latency_s, cached)
+    moved_s = network.moved_s(kind.prompt) + (link.latency_s if stage == "prefill" else 0.0)
+    for way in _ways(p, setting, kinds, main, tp, ranks, slack, stage, moved_s, rest_s, waits):
+        dp = main.gpu_count // (tp * ranks)
+        most = min(dp * way.requests_per_s, 1 / network.planned_s(kind.prompt))
+        yield End(main, tp, way, dp, network.bytes_of(kind.prompt) / net, most, min(prices))
+
+
 def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
     """GPUs of an attention rank and ranks of an engine: one where there are no experts to spread."""
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
@@ -256,7 +282,7 @@ def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
 
 def _ways(
     p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0,
+    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0, waits: tuple[float, ...] = WAITS,
 ) -> Iterator[Way]:  # fmt: skip
     """What one engine of so many ranks on `tp` GPUs each of a machine carries of a stage within the SLO."""
     shape, limits, prompt = setting.architecture, p.engine, lengths.mean_prompt(kinds)
@@ -295,7 +321,7 @@ def _ways(
     if kv > 0:
         first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, WAITS, slack=slack,
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, waits, slack=slack,
             stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s, ranks=ranks,
         )  # fmt: skip
 
@@ -346,6 +372,7 @@ def generate(rng: Rng) -> Instance:
         data["model"] = static.architecture(rng)
         if several:
             data["model"]["moe"] = static.experts(rng, data["model"]["layers"])
+            data["model"] |= {k: 2 * data["model"][k] for k in ("heads", "kv_heads")}
         data["gpus"] = static.gpus(rng, int(rng.integers(1, 4)), wide)
         names = [*data["gpus"], *(["l4"] if maybe(rng, 0.2) else [])]
         vram = _weights_gib(data)
@@ -358,12 +385,17 @@ def generate(rng: Rng) -> Instance:
         data["pool"]["assumed_discounts"] = {m: round(float(rng.random()), 3) for m in some(rng, static.MARKETS)}
     if maybe(rng):
         data["markets"] = {"main": some(rng, static.MARKETS), "ao": some(rng, static.MARKETS)}
-        if several:
-            for m in own:
-                m["gpu_count"] = pick(rng, [2, 4, 8])
+    if several:
+        for m in own:
+            m["gpu_count"] = pick(rng, [2, 4, 8])
+            if maybe(rng, 0.9):  # room for weights of every rank, and for caches
+                m["vram_gib"] *= m["gpu_count"] * pick(rng, [1.0, 2.0, 8.0])
+        if maybe(rng, 0.9):
+            data["workload"]["output_tokens"] = max(data["workload"]["output_tokens"], 2)
     data["strategies"] = _strategies(rng, batch)
     if several:
         data["strategies"]["attention_ranks"] = list(pick(rng, [[2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
+        data["strategies"]["tensor_parallel"] = list(pick(rng, [[1], [1], [1, 2], [2], [2, 3]]))
     if kind == "measured":
         rows = _measured(rng, data, batch)
         data["latency"] = {"operating_points": rows}
@@ -401,6 +433,26 @@ def generate(rng: Rng) -> Instance:
     return data
 
 
+def _pair(
+    rng: Rng, p: CostEfficiency, setting: Setting, kinds: list[Kind]
+) -> tuple[float, float, float, float] | None:  # fmt: skip
+    """(TTFT, seconds per output token, E2E, USD/h) of some prefill beside some decode engines; None: no pair."""
+    ends: list[End] = []
+    for stage in ("decode", "prefill"):
+        engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
+        for i in rng.permutation(len(engines)):
+            main, (tp, ranks) = engines[i]
+            if able := list(_ends(p, setting, kinds, main, tp, ranks, 0.0, stage, 0.0, FEW_WAITS)):
+                ends.append(pick(rng, able))
+                break
+    if len(ends) < 2:
+        return None
+    b, a = ends
+    e2e_s, after = a.way.e2e_s + b.way.e2e_s, max(kinds[0].output - 1.0, 1.0)
+    usd = sum(x.usd * math.ceil(p.workload.batch / e2e_s / x.requests_per_s) for x in ends)
+    return a.way.first_s * pick(rng, [1.01, 1.1, 2.0]), max(b.way.e2e_s / after, 1e-9), e2e_s, usd
+
+
 def _batching(rng: Rng, data: Instance) -> None:
     """Continuous batching."""
     data["serving"] = "continuous"
@@ -411,12 +463,12 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["engine"] = static.engine_limits(rng)
         if maybe(rng, 0.4):
             static.speculates(rng, data["engine"], [pick(rng, [static.architecture(rng), "qwen3-0.6b"])])
-    if "attention_ranks" not in data["strategies"] and maybe(rng, 0.6):
+    if maybe(rng, 0.6):
         stages = static.stages(rng)
         if "prefill" in stages:  # small enough for every two levels
-            data.get("engine", {}).pop("speculation", None)
+            s = data["strategies"]
             data["pool"]["machines"] = data["pool"]["machines"][:2]
-            data["strategies"]["tensor_parallel"] = data["strategies"].get("tensor_parallel", [1, 2])[:2]
+            s["tensor_parallel"] = s.get("tensor_parallel", [1, 2])[: 1 if len(s.get("attention_ranks", ())) > 2 else 2]
             data["workload"]["batch"] = min(data["workload"]["batch"], 64)
         data["deployment"] = static.linked(rng, stages, data["pool"]["machines"])
 
@@ -509,12 +561,15 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     if p.latency.operating_points is not None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
+    elif p.serving == "continuous" and "prefill" in p.deployment.stages and maybe(rng, 0.7):
+        if (pair := _pair(rng, p, _setting(p, data), kinds)) is not None:
+            seen, quickest = [pair], pair[2]
     elif p.serving == "continuous":
         setting = _setting(p, data)
         engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
         for i in rng.permutation(len(engines)):
             main, (tp, ranks) = engines[i]
-            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0))
+            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0, waits=FEW_WAITS))
             if able:
                 way = pick(rng, able)
                 count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))

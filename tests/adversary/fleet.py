@@ -813,11 +813,16 @@ def _costs(
         setting.weights, setting.kv, tp, ranks,  # type: ignore[arg-type]
     )  # fmt: skip
     costs, provenance = resolve(source, d, prompt)
-    s = next((s for s in p.engine.speculation if s.model in (None, llm_name(setting.architecture))), None)
-    if s is None or p.serving != "continuous":
+    if (s := _speculation(p, setting.architecture)) is None:
         return costs, provenance, {}
     drafted = static.speculating(source, d, costs, s, prompt, setting.weights, setting.kv)
     return None if drafted is None else (drafted[0], provenance, drafted[1])
+
+
+def _speculation(p: Fleet, shape: Architecture) -> Any:
+    """How engines of a model speculate, or None."""
+    found = (s for s in p.engine.speculation if s.model in (None, llm_name(shape)))
+    return next(found, None) if p.serving == "continuous" else None
 
 
 def _engines(
@@ -831,10 +836,9 @@ def _engines(
     shortest = min(k.prompt + k.output for k in kinds)
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
     plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
-    bytes_of = [
-        work.seen(k.prompt) * work.kv_bytes_per_token_all_layers + setting.architecture.layers * work.state_bytes
-        for k in kinds
-    ]  # of a prompt's cache, on one GPU
+    guesses = _speculation(p, setting.architecture)
+    caches = static.caches(setting.architecture, guesses, setting.weights, setting.kv)
+    bytes_of = [continuous.sent_bytes(caches, k.prompt) for k in kinds]
     limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
     link, stages = p.deployment.link, p.deployment.stages
     # Without experts to spread, ranks are engines of their own.
@@ -1499,7 +1503,7 @@ def _batching(rng: Rng, data: Instance) -> None:
         _stages(rng, data)
     elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]) and not ranks:
         data["prefix_cache"] = _prefixes(rng, data)
-    elif "engine" in data and maybe(rng, 0.4):
+    if "engine" in data and "prefix_cache" not in data and maybe(rng, 0.4):
         shape = pick(rng, [static.architecture(rng), "qwen3-0.6b"])
         static.speculates(rng, data["engine"], [shape])
         named = [w["model"] for w in data["workloads"] if isinstance(w.get("model"), str)]

@@ -656,7 +656,7 @@ def _engines(
                 for waits in every[:1] if stage == "decode" else every:
                     if at is not None and at.own_queue(mine) <= 0.5:
                         break  # the wait before is not half used
-                    network = None if stage == "both" else _network(data, m, work, largest[g], tp)
+                    network = None if stage == "both" else _network(data, m, largest[g], tp)
                     level = partial(
                         continuous.engine, *steps, limits, cache, batch=batch, waits=waits, stream=stream, stage=stage,
                         network=network, ranks=ranks,
@@ -750,14 +750,12 @@ def _prefixes(data: Instance, m: int, trace: list[Request] | None, slice_s: floa
     )  # fmt: skip
 
 
-def _network(data: Instance, m: int, work: LayerWork, largest: int, tp: int) -> Network:
+def _network(data: Instance, m: int, largest: int, tp: int) -> Network:
     """What an engine has of its server's network, of so many GPUs of which the largest server of its type has most."""
     served, link = data["models"][m], data["deployment"]["link"]
-    cached, s = [(work, _shape(served), 1.0)], _speculation(data, m)
-    if s is not None:
-        beside = static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
-        cached[0] = (work, _shape(served), 1.0 + beside["head"])
-        cached += [(*beside["draft"], 1.0)] if "draft" in beside else []
+    cached = static.caches(
+        _shape(served), _speculation(data, m), served.get("weights", "fp16"), served.get("kv", "fp16")
+    )  # fmt: skip
     net = link["net_gbps"] * static.GBIT * min(1.0, tp / largest)
     return Network(net, link.get("most_used", 0.5), link.get("latency_s", 0.005), cached)
 

@@ -21,7 +21,7 @@ from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import Source, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.work import layer_work
+from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary import continuous
 from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
@@ -382,6 +382,16 @@ def drafts_beside(s: Any, weights: Any, kv: Any) -> Json:
         small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
         more["draft"] = layer_work(small, weights, kv), small
     return more
+
+
+def caches(shape: Architecture, s: Any, weights: Any, kv: Any) -> list[tuple[LayerWork, Architecture, float]]:
+    """Who keeps a cache of a prompt: a model, and what guesses for it by a `speculation` section (None: nothing).
+
+    Each with how many times as large a cache it has.
+    """
+    more = {} if s is None else drafts_beside(s, weights, kv)
+    own = (layer_work(shape, weights, kv), shape, 1.0 + more.get("head", 0.0))
+    return [own, *([(*more["draft"], 1.0)] if "draft" in more else [])]
 
 
 # Random parts of instances ------------------------------------------------------------------------------------------

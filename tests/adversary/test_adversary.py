@@ -77,6 +77,11 @@ def test_instances_say_everything_that_the_schema_lets_one_say(name: str) -> Non
     assert sorted(left_out & given) == [], "left out, but given"
 
 
+def test_stages_are_drawn_beside_ranks_and_drafts() -> None:
+    drawn = (json.dumps(harness.instance("cost_efficiency", seed)) for seed in range(1000))
+    assert any(all(f'"{x}"' in text for x in ("prefill", "attention_ranks", "speculation")) for text in drawn)
+
+
 ALLOWED = {
     "optmodels.catalog", "optmodels.latency", "optmodels.traces", "optmodels.units", "formulations", "tests.adversary",
     "numpy", "scipy", "highspy", "yaml",

@@ -16,9 +16,10 @@ from scipy.stats import nbinom
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous, fleet, lengths, orchestration, prefixes, reserved_capacity
+from tests.adversary import continuous, fleet, harness, lengths, orchestration, prefixes, reserved_capacity, static
 from tests.adversary.harness import Answer
 from tests.adversary.programme import Programme
 
@@ -483,6 +484,34 @@ def test_ranks_hold_experts_that_one_gpu_cannot() -> None:
     assert fleet.reference(data).best is None  # 2 MiB of experts, on GPUs of 2 MiB
     data["strategies"]["attention_ranks"] = [1, 2]
     assert fleet.reference(data).worst == pytest.approx(3.0)
+
+
+def test_what_guesses_sends_its_cache_too() -> None:
+    # Keys and values of two heads of 32 in 16 bits: 256 bytes a token and layer.
+    shape = Architecture(layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128, ffn_matrices=2, vocab=100,
+                         max_positions=4096)  # fmt: skip
+    half = {"layers": 1, **shape.model_dump(exclude={"layers"})}
+    some = {"drafts": 2, "accepted": 1.0}
+    guesses = [None, *(Speculation.model_validate(some | s) for s in ({"head": 0.5}, {"draft": half}))]
+    found = [continuous.sent_bytes(static.caches(shape, s, "fp16", "fp16"), 100.0) for s in guesses]
+    assert found == pytest.approx([51_200, 76_800, 76_800])
+
+
+@pytest.mark.parametrize(("link", "machines"), [("any", 6), ("equal", 7)])
+def test_prompts_on_one_rank_and_answers_on_eight_need_the_fewest_machines(link: str, machines: int) -> None:
+    machine = {"machine": "m", "gpu": "h200", "gpu_count": 8, "vram_gib": 1128, "net_gbps": 3200}
+    data = {
+        "formulation": "cost_efficiency", "schema": 1, "serving": "continuous", "model": "deepseek-r1",
+        "precision": {"weights": "fp8", "kv": "fp16"}, "latency": {"model": "default"},
+        "workload": {"batch": 300, "input_tokens": 8000, "output_tokens": 500},
+        "slo": {"kind": "real_time", "tps": 1.0, "ttft_s": 6.0, "tbt_s": 0.1},
+        "pool": {"machines": [machine | {"prices": {"on_demand": 36.0}}]},
+        "engine": {"max_num_seqs": 256, "max_num_batched_tokens": 8192},
+        "deployment": {"stages": ["prefill", "decode"], "link": {"tensor_parallel": link}},
+        "strategies": {"tensor_parallel": [1, 8], "attention_ranks": [1, 8]},
+    }  # fmt: skip
+    found = harness.judge("cost_efficiency", data, False)
+    assert (found.outcome, found.reference) == ("same", pytest.approx(100 / machines))
 
 
 def test_a_cache_grows_after_the_first_token() -> None:
