@@ -24,13 +24,13 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 	$(BIN)/optmodels compare $(DEMO)
 
 test: setup  ## the test suite; three processes for two cores, as many tests wait for others
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 quick: setup  ## the tests without the slow ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 coverage: setup  ## what the test suite reaches, in lines and branches
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term
 
 N ?= 2000
 JOBS ?= 2

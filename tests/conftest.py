@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ settings.register_profile(
 )
 settings.register_profile("hunt", settings.get_profile("suite"), derandomize=False)
 settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items):
+    """Files with most slow tests first: of several processes that take whole files, none begins a long one last."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def tiny_problem(**changes):

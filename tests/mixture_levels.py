@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from scipy.optimize import brentq
 
 from optmodels.plan.engines import Level, Request, at_level, capacities, latencies
+from optmodels.serving import levels
 from optmodels.serving.continuous import EngineLimits, levels_of_loads
 from optmodels.serving.engine import EngineCosts
-from optmodels.serving.levels import LOADS
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 Limit = tuple[float, float | None]  # seconds, and the share of all requests that keep them; None: their mean
@@ -23,12 +23,12 @@ def smallest(bound: Callable[[int, float | None], float], weight: Sequence[float
         return sum(f * bound(w, None) for w, f in enumerate(weight))
     if len(weight) == 1:
         return bound(0, q)
-    bounds = [[(bound(w, g), g) for g in {*SHARES, q}] for w in range(len(weight))]
-    return min(
-        x for of in bounds for x, _ in of
-        if sum(f * max([0.0, *(g for b, g in mine if b <= x)]) for f, mine in zip(weight, bounds, strict=True))
-        >= q * (1 - 1e-9)
-    )  # fmt: skip
+    within = [0.0] * len(weight)  # of each class, by the bounds tried so far
+    for x, w, g in sorted((bound(w, g), w, g) for w in range(len(weight)) for g in {*SHARES, q}):
+        within[w] = max(within[w], g)
+        if sum(f * each for f, each in zip(weight, within, strict=True)) >= q * (1 - 1e-9):
+            return x
+    raise AssertionError("every class is within its bound at q")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Mixture:
     def steps(self, tpot: Limit) -> list[float]:
         """Step times of loads, and the best one."""
         c = self.e.costs
-        steps = levels_of_loads([c], LOADS)[0].tolist()
+        steps = levels_of_loads([c], levels.LOADS)[0].tolist()
 
         def beyond(t: float) -> float:
             level = self.level(t)

@@ -27,6 +27,10 @@ NAMES = {  # likewise
 }  # fmt: skip
 
 
+def _asks(function: ast.FunctionDef) -> bool:
+    return any(isinstance(n, ast.Name) and n.id == "hasattr" for n in ast.walk(function))
+
+
 def _excused(tree: ast.Module) -> set[ast.AST]:
     """What lies in a try that goes on without a module, or in a function that asks whether a module has the name."""
     found: set[ast.AST] = set()
@@ -34,7 +38,10 @@ def _excused(tree: ast.Module) -> set[ast.AST]:
         if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(h.type or node) for h in node.handlers):
             found |= {n for part in (*node.body, *node.handlers) for n in ast.walk(part)}
         if isinstance(node, ast.FunctionDef):
-            asked = {m for m, names in NAMES.items() if any(f"hasattr({m}, {n!r})" in ast.unparse(node) for n in names)}
+            body = ast.unparse(node) if _asks(node) else ""
+            asked = {m for m, names in NAMES.items() if any(f"hasattr({m}, {n!r})" in body for n in names)}
+            if not asked:
+                continue
             found |= {n for n in ast.walk(node) if isinstance(n, ast.Attribute) and ast.unparse(n.value) in asked}
     return found
 

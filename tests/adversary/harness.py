@@ -514,10 +514,12 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
     return [p for p in _parts(annotation) if isinstance(p, type) and issubclass(p, BaseModel)]
 
 
-def coverage(name: str, seeds: Iterable[int]) -> tuple[set[str], set[str]]:
-    """What the schema has, and what of it the instances of these seeds have."""
-    schema = formulation.get(name).problem
-    given: set[str] = set()
-    for seed in seeds:
+def coverage(name: str, seeds: Iterable[int], at_least: int) -> tuple[set[str], set[str]]:
+    """What the schema has, and what of it the instances have: of `at_least` seeds, and of more while one is missing."""
+    schema, given = schema_entries(formulation.get(name).problem), set[str]()
+    wanted = schema - set(module(name).LEFT_OUT)
+    for count, seed in enumerate(seeds):
+        if count >= at_least and given >= wanted:
+            break
         given |= _given(name, instance(name, seed))
-    return schema_entries(schema), given
+    return schema, given

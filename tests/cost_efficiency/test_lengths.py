@@ -22,6 +22,7 @@ from formulations.cost_efficiency.replay import replay
 from optmodels.errors import InputError
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import engine_costs
+from optmodels.serving.levels import LOADS
 from optmodels.simulation.options import ReplayOptions
 
 LENGTHS = ((100, 20, 3.0), (300, 1, 1.0), (1000, 320, 2.0), (400, 220, 4.0))
@@ -58,7 +59,8 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
     ],
     ids=["deadline", "mean deadline and percentiles", "means"],
 )  # fmt: skip
-def test_exact_is_the_cheapest_by_brute_force(limits: dict[str, Any]) -> None:
+def test_exact_is_the_cheapest_by_brute_force(monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]) -> None:
+    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
     problem = instance(workload=MIXED, slo=limits)
     found = optmodels.solve(problem)
     assert found.plan is not None

@@ -48,23 +48,30 @@ def test_sensitivities_are_derivatives_of_what_is_pulled():
     assert moved == pytest.approx(np.log(1.001) * found @ found / (found @ found + 1 / weight), rel=1e-3)
 
 
-def left(rows, candidates=GRID, matter=GRID):
-    """The sum to be least, from the statement: covariances conditioned at once, without the product's recursion."""
+def covariances(candidates, matter):
+    """Of the logarithms of what is measured or matters, before anything is: (their matrix, an own row's noise)."""
     seen = choice.Together([*candidates, *matter])
-    n = sum(len(s.loads.concurrency) for s in candidates)
     x = np.log(np.array([
         (c, i, o, s.deployment.gpus)
         for s in (*candidates, *matter)
         for c, i, o in zip(s.loads.concurrency, s.loads.input_tokens, s.loads.output_tokens, strict=True)
     ]))  # fmt: skip
-    models, total = coefficients(), 0.0
+    models = coefficients()
+    far = (((x[:, None] - x[None]) / np.array([1.5, 1.5, 3.0, 2.0])) ** 2).sum(-1)
     for form, model, terms in ((choice.STEP_FORM, models[0], seen.step),
                                (choice.FIRST_TOKEN_FORM, models[1], seen.first(models[0]))):  # fmt: skip
         a = sensitivities(form, model, terms, seen.labels)
-        far = (((x[:, None] - x[None]) / np.array([1.5, 1.5, 3.0, 2.0])) ** 2).sum(-1)
-        C = a @ a.T + form.own.misfit**2 * np.exp(-far / 2)
-        R, T = list(rows), np.arange(n, len(x))
-        noise = form.own.noise**2 * 1.5
+        yield a @ a.T + form.own.misfit**2 * np.exp(-far / 2), form.own.noise**2 * 1.5
+
+
+ON_GRID = [*covariances(GRID, GRID)]
+
+
+def left(rows, candidates=GRID, matter=GRID):
+    """The sum to be least, from the statement: covariances conditioned at once, without the product's recursion."""
+    n, total = sum(len(s.loads.concurrency) for s in candidates), 0.0
+    for C, noise in ON_GRID if candidates is matter is GRID else covariances(candidates, matter):
+        R, T = list(rows), np.arange(n, len(C))
         known = np.linalg.inv(C[np.ix_(R, R)] + noise * np.eye(len(R)))
         after = C[np.ix_(T, T)] - C[np.ix_(T, R)] @ known @ C[np.ix_(R, T)]
         total += np.diag(after).mean() / np.diag(C)[T].mean()

@@ -17,7 +17,7 @@ from optmodels.plan.lines import engine_line
 from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile, longest_wait
 from optmodels.serving.engine import EngineCosts
 from optmodels.serving.lengths import GRID, Length, classes, normalised, over_classes, shares_bounded
-from optmodels.serving.levels import levels
+from optmodels.serving.levels import LOADS, levels
 
 COSTS = StepCosts(
     fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7, mixed_context_s=2e-7,
@@ -69,8 +69,9 @@ def test_shorter_answers_make_up_for_longer_ones() -> None:
     ids=["means", "percentiles", "deadline", "mean deadline"],
 )
 def test_levels_are_those_of_plain_numbers_and_of_the_check(
-    ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
+    monkeypatch: pytest.MonkeyPatch, ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
 ) -> None:
+    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
     at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, shares=(1.0, 0.1), deadline=deadline)
     asked = [(x.at_most, x.percentile) if isinstance(x, Percentile) else (x, None) for x in (ttft, tpot)]
     rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline, (1.0, 0.1))]
@@ -94,7 +95,8 @@ def test_levels_are_those_of_plain_numbers_and_of_the_check(
         assert np.allclose(recomputed, mine, rtol=1e-6)
 
 
-def test_waits_add_what_the_queue_allows() -> None:
+def test_waits_add_what_the_queue_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
     kind = classes(MIXED)
     ttft = Percentile(at_most=1e9, percentile=0.95)
     at = levels([ENGINE], LIMITS, kind, ttft, 0.1, 0.3)
