@@ -861,7 +861,9 @@ def _measured(case: FleetCase) -> FleetTables:
     ]
     slots = np.array([p.slots for p in case.points], dtype=np.intp)
     stage = np.array([STAGES.index(p.stage) for p in case.points], dtype=np.intp)
-    model = np.array([_model_of(case, p) for p in case.points], dtype=np.intp)
+    names = {None if (w := of.workloads[0]).models is None else w.models[0].label: k
+             for k, of in enumerate(case.by_model)}  # fmt: skip
+    model = np.array([names.get(p.model, 0) for p in case.points], dtype=np.intp)  # 0: of one that serves nothing
     equal = case.problem.deployment.link.tensor_parallel == "equal"
     groups: dict[tuple[int, str, int], int] = {}
     exchange = np.array([
@@ -919,10 +921,6 @@ def _measured(case: FleetCase) -> FleetTables:
     )  # fmt: skip
 
 
-def _model_of(case: FleetCase, p: FleetPoint) -> int:
-    """Of `FleetCase.by_model` the one that a measured point loads; the first of one that serves nothing."""
-    named = (case.which(w.name, p.model) for w in case.workloads)
-    return next((k for k in named if k is not None), 0)
 
 
 def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:
