@@ -505,7 +505,7 @@ class Fleet(Problem):
         default="none", description="replay: plans whose promised latencies hold on the step simulator"
     )
     certification: Certification = Certification()
-    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
+    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous, or measured points")
     prefix_cache: PrefixCache | None = Field(default=None, description="measured hits, with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
@@ -1123,7 +1123,8 @@ def _apart(
     """What prefill and decode apart need, and what nobody has said what it means there."""
     stages = list(p.deployment.stages)
     if not p.continuous:
-        wrong.add("deployment.stages", stages, "[both] with serving: static, whose batches are prefilled and decoded")
+        expected = "[both] with serving: static, whose batches are prefilled and decoded, but for measured points"
+        wrong.add("deployment.stages", stages, expected)
     if machines and p.deployment.link.net_gbps is None and all(m.net_gbps is None for m in machines):
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):
