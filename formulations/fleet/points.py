@@ -861,9 +861,9 @@ def _measured(case: FleetCase) -> FleetTables:
     ]
     slots = np.array([p.slots for p in case.points], dtype=np.intp)
     stage = np.array([STAGES.index(p.stage) for p in case.points], dtype=np.intp)
-    names = {None if (w := of.workloads[0]).models is None else w.models[0].label: k
-             for k, of in enumerate(case.by_model)}  # fmt: skip
-    model = np.array([names.get(p.model, 0) for p in case.points], dtype=np.intp)  # 0: of one that serves nothing
+    labels = {None if (w := of.workloads[0]).models is None else w.models[0].label: k
+              for k, of in enumerate(case.by_model)}  # fmt: skip
+    model = np.array([labels.get(p.model, 0) for p in case.points], dtype=np.intp)  # 0: of one that serves nothing
     equal = case.problem.deployment.link.tensor_parallel == "equal"
     groups: dict[tuple[int, str, int], int] = {}
     exchange = np.array([
@@ -919,8 +919,6 @@ def _measured(case: FleetCase) -> FleetTables:
         case, points, load, None, None, (), resources, use, weights, limits, names, blocked, part_s=part_s,
         models=case.by_model,
     )  # fmt: skip
-
-
 
 
 def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:

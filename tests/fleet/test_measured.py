@@ -16,6 +16,7 @@ from scipy.optimize import linprog
 
 import optmodels
 from formulations.fleet.check import check
+from formulations.fleet.deploy import deployments
 from formulations.fleet.methods import METHODS
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.points import build_tables
@@ -309,6 +310,17 @@ def test_a_table_has_the_columns(tmp_path):
     (tmp_path / "points.csv").write_text("\n".join(lines).replace("prefill", "prefil"), encoding="utf-8")
     with pytest.raises(InputError, match="stage"):
         optmodels.load(tmp_path / "two.yaml").resolve()
+
+
+def test_what_to_run_names_model_and_stage_as_far_as_they_are_known():
+    problem = optmodels.load(TWO)
+    plan = exact(problem, build_tables(problem), Options(answer_only=True)).plan.model_dump(mode="json")
+    made = {d.name: d for d in deployments(problem, plan).deployments}
+    assert {n: (d.stage, d.model, d.max_num_seqs) for n, d in made.items()} == {
+        "s": ("both", "Llama 3.1 8B", None), "lp": ("prefill", "Llama 3.3 70B", None),
+        "ld": ("decode", "Llama 3.3 70B", None),
+    }  # fmt: skip
+    assert any("measured point lp: run the engine as it was measured, with large." in n for n in made["lp"].notes)
 
 
 def test_on_the_command_line(tmp_path):
