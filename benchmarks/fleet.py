@@ -3,6 +3,7 @@
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
 stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart, and × 3 precisions: gap ≤ 0.01 % in 2 s
           (not held)
+measured  the same with 8 types × 3 precisions as measured points, 20 to 1,200 requests/s: CPU seconds, check included
 scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s; × 30,000 points in ≤ 60 s
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
@@ -29,7 +30,7 @@ from formulations.fleet.check import check
 from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.methods.melange import MelangeModel
-from formulations.fleet.points import build_tables
+from formulations.fleet.points import STAGES, build_tables
 from formulations.fleet.queue_simulation import confirm
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -75,10 +76,11 @@ PRECISIONS = (
 )
 
 
-def stages_problem(types, rate, seed=0, precisions=1):
+def stages_problem(types, rate, seed=0, precisions=1, deadline_s=60.0, points=None):
     """10 × 10 buckets of one model on machines of AWS, prefill and decode together or apart; `rate` requests/s.
 
     With three `precisions` the plan chooses among them, at a mean quality that the cheapest alone does not have.
+    `points`: measured, in place of machines.
     """
     rng = np.random.default_rng(seed)
     inputs, outputs = np.meshgrid(np.geomspace(64, 8192, 10), np.geomspace(16, 768, 10), indexing="ij")
@@ -87,18 +89,20 @@ def stages_problem(types, rate, seed=0, precisions=1):
     sizes = zip(inputs.ravel(), outputs.ravel(), (rate * weight / weight.sum()).ravel(), strict=True)
     served = {"model": "llama-3.1-8b"} if precisions == 1 else {"models": PRECISIONS, "quality_at_least": 0.985}
     slo = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.95}}
+    made = {
+        "pool": {"catalog": "aws", "include": list(STAGE_MACHINES[:types])},
+        "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "serving": "continuous",
+    }  # fmt: skip
     return load({
         "formulation": "fleet", "schema": 1, "name": "stages",
         "workloads": [{
-            "name": "w", "slo": slo | {"deadline_s": 60.0},
+            "name": "w", "slo": slo | ({} if deadline_s is None else {"deadline_s": deadline_s}),
             "buckets": [
                 {"input_tokens": int(i), "output_tokens": int(o), "requests_per_s": float(r)} for i, o, r in sizes
             ],
         } | served],
-        "pool": {"catalog": "aws", "include": list(STAGE_MACHINES[:types])},
-        "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
-        "serving": "continuous", "deployment": {"stages": ["both", "prefill", "decode"]},
-    })  # fmt: skip
+        "deployment": {"stages": ["both", "prefill", "decode"]},
+    } | (made if points is None else {"points": points}))  # fmt: skip
 
 
 def run_stages():
@@ -108,6 +112,54 @@ def run_stages():
             name = f"stages 10x10x{types} {rate:g}/s" + (f" x{precisions}" if precisions > 1 else "")
             problem = stages_problem(types, rate, precisions=precisions)
             report(name, problem, Options(gap=1e-4, time_limit=60.0, answer_only=True))
+
+
+def measured_points(buckets, one_tp):
+    """Points of machine type × TP × stage × precision, each at the rates of its best level for every bucket.
+
+    `one_tp`: one for each type, stage and precision, of the TP with the most requests/s of all buckets together.
+    """
+    problem = stages_problem(8, 1.0, precisions=3, deadline_s=None)
+    tables = build_tables(problem)
+    x, found = tables.points, {}
+    for p in range(len(x)):
+        (machine, _, _), _ = next(tables.machines_of(p))
+        tp = int(tables.blocks[x.block[p]].configurations.tp[x.configuration[p]])
+        key = machine, tp, STAGES[x.stage[p]], PRECISIONS[x.model[p]]["name"]
+        rates = np.where(np.isfinite(tables.load[:, p]), 1.0 / tables.load[:, p], 0.0)
+        usd, best = found.get(key, (float(x.usd_per_hour[p]), 0.0))
+        found[key] = usd, np.maximum(best, rates)
+    kept = found
+    if one_tp:
+        order = sorted(found, key=lambda key: -float(np.sum(found[key][1])))
+        kept = {(k[0], *k[2:]): k for k in reversed(order)}.values()
+    return [
+        {
+            "name": f"{machine} TP{tp} {stage} {model}", "machine": machine, "tp": tp, "stage": stage, "model": model,
+            "usd_per_hour": found[machine, tp, stage, model][0],
+            "requests_per_s": {
+                f"w/{b}": float(r) for b, r in zip(buckets, found[machine, tp, stage, model][1], strict=True) if r
+            },
+        }
+        for machine, tp, stage, model in kept
+    ]  # fmt: skip
+
+
+def run_measured():
+    """10 × 10 buckets × 8 types × 3 stages × 3 precisions as measured points: ≤ 0.01 % in ≤ 2 CPU s, all included."""
+    for one_tp in (True, False):
+        points = measured_points([d.bucket for d in stages_problem(1, 1.0).resolve().demands], one_tp)
+        for rate in (20.0, 120.0, 1200.0):
+            for seed in range(5):
+                used = time.process_time()
+                problem = stages_problem(8, rate, seed, 3, deadline_s=None, points=points)
+                outcome = exact(problem, build_tables(problem), Options(gap=1e-4, time_limit=60.0, answer_only=True))
+                ok = check(problem, outcome.plan.model_dump(mode="json")).ok
+                used, cost = time.process_time() - used, outcome.plan.total_usd_per_hour
+                print(
+                    f"measured {len(points)} points {rate:g}/s seed {seed} {outcome.status} {cost:.4f} "
+                    f"gap {(cost - outcome.bound) / cost:.4%} CPU {used:.2f} s with tables and check, check {ok}"
+                )
 
 
 def run_scaling():

@@ -185,9 +185,14 @@ def _least(problem: Fleet, w: FleetWorkload) -> float:
 
 
 def _models(case: FleetCase) -> Models:
-    """What is loaded, by workload and which of its models: architecture and precision (nothing of measured points)."""
+    """What is loaded, by workload and which of its models: architecture and precision, of measured points the name.
+
+    A line of a measured point names no workload.
+    """
     if case.points is not None:
-        return {(w.name, None): "" for w in case.workloads}
+        labels = {m.label for w in case.workloads for m in w.models or ()}
+        named = ["", *(w.name for w in case.workloads)]
+        return {(name, label): label or "" for name in named for label in (None, *sorted(labels))}
     return {
         (w.name, None if w.models is None else m.label): shape.model_dump_json() + m.precision.model_dump_json()
         for w in case.workloads for m, shape in zip(w.accepts, case.accepted[w.name], strict=True)
@@ -244,9 +249,11 @@ def _well_formed(
             split = d.tensor_parallel, d.attention_ranks, d.replicas_per_machine
             measured = point.tp, None, point.replicas_per_machine
             found.require(f"{where}: parallelism of its measured point", split == measured, split, measured)
+            does, listed = (d.stage, d.model), (point.stage, point.model)
+            found.require(f"{where}: stage and model of its measured point", does == listed, does, listed)
         found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
-        claimed = [d.family, d.loads, d.model, d.passes]
-        found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, None, 1], claimed, None)
+        claimed = [d.family, d.loads, d.passes]
+        found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, 1], claimed, None)
         for line in d.serves:
             figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
             found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)

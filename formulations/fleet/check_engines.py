@@ -250,7 +250,9 @@ def check_stages(
                 late += share if math.isfinite(limit) else 0.0
             found.at_most(f"{where}: share of {name} that misses its deadline", late, SLACK)
     stated = {
-        (models[x.loads, x.model], x.region, x.tensor_parallel): x for x in q.transfers if (x.loads, x.model) in models
+        (models[x.loads or "", x.model], x.region, x.tensor_parallel): x
+        for x in q.transfers
+        if (x.loads or "", x.model) in models and (x.loads is None) == (case.points is not None)
     }
     same = len(stated) == len(q.transfers) and set(stated) == set(ends)
     found.require(f"{q.name}: transfers", same, [x.loads for x in q.transfers], sorted(k[1] for k in ends))
@@ -262,5 +264,10 @@ def check_stages(
             found.close(f"{q.name}: share of {name} sent", line.demands.get(name, math.nan), share, scale=1.0)
         sent = {name: share * demands[name].requests_per_s[at] for name, share in shares.items()}
         found.close(f"{q.name}: requests/s sent", line.requests_per_s, sum(sent.values()), "1/s")
+        if case.points is not None:
+            found.require(
+                f"{q.name}: no KV caches counted of measured points", line.gb_per_s is None, line.gb_per_s, None
+            )
+            continue
         total = sum(v * _cache_bytes(views[key], demands[name]) for name, v in sent.items()) / 1e9
-        found.close(f"{q.name}: KV caches sent", line.gb_per_s, total, "GB/s")
+        found.close(f"{q.name}: KV caches sent", math.nan if line.gb_per_s is None else line.gb_per_s, total, "GB/s")

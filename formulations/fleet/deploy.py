@@ -7,10 +7,12 @@ from typing import Any
 
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
+from optmodels import catalog
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
+from optmodels.serving.static import PrecisionChoice
 from optmodels.units import GIB
 
 
@@ -37,7 +39,8 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         alpha = max((s.alpha or 0.0 for s in d.serves), default=0.0)
         mine = strategy_notes(d.family, alpha, d.machines, d.passes)
         if d.point is not None:
-            mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
+            loaded = "" if d.model is None else f", with {d.model}"
+            mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured{loaded}.")
         if d.stage != "both":
             mine.append(stage_note(d.stage))
         hits = _hits(case, d)
@@ -63,7 +66,8 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             most_machines=main.count * max(counts), gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
             tensor_parallel=d.tensor_parallel or 1, attention_ranks=d.attention_ranks or 1,
             replicas_per_machine=d.replicas_per_machine or 1,
-            max_num_seqs=batch, max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
+            max_num_seqs=None if d.point is not None and d.batch == 1 else batch,  # one slot: it does not say
+            max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
             chunk_tokens=d.engine.chunk_tokens if d.engine else None,
             max_model_len=int(longest) if known_longest else None,
             kv_offload_gib=host, stage=d.stage,
@@ -104,7 +108,13 @@ def _of_a_replica(d: DeploymentLine) -> int:
 
 
 def _model(case: FleetCase, d: DeploymentLine) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:
-    """What a line loads, and the precision of its weights and its KV cache."""
+    """What a line loads, and the precision of its weights and its KV cache; of measured points if they name it."""
+    if d.point is not None:
+        named = next((m for w in case.workloads for m in w.models or () if m.label == d.model), None)
+        model = None if named is None else named.model
+        shape = model if isinstance(model, Architecture) else catalog.llms().get(model or "")
+        chosen = PrecisionChoice() if named is None else named.precision
+        return shape, (chosen.weights, chosen.kv)
     loaded = case.loading(d.loads, d.model)
     if d.loads not in loaded.architectures:
         return None, ("fp16", "fp16")

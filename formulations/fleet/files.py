@@ -28,7 +28,8 @@ class Trace(Cut):
     rate_factor: Positive = Field(default=1.0, description="requests come so many times as often")
 
 
-FIXED = ("name", "usd_per_hour", "machine", "region", "market", "count", "slots", "tp", "replicas_per_machine")
+WHOLE = ("count", "slots", "tp", "replicas_per_machine")
+FIXED = ("name", "usd_per_hour", "machine", "region", "market", *WHOLE, "stage", "model")
 
 
 def read_points_table(path: Path, demands: list[str]) -> list[dict[str, Any]]:
@@ -56,8 +57,9 @@ def read_points_table(path: Path, demands: list[str]) -> list[dict[str, Any]]:
     rows = []
     for k, record in enumerate(frame[fixed].to_dict("records")):
         row: dict[str, Any] = {str(c): v for c, v in record.items() if not pd.isna(v)}
-        row |= {c: int(row[c]) for c in ("count", "slots", "tp", "replicas_per_machine") if c in row}
+        row |= {c: int(row[c]) for c in WHOLE if c in row}
         row["name"] = str(row.get("name", f"row {k + 1}"))
+        row |= {"model": str(row["model"])} if "model" in row else {}
         good = np.flatnonzero(matrix[k] > 0)
         row["requests_per_s"] = {rates[i]: float(matrix[k, i]) for i in good}
         rows.append(row)

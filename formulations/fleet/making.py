@@ -310,18 +310,27 @@ def _transfers(tables: FleetTables, choice: Choice, t: int) -> list[TransferLine
         shares = np.bincount(choice.w[here], choice.value[here], minlength=len(tables.demands))
         sent = shares * tables.rates[t]
         demands, p = np.flatnonzero(shares), int(choice.p[here][0])
-        block = tables.blocks[x.block[p]]
         equal = case.problem.deployment.link.tensor_parallel == "equal"
         model = tables.models[x.model[p]]
         loads = tables.demands[demands[0]].workload
+        measured = x.block[p] == NONE
+        moved = None if measured else sent[demands] @ transfer_bytes(model, [tables.demands[w] for w in demands])
         lines.append(TransferLine(
-            loads=loads, model=_model_name(model, loads), region=next(tables.machines_of(p))[0][1],
-            tensor_parallel=int(block.configurations.tp[x.configuration[p]]) if equal else None,
-            requests_per_s=float(sent.sum()),
-            gb_per_s=float(sent[demands] @ transfer_bytes(model, [tables.demands[w] for w in demands])) / 1e9,
+            loads=None if measured else loads, model=_model_name(model, loads),
+            region=next(tables.machines_of(p))[0][1], tensor_parallel=_tensor_parallel(tables, p) if equal else None,
+            requests_per_s=float(sent.sum()), gb_per_s=None if moved is None else float(moved) / 1e9,
             demands={tables.demands[w].name: float(shares[w]) for w in demands},
         ))  # fmt: skip
     return lines
+
+
+def _tensor_parallel(tables: FleetTables, p: int) -> int | None:
+    """GPUs of a replica; None of a measured point that does not say."""
+    x = tables.points
+    if x.block[p] != NONE:
+        return int(tables.blocks[x.block[p]].configurations.tp[x.configuration[p]])
+    assert tables.case.points is not None
+    return tables.case.points[x.configuration[p]].tp
 
 
 def _deployment(
@@ -358,7 +367,7 @@ def _deployment(
         assert case.points is not None
         point = case.points[x.configuration[p]]
         details = {
-            "name": point.name, "point": point.name,
+            "name": point.name, "point": point.name, "model": point.model,
             "tensor_parallel": point.tp, "replicas_per_machine": point.replicas_per_machine,
         }  # fmt: skip
     else:

@@ -77,14 +77,16 @@ class DeploymentLine(RankedDocument):
 class TransferLine(Document):
     """KV caches that go from prefill to decode deployments of one workload's model in one region."""
 
-    loads: str = Field(description="a workload whose model it is")
+    loads: str | None = Field(description="a workload whose model it is; None: between measured points")
     model: str | None = Field(
         default=None, description="which of the models that the workload accepts; None: it has no list of them"
     )
     region: str
     tensor_parallel: Count | None = Field(default=None, description="of both sides, where they have to be equal")
     requests_per_s: Amount
-    gb_per_s: Amount
+    gb_per_s: Amount | None = Field(
+        default=None, description="None: between measured points, which have the rate alone"
+    )
     demands: dict[str, Share] = Field(description="share of each that is served apart")
 
 

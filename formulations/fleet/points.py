@@ -70,7 +70,7 @@ class Points:
     level: Array  # (P, 4) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
-    model: Index  # of `FleetTables.models`; 0 of measured points
+    model: Index  # of `FleetTables.models`
 
     def __len__(self) -> int:
         return len(self.usd_per_hour)
@@ -338,8 +338,7 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
         return None
     case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
     names, weights, limits = _limit_rows(case, tables.resources)
-    models = () if case.points is not None else case.by_model
-    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names, models=models)
+    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names, models=case.by_model)
 
 
 # ------------------------------------------------------------------------------------------------------ modelled
@@ -841,7 +840,10 @@ def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple
 
 
 def _measured(case: FleetCase) -> FleetTables:
-    """Points from measured throughputs; load = 1/(ρ·requests/s), the throughputs being within the SLO."""
+    """Points from measured throughputs; load = 1/(ρ·requests/s), the throughputs being within the SLO.
+
+    What does one stage takes no part of a deadline: there is none beside such points.
+    """
     assert case.points is not None
     demand = {d.name: i for i, d in enumerate(case.demands)}
     W, q = len(case.demands), case.problem.queueing
@@ -858,6 +860,16 @@ def _measured(case: FleetCase) -> FleetTables:
         (((p.machine or p.name, p.region, p.market), p.count),) for p in case.points
     ]
     slots = np.array([p.slots for p in case.points], dtype=np.intp)
+    stage = np.array([STAGES.index(p.stage) for p in case.points], dtype=np.intp)
+    labels = {None if (w := of.workloads[0]).models is None else w.models[0].label: k
+              for k, of in enumerate(case.by_model)}  # fmt: skip
+    model = np.array([labels.get(p.model, 0) for p in case.points], dtype=np.intp)  # 0: of one that serves nothing
+    equal = case.problem.deployment.link.tensor_parallel == "equal"
+    groups: dict[tuple[int, str, int], int] = {}
+    exchange = np.array([
+        0 if p.stage == "both" else groups.setdefault((int(k), p.region, (p.tp or 1) * equal), len(groups))
+        for p, k in zip(case.points, model, strict=True)
+    ], dtype=np.intp)  # fmt: skip
     with np.errstate(divide="ignore", over="ignore"):
         busy = 1.0 / rate  # (W, n) deployment-seconds per request
     loads, caps, of, rhos = [], [], [], []
@@ -896,14 +908,17 @@ def _measured(case: FleetCase) -> FleetTables:
         block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
         ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(index), len(LEVEL)), np.nan),
-        stage=np.zeros(len(index), dtype=np.intp), exchange=np.zeros(len(index), dtype=np.intp),
-        model=np.zeros(len(index), dtype=np.intp),
+        stage=stage[index], exchange=exchange[index], model=model[index],
     )  # fmt: skip
     load = np.concatenate(loads, axis=1)
+    part_s = np.zeros(load.shape) if stage.any() else None
     blocked = {d.name: "no point sustains it" for i, d in enumerate(case.demands) if not np.isfinite(load[i]).any()}
     resources, use = _use(every)
     names, weights, limits = _limit_rows(case, resources)
-    return FleetTables(case, points, load, None, None, (), resources, use, weights, limits, names, blocked)
+    return FleetTables(
+        case, points, load, None, None, (), resources, use, weights, limits, names, blocked, part_s=part_s,
+        models=case.by_model,
+    )  # fmt: skip
 
 
 def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:

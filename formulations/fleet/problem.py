@@ -26,10 +26,10 @@ from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, rea
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price, doubtful
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits, LatencyLimit, latency_limit
+from optmodels.serving.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.engine import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
-from optmodels.serving.stages import Deployment
+from optmodels.serving.stages import Deployment, Link
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -399,7 +399,11 @@ class FleetLatency(Entry):
 
 
 class FleetPoint(Entry):
-    """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone."""
+    """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone.
+
+    One that only prefills has prompts/s within TTFT, with sending their KV caches; one that only decodes has answers/s
+    within TPOT, with joining its batch. Both rates are what was measured: nothing of the link is computed.
+    """
 
     name: Name = Field(description="in plans")
     usd_per_hour: Annotated[Positive | None, Price(off=ELEMENT)] = Field(
@@ -412,6 +416,8 @@ class FleetPoint(Entry):
     slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
     tp: PositiveInt | None = Field(default=None, description="GPUs of a replica (tensor parallel), for the exports")
     replicas_per_machine: PositiveInt | None = Field(default=None, description="for the exports")
+    stage: Stage = Field(default="both", description="of its requests that it does; one of deployment.stages")
+    model: str | None = Field(default=None, description="which of the workloads' models it loads, by name")
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
@@ -499,7 +505,7 @@ class Fleet(Problem):
         default="none", description="replay: plans whose promised latencies hold on the step simulator"
     )
     certification: Certification = Certification()
-    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
+    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous, or measured points")
     prefix_cache: PrefixCache | None = Field(default=None, description="measured hits, with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
@@ -586,6 +592,8 @@ class Fleet(Problem):
 def _models_written_out(w: FleetWorkload, case: FleetCase) -> dict[str, Any]:
     """A workload's model, or those it accepts, by their shapes."""
     found = case.accepted.get(w.name, ())
+    if case.points is not None and w.models is not None:  # their names are all that points refer to
+        return {"models": tuple(m.model_copy(update={"name": m.label}) for m in w.models)}
     if w.models is None:
         return {"model": found[0] if found else None}
     return {"models": tuple(
@@ -714,12 +722,22 @@ class FleetCase:
 
     @cached_property
     def by_model(self) -> tuple[FleetCase, ...]:
-        """The case as each model at each precision sees it: with the workloads that accept it, and it alone."""
-        groups: dict[str, dict[str, int]] = {}
+        """The case as each model at each precision sees it: with the workloads that accept it, and it alone.
+
+        Measured points know models by the names of `models`; those of workloads without such a list are one more.
+        """
+        groups: dict[str | None, dict[str, int]] = {}
         for w in self.workloads:
-            for i, (m, shape) in enumerate(zip(w.accepts, self.accepted.get(w.name, ()), strict=False)):
-                groups.setdefault(shape.model_dump_json() + m.precision.model_dump_json(), {})[w.name] = i
+            for i, key in enumerate(self._loadable(w)):
+                groups.setdefault(key, {})[w.name] = i
         return tuple(self._under(group) for group in groups.values())
+
+    def _loadable(self, w: FleetWorkload) -> list[str | None]:
+        """What tells the models that a workload accepts from others."""
+        if self.points is not None:
+            return [None] if w.models is None else [m.label for m in w.models]
+        pairs = zip(w.accepts, self.accepted.get(w.name, ()), strict=False)
+        return [shape.model_dump_json() + m.precision.model_dump_json() for m, shape in pairs]
 
     def _under(self, chosen: Mapping[str, int]) -> FleetCase:
         """The case with some workloads, each with one of the models it accepts."""
@@ -728,9 +746,8 @@ class FleetCase:
                 "model": w.models[i].model, "precision": w.models[i].precision, "models": (w.models[i],),
             }) for w in self.workloads if (i := chosen.get(w.name)) is not None
         )  # fmt: skip
-        return replace(
-            self, workloads=workloads, accepted={name: (self.accepted[name][i],) for name, i in chosen.items()}
-        )
+        accepted = {name: self.accepted[name][i : i + 1] for name, i in chosen.items() if name in self.accepted}
+        return replace(self, workloads=workloads, accepted=accepted)
 
     def which(self, workload: str | None, model: str | None) -> int | None:
         """The one of `by_model` that a plan's line loads: a workload, and which of its models if it has a list."""
@@ -868,24 +885,24 @@ def _resolve(p: Fleet) -> FleetCase:
     if p.points_table is not None and not wrong:
         with wrong.collecting():
             rows = read_points_table(p.beside(p.points_table, "points_table"), _named(workloads, demands))
-            points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
+            file = p.points_table
+            points = (points or ()) + tuple(
+                validate(FleetPoint, row, file, prefix=f"row {k}.") for k, row in enumerate(rows, start=1)
+            )
     accepted: dict[str, tuple[Architecture, ...]] = {}
     if p.continuous:
         _continuous(p, workloads, points, wrong)
     elif p.certify != "none":
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
-    if p.deployment.apart:
+    if p.deployment.apart and points is None:
         _apart(p, workloads, machines, wrong)
     if p.strategies.attention_ranks != (1,):
         _with_ranks(p, wrong)
     if points is None:
         _modelled(p, workloads, demands, accepted, wrong)
     else:
-        _measured(points, machines, demands, p, wrong)
-        for i, w in enumerate(workloads):
-            if w.models is not None:
-                names = [m.label for m in w.models]
-                wrong.add(f"workloads[{i}].models", names, "none with measured points, which do not say what they load")
+        _measured(points, workloads, machines, demands, p, wrong)
+        _measured_apart(points, workloads, p, wrong)
     architectures = [a for found in accepted.values() for a in found]
     check_speculation(p.engine, architectures, p.continuous, wrong)
     if p.prefix_cache is not None and any(w.models is not None for w in workloads):
@@ -1106,7 +1123,8 @@ def _apart(
     """What prefill and decode apart need, and what nobody has said what it means there."""
     stages = list(p.deployment.stages)
     if not p.continuous:
-        wrong.add("deployment.stages", stages, "[both] with serving: static, whose batches are prefilled and decoded")
+        expected = "[both] with serving: static, whose batches are prefilled and decoded, but for measured points"
+        wrong.add("deployment.stages", stages, expected)
     if machines and p.deployment.link.net_gbps is None and all(m.net_gbps is None for m in machines):
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):
@@ -1133,10 +1151,12 @@ def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) ->
 
 
 def _measured(
-    points: tuple[FleetPoint, ...], machines: tuple[Machine, ...], demands: tuple[Demand, ...], p: Fleet,
-    wrong: Mistakes,
+    points: tuple[FleetPoint, ...], workloads: tuple[FleetWorkload, ...], machines: tuple[Machine, ...],
+    demands: tuple[Demand, ...], p: Fleet, wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What measured points refer to is there."""
+    accepts = {w.name: None if w.models is None else [m.label for m in w.models] for w in workloads}
+    labels = list(dict.fromkeys(label for listed in accepts.values() for label in listed or ()))
     prices = {(m.machine, m.region): m.prices for m in machines}
     gpu_counts = {(m.machine, m.region): m.gpu_count for m in machines}
     known = dict.fromkeys(_named(p.workloads, demands))
@@ -1158,11 +1178,59 @@ def _measured(
         gpus, have = (q.tp or 1) * (q.replicas_per_machine or 1), gpu_counts.get((q.machine, q.region))
         if have is not None and gpus > have:
             wrong.add(f"points[{i}].tp", gpus, f"tp × replicas_per_machine at most {have}, the GPUs of {q.machine}")
-        for demand in q.requests_per_s:
+        if q.model is not None and q.model not in labels:
+            wrong.unknown(f"points[{i}].model", q.model, "the name of one of a workload's models", labels)
+            continue
+        for demand, rate in q.requests_per_s.items():
             if demand not in known:
                 wrong.unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)
+            elif rate > 0 and (expected := _accepting(demand, q.model, accepts)) is not None:
+                wrong.add(f"points[{i}].requests_per_s.{demand}", rate, expected)
         if len(wrong) > 20:
             return
+
+
+def _accepting(demand: str, model: str | None, accepts: Mapping[str, list[str] | None]) -> str | None:
+    """What is expected in place of a rate whose workload does not accept the point's model; None where it does."""
+    workload = demand.partition("/")[0]
+    listed = accepts[workload]
+    if listed is None:
+        return None if model is None else f"0 or none: {workload} has no list of models with {model}"
+    if model is None:
+        return f"a point that says its model, one of {workload}'s: {', '.join(listed)}"
+    return None if model in listed else f"0 or none: {workload} accepts {', '.join(listed)}, not {model}"
+
+
+def _measured_apart(
+    points: tuple[FleetPoint, ...], workloads: tuple[FleetWorkload, ...], p: Fleet, wrong: Mistakes
+) -> None:  # fmt: skip
+    """What measured points of one stage and of several models need, and what nobody has measured of them."""
+    named: dict[str, tuple[object, PrecisionChoice]] = {}
+    for i, w in enumerate(workloads):
+        for k, m in enumerate(w.models or ()):
+            if named.setdefault(m.label, (m.model, m.precision)) != (m.model, m.precision):
+                wrong.add(f"workloads[{i}].models[{k}].name", m.label, "one model and precision by that name")
+    link, stages = p.deployment.link, p.deployment.stages
+    for name, default in Link():
+        if name != "tensor_parallel" and (value := getattr(link, name)) != default:
+            expected = "none beside measured points, whose requests/s include sending caches"
+            wrong.add(f"deployment.link.{name}", value, expected)
+    for i, q in enumerate(points):
+        if q.stage not in stages:
+            expected = f"one of {', '.join(stages)}, or deployment: {{stages: [both, prefill, decode]}}"
+            wrong.add(f"points[{i}].stage", q.stage, expected)
+        if q.stage != "both" and q.tp is None and link.tensor_parallel == "equal":
+            wrong.add(f"points[{i}].tp", None, "its GPUs, which deployment.link.tensor_parallel: equal compares")
+        if len(wrong) > 20:
+            return
+    apart = {name.partition("/")[0] for q in points if q.stage != "both" for name, v in q.requests_per_s.items() if v}
+    for i, w in enumerate(workloads):
+        if w.name in apart and w.slo.deadline_s is not None:
+            expected = "none with points of one stage, whose parts of it nobody measured: limit ttft_s and tbt_s, or"
+            wrong.add(f"workloads[{i}].slo.deadline_s", _seconds(w.slo.deadline_s), f"{expected} leave such points out")
+    if apart and p.queueing.model != "none":
+        expected = "none with points of one stage, whose requests/s are within TTFT and TPOT; max_load leaves room"
+        wrong.add("queueing.model", p.queueing.model, expected)
 
 
 def _calibration(

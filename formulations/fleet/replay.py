@@ -45,6 +45,7 @@ Ints = npt.NDArray[np.int64]
 POLICIES = ("planned_shares", "random")
 UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
+NO_TIMES = "measured points of one stage have rates alone, no seconds to replay"
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 
 
@@ -89,6 +90,8 @@ def replay(
     if o.controller is not None:
         raise InputError(Mistake(None, "controller", o.controller, "none: fleet plans have fixed batches"))
     p, case = FleetPlan.model_validate(plan), problem.resolve()
+    if any(d.point is not None and d.stage != "both" for q in p.periods for d in q.deployments):
+        raise InputError(Mistake(None, "points", NO_TIMES, "a plan whose measured points serve whole requests"))
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)

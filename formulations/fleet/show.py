@@ -14,7 +14,7 @@ from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import out_of_sample
+from formulations.fleet.replay import NO_TIMES, out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
@@ -74,6 +74,8 @@ def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         why = f"more than {MOST_REQUESTS:,} requests in the trace of {', '.join(long)}" if long else (
             f"{', '.join(rates)} given as rates, without a trace")  # fmt: skip
         return {"not_out_of_sample": why}
+    if any(d.point is not None and d.stage != "both" for q in plan.periods for d in q.deployments):
+        return {} if case.trace is None else {"not_out_of_sample": NO_TIMES}
     if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
         return {}
     return {"out_of_sample": out_of_sample(case, plan)} if short_replay(OUT_OF_SAMPLE) else {}
@@ -127,7 +129,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen)
         unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
         if unqueued and problem.get("serving") != "continuous":
-            advice = "add queueing: (or max_load:) to keep the plan under load"
+            apart = any(q.get("transfers") for q in result["plan"]["periods"])  # measured: they have no queueing
+            advice = f"add {'max_load:' if apart else 'queueing: (or max_load:)'} to keep the plan under load"
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
     other = (result.get("report") or {}).get("out_of_sample")
     if other:
@@ -149,7 +152,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                                            else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
-    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
+    bounds = result.get("problem", {}).get("serving") == "continuous"
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), bounds)
     conflict = result.get("log", {}).get("conflict")
     if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
@@ -177,8 +181,8 @@ def _shares(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
-    """Whether prefill and decode apart pay."""
+def _stages(stages: Mapping[str, Any] | None, unit: str, bounds: bool = True) -> list[str]:
+    """Whether prefill and decode apart pay; `bounds`: by the model's on latencies, not by what was measured."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -195,7 +199,7 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
     lines = [f"  The best {fleet} {found}without prefill and decode apart: {without['objective']:,.4f} {unit}"]
     if found and not certified and bound is not None:
         lines[0] += f" (bound {bound:,.4f})"
-    if not certified:
+    if bounds and not certified:
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"
@@ -230,9 +234,9 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
         wait = 0.0 if continuous else share.wait_s
         seen = [("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait)]
         row = rows.setdefault(share.demand, {})
-        if stage != "both":
+        if stage != "both" and share.e2e_s is not None:
             part = parts.setdefault(share.demand, {})
-            part[stage] = max(part.get(stage, 0.0), share.e2e_s or 0.0)
+            part[stage] = max(part.get(stage, 0.0), share.e2e_s)
             seen = seen[:2]
         for key, value, more in seen:
             if value is not None:
@@ -351,7 +355,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                f"{d.count} × {plain(d.name)}{_replicas(d)}", f"{d.usd_per_hour_each:.4f}",
+                f"{d.count} × {plain(d.name)}{_of_point(d)}{_replicas(d)}", f"{d.usd_per_hour_each:.4f}",
                 *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
                 plain(serves or "spare"),
             )  # fmt: skip
@@ -361,7 +365,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             where = f" in {plain(sent.region)}" if sent.region else ""
             out.append(
                 f"  KV caches from prefill to decode{where}: "
-                f"{sent.gb_per_s:.3g} GB/s, {sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
+                + ("" if sent.gb_per_s is None else f"{sent.gb_per_s:.3g} GB/s, ")
+                + f"{sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
                 + (f" and {len(apart) - 6} more)" if len(apart) > 6 else ")")
                 + _through(q, sent, problem)
             )
@@ -399,6 +404,13 @@ def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> s
     return f"; of a machine's network at most {', '.join(said)}" if said else ""
 
 
+def _of_point(d: DeploymentLine) -> str:
+    """What a measured point does of its requests and loads, which names of other deployments say."""
+    does = None if d.stage == "both" else f"{d.stage} only"
+    said = [] if d.point is None else [x for x in (does, d.model) if x is not None]
+    return f" ({plain(', '.join(said))})" if said else ""
+
+
 def _replicas(d: DeploymentLine) -> str:
     """How many engines a machine has, of which the rest is said one by one; nothing where it is one."""
     replicas = d.replicas_per_machine or 1
@@ -428,6 +440,9 @@ def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
                     "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
             if tables.case.problem.strategies.attention_ranks != (1,):
                 row |= {"attention_ranks": c.ranks[k]}
+        elif tables.case.points is not None:
+            point = tables.case.points[x.configuration[p]]
+            row |= {"point": point.name, "stage": point.stage, "model": point.model or ""}
         rows.append(row)
     points = columns_of(rows)
     wide = {

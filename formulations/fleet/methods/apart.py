@@ -122,8 +122,15 @@ def xpyd(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fleet
 
 
 def _gpus(tables: FleetTables) -> list[str | None]:
-    """The GPU of every point; of measured points, which do not say, None."""
+    """The GPU of every point; of measured points that of their machine or, outside of the pool, its name.
+
+    None of points that name no machine: these count as alike.
+    """
     x = tables.points
+    if tables.case.points is not None:
+        gpus = {(m.machine, m.region): m.gpu for m in tables.case.machines}
+        points = [tables.case.points[c] for c in x.configuration]
+        return [gpus.get((p.machine, p.region)) or p.machine or None for p in points]
     if not tables.blocks:
         return [None] * len(x)
     mains = [tables.blocks[b].machines[tables.blocks[b].configurations.main[c]]
