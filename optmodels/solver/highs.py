@@ -49,6 +49,7 @@ class Report:
     nodes: int
     message: str
     events: tuple[Event, ...] = ()
+    iterations: int = 0  # of the simplex method, where HiGHS is the solver
 
 
 def relative_gap(objective: float | None, bound: float | None) -> float | None:
@@ -119,7 +120,8 @@ def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array
     solve = _Solve(model, settings)
     x, _ = solve.verified(session.point(), 1.0)
     bound = None if session.bound is None else float(model.signs[0]) * session.bound
-    first = _Run(session.status, session.limit, session.message, x, None, bound, session.nodes, session.hair)
+    found = bound, session.nodes, session.hair, session.iterations
+    first = _Run(session.status, session.limit, session.message, x, None, *found)
     with caught_interrupt():
         answer = solve.beside(first)
     return answer.x, answer.bound
@@ -142,6 +144,7 @@ class _Run(NamedTuple):
     bound: float | None
     nodes: int
     hair: bool = False
+    iterations: int = 0
 
 
 class _Solve:
@@ -211,7 +214,7 @@ class _Solve:
             session.warm_start({k: value / seen.column[k] for k, value in start.items()})
         with session.watched(record):
             ended, limit, message = session.run(), session.limit, session.message
-            x, bound, nodes = session.point(), session.bound, session.nodes
+            x, bound, nodes, work = session.point(), session.bound, session.nodes, session.iterations
             if lp and ended == "optimal":
                 duals = session.row_duals()
                 bound = least_value(seen.model, seen.model.costs[0], duals, DUAL) + float(seen.model.offsets[0])
@@ -221,7 +224,7 @@ class _Solve:
                 for k in range(1, len(self.model.costs)):
                     x = self._next_priority(session, seen, k, x)
         bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
-        return _Run(ended, limit, message, x, problem, bound, nodes, session.hair)
+        return _Run(ended, limit, message, x, problem, bound, nodes, session.hair, work)
 
     def _other(self, name: str, seen: Scaled, settings: Settings) -> _Run:
         """One run by another solver; later objectives are left out."""
@@ -383,7 +386,8 @@ class _Solve:
         elif bound is None and run.ended == "optimal" and self.model.integer.any():
             run = run._replace(ended="limit", limit=run.limit or "gap")
         problem = next((r.problem for r in reversed(runs) if r.problem is not None), None)
-        return run._replace(bound=bound, nodes=sum(r.nodes for r in runs), problem=problem)
+        iterations = sum(r.iterations for r in runs)
+        return run._replace(bound=bound, nodes=sum(r.nodes for r in runs), problem=problem, iterations=iterations)
 
     def _told(self, run: _Run) -> Report:
         """The report of a run."""

@@ -462,3 +462,8 @@ class Session:
     def nodes(self) -> int:
         """Of the branch-and-bound tree."""
         return max(0, int(self._info.mip_node_count))
+
+    @property
+    def iterations(self) -> int:
+        """Of the simplex method in the last run, in all nodes: the work it took, whatever else the machine does."""
+        return max(0, int(self._info.simplex_iteration_count))

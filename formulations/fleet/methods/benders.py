@@ -20,7 +20,6 @@ only the sums N_g over the points of one machine set, model and stage are whole,
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -47,13 +46,14 @@ ROUGH, CLOSE = 1e-2, 1e-4  # relative, what points outside may add to a relaxati
 BEST = 3  # cheapest points of every demand, stage and model in the first S
 MORE = 60  # points that enter S at once
 ROOT_ROUNDS = 60  # of the relaxation
+TIGHT_ROUNDS = 3  # of those with rows x ≤ n, where cuts follow, which prove the rest in less time
 EQUAL = 1e-7  # relative, of costs
 SAFE = 1e-9  # relative, by which cuts are looser than computed
 CARRIES = 1e-3  # deployments of a point that D counts
 DEAR = 30.0  # times the cost of D: what τ = 1 costs
 FIRST_GAP, LEAST_GAP = 1e-4, 1e-5  # relative, of master problems: of the first, and as soon as its counts can carry
-PATIENCE = 10  # cuts on single counts that raise no bound, after which the tree goes on alone
-PARTS = {"cuts": 2, "tree": 1}  # of the time
+PATIENCE = 50  # cuts on single counts that raise no bound, after which the tree goes on alone
+PARTS = {"tree": 1, "cuts": 2}  # of the work
 NEARLY = 1e-3  # τ up to which counts are worth a look by the tree
 ROUNDING_S = 5.0  # for the best fleet of the relaxation's points
 
@@ -414,8 +414,12 @@ class _Search:
         self.worth.append(worth)
         return least
 
-    def relaxation(self) -> _Relaxation | None:
-        """The relaxation with rows x ≤ n, solved beside what does not pay; None where it is not solved."""
+    def relaxation(self, enough: int = ROOT_ROUNDS) -> _Relaxation | None:
+        """The relaxation with rows x ≤ n, solved beside what does not pay; None where it is not solved.
+
+        Args:
+            enough: runs with these rows after which it need not be solved to its end.
+        """
         cuts, m = self.cuts, self.cuts.model
         with np.errstate(invalid="ignore"):
             usd = np.where(np.isfinite(m.tables.load), m.tables.load * cuts.usd, np.inf)
@@ -428,7 +432,7 @@ class _Search:
             best = mine[np.argsort(usd[:, mine], axis=1, kind="stable")[:, :BEST]]
             shares = cuts.entry[np.arange(cuts.W)[:, None], best]
             program.enter(np.unique(best[shares >= 0]), np.unique(shares[shares >= 0]))
-        tight = False
+        tight, rounds = False, 0
         for _ in range(ROOT_ROUNDS):
             if self.stopped() or not program.solve(self.left(), SEPARATIONS if tight else 0):
                 return None
@@ -447,7 +451,9 @@ class _Search:
                 self.worth.append(worth)
             enter = np.argsort(less, kind="stable")[:MORE]
             enter = enter[less[enter] < 0]
-            done = float(less.sum()) >= -(CLOSE if tight else ROUGH) * abs(cost) and broken <= 1e-7
+            rounds += tight
+            closed = rounds >= enough or float(less.sum()) >= -(CLOSE if tight else ROUGH) * abs(cost)
+            done = closed and broken <= 1e-7
             if done and tight:
                 return program
             tight |= done
@@ -516,6 +522,7 @@ class _Search:
         while not self.stopped():
             yield
             report = self.master(whole)
+            tree.iterations += report.iterations
             bound = self.tree.usd if report.status == "infeasible" and self.tree.x is not None else report.bound
             idle = 0 if bound is None or bound > self.tree.proved + EQUAL * abs(bound) else idle + whole
             if bound is not None and bound > self.tree.proved:
@@ -536,9 +543,11 @@ class _Search:
             if program is None:
                 direction = np.where(core >= CARRIES, core, 0.0)
                 program = _Program(cuts, few, direction, dear, each if whole else cuts.group, self.plain())
-            if not program.solve(asked, self.left()):
+            solved = program.solve(asked, self.left())
+            tree.iterations += program.session.iterations
+            if not solved:
                 return
-            self.tree.nodes += 1
+            tree.nodes += 1
             value = program.session.objective
             carries = value <= phi + EQUAL * dear
             kept = self.take(program.point())
@@ -620,7 +629,7 @@ def solve(
     if first is not None:
         tree.start(first)
     with caught_interrupt():
-        root = search.relaxation()
+        root = search.relaxation(TIGHT_ROUNDS if by_cuts else ROOT_ROUNDS)
         if root is None:
             return tree.report(cancelled(), "stopped in the relaxation") if search.stopped() else None
         search.best_of(root, np.flatnonzero(root.counts >= CARRIES))
@@ -630,13 +639,13 @@ def solve(
         if plain is None:  # where programs are small, rows that the tree's bounds gain by more than its programs lose
             tree.whole.within = root.strong.copy()
         turns = {"tree": tree.search(relaxed)} | ({} if plain is None else {"cuts": search.search(plain)})
-        spent = dict.fromkeys(turns, 0.0)
+        spent = dict.fromkeys(turns, 0)  # iterations, which do not depend on what else the machine does
         while "tree" in turns:  # where it ends nothing is open
             turn = min(turns, key=lambda k: spent[k] / PARTS[k])
-            began = time.perf_counter()
+            before = tree.iterations
             if next(turns[turn], "over") == "over":
                 del turns[turn]
-            spent[turn] += time.perf_counter() - began
+            spent[turn] += tree.iterations - before + 1  # none is free
         stopped = cancelled()
     cuts = f" and {len(search.least)} Benders cuts" if by_cuts else ""
     return tree.report(stopped, f"branch and bound on pools{cuts}")

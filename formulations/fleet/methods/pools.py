@@ -329,6 +329,7 @@ class Tree:
         self.closed = -math.inf  # least bound of what is not searched any further: before the search of all
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
+        self.iterations = 0  # of the simplex method, in tree and cuts
         self.events: list[Event] = []
 
     def left(self) -> float | None:
@@ -415,7 +416,10 @@ class Tree:
                 self.closed = min(self.closed, low)
                 continue
             left = self.left()
-            if (left is not None and left <= 0) or cancelled() or not few.solve(bounds):
+            out = (left is not None and left <= 0) or cancelled()
+            solved = not out and few.solve(bounds)
+            self.iterations += 0 if out else few.session.iterations
+            if not solved:
                 self.closed = min(self.closed, low)
                 if few.session.status == "error":
                     continue
