@@ -17,6 +17,10 @@ from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
 BINDING = 1e-6  # relative slack below which a limit binds
+OF_BOUNDS = (
+    " (levels have bounds for arrivals by chance, and few users may see far less; longer limits, or limits on the mean,"
+    " may give a plan, and replay tells of it)"
+)
 
 
 def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
@@ -182,6 +186,7 @@ def unmodelled(tables: CostTables) -> list[str]:
     """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
     c = tables.configurations
     used = set(c.main.tolist()) | set(c.ao.tolist())
+    bounds = OF_BOUNDS if any(limit is not None for limit in tables.case.problem.slo.latencies) else ""
     lines = []
     for i, m in enumerate(tables.machines):
         if i in used:
@@ -192,7 +197,7 @@ def unmodelled(tables: CostTables) -> list[str]:
         elif engines is None:
             reason = "in no configuration"
         elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram, _ in engines.costs):
-            reason = "at no level within the SLO has it room for the requests in flight"
+            reason = "at no level within the SLO has it room for the requests in flight" + bounds
         else:
             reason = "no memory for a KV cache beside the weights, or latencies unknown"
         lines.append(f"{m.machine}: {reason}")

@@ -12,6 +12,7 @@ from loop_cases import TPOT, TTFT, instance
 
 import optmodels
 from formulations.cost_efficiency.check import check
+from formulations.cost_efficiency.making import OF_BOUNDS
 from formulations.cost_efficiency.points import WAITS, build_tables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.errors import InputError
@@ -136,6 +137,15 @@ def test_the_check_knows_every_percentile(percentile: float) -> None:
 def test_a_deadline_that_nothing_keeps_is_said() -> None:
     found = optmodels.solve(instance(slo=before(0.1)))
     assert found.plan is None and found.status == "infeasible"
+
+
+@pytest.mark.parametrize(("ttft_s", "status"), [({"at_most": 1.0, "percentile": 0.95}, "infeasible"), (1.0, "optimal")])
+def test_levels_that_miss_the_slo_are_said_to_be_bounds(ttft_s: Any, status: str) -> None:
+    one = {"batch": 1, "input_tokens": 4000, "output_tokens": 4}
+    found = optmodels.solve(instance(workload=one, slo={"kind": "real_time", "tps": 1, "ttft_s": ttft_s, "tbt_s": 5}))
+    assert found.status == status
+    of_all = f"small, large, pair: at no level within the SLO has it room for the requests in flight{OF_BOUNDS}"
+    assert found.log.get("reason", "") == ("" if status == "optimal" else f"no candidate in the pool: {of_all}")
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])
