@@ -1,6 +1,6 @@
 """When prefill and decode apart pay: the figures and tables of docs/disaggregation.md.
 
-python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (five minutes)
+python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (four CPU minutes)
 
 --write puts the tables into the page and draws its figure.
 

@@ -183,7 +183,7 @@ def test_more_in_flight_than_the_level_takes_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"latency": {}}, "latency.model"),
+        ({"latency": {"calibration": "of-batches.yaml"}}, "latency.model"),
         ({"serving": "static"}, "slo.ttft_s"),
         ({"serving": "static", "slo": before({"at_most": 9.0, "percentile": 0.9})}, "slo.deadline_s"),
         ({"strategies": {"families": ["kvo_ram"]}}, "strategies.families"),
