@@ -168,14 +168,34 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
 
 
 def _point(case: FleetCase, name: str | None) -> FleetPoint | None:
-    """A measured point by name; the points are indexed once per instance."""
+    """A measured point by name."""
+    return _points(case)[0].get(name or "")
+
+
+def _points(case: FleetCase) -> tuple[dict[str, FleetPoint], dict[str, set[str]]]:
+    """The measured points by name, and the workloads of which each serves a demand; indexed once per instance.
+
+    A demand is served by a point of one stage where one of the other, with which it exchanges caches, completes it.
+    """
     global _indexed
     if _indexed[0] is not case:
-        _indexed = case, {x.name: x for x in case.points or ()}
-    return _indexed[1].get(name or "")
+        points, workload = case.points or (), {d.name: d.workload for d in case.demands}
+        equal = case.problem.deployment.link.tensor_parallel == "equal"
+        pairs = [
+            (x, (x.model, x.region, x.tp if equal else None), d)
+            for x in points for d, rate in x.requests_per_s.items() if rate > 0 and d in workload
+        ]  # fmt: skip
+        done = {(x.stage, exchange, d) for x, exchange, d in pairs}
+        rest = {"both": "both", "prefill": "decode", "decode": "prefill"}
+        serves: dict[str, set[str]] = {x.name: set() for x in points}
+        for x, exchange, d in pairs:
+            if (rest[x.stage], exchange, d) in done:
+                serves[x.name].add(workload[d])
+        _indexed = case, ({x.name: x for x in points}, serves)
+    return _indexed[1]
 
 
-_indexed: tuple[FleetCase | None, dict[str, FleetPoint]] = (None, {})
+_indexed: tuple[FleetCase | None, tuple[dict[str, FleetPoint], dict[str, set[str]]]] = (None, ({}, {}))
 
 
 def _least(problem: Fleet, w: FleetWorkload) -> float:
@@ -546,11 +566,8 @@ def _able(
     for d in q.deployments:
         if stage is not None and stage not in _does(d):
             continue
-        point = _point(case, d.point)
-        if point is not None:
-            can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
-        else:
-            can = loadable(models, d, workload)
+        serves = _points(case)[1].get(d.point or "")
+        can = loadable(models, d, workload) if serves is None else workload in serves
         does = any(s.demand.split("/")[0] == workload for s in d.serves) or (d.loads == workload and not engines)
         count = d.count * (d.replicas_per_machine or 1) if engines else d.count
         least += count if does else 0

@@ -1288,9 +1288,11 @@ def _own_points(rng: Rng, data: Instance, kind: str, other: Rng) -> None:
         keys += ["stage", "model", *rates]
         table = rows[len(rows) // 2 :]
         rows = rows[: len(rows) // 2]
-        flat = [{**r, **r["requests_per_s"]} for r in table]
-        text = "\n".join(",".join(str(r.get(k, "")) for k in keys) for r in flat)
-        data.setdefault(FILES, {})["points.csv"] = ",".join(keys) + "\n" + text + "\n"
+        text = io.StringIO()
+        writer = csv.DictWriter(text, keys, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({**r, **r["requests_per_s"]} for r in table)
+        data.setdefault(FILES, {})["points.csv"] = text.getvalue()
         data["points_table"] = "points.csv"
     if rows or "points_table" not in data:
         data["points"] = rows
@@ -1323,9 +1325,11 @@ def _of_models(rng: Rng, data: Instance, rows: list[Instance]) -> list[Instance]
                 part = pick(rng, [0.3, 0.5, 0.9, 1.0, 1.05])
                 w["quality_at_least"] = max((1 - part) * min(scores) + part * max(scores), 1e-3)
     found: list[Instance] = []
+    anybody = {d: r for row in rows for d, r in row["requests_per_s"].items()} if maybe(rng, 0.7) else {}
     for label in dict.fromkeys(x for listed in accepted.values() for x in listed):
         for row in some(rng, rows, 1)[:2]:
-            mine = {d: r for d, r in row["requests_per_s"].items() if label in accepted[d.partition("/")[0]]}
+            rates = anybody | row["requests_per_s"]
+            mine = {d: r for d, r in rates.items() if label in accepted[d.partition("/")[0]]}
             found.append(_alike(rng, row, f"p{len(found)}", mine) | ({} if label is None else {"model": label}))
     return found
 
@@ -1358,8 +1362,8 @@ def _of_stages(rng: Rng, data: Instance, rows: list[Instance]) -> list[Instance]
             continue
         gpus = 8 if "usd_per_hour" in row else min(4, row.get("tp", 1) * row.get("replicas_per_machine", 1))
         tp = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
-        for stage in ("prefill", "decode") if maybe(rng, 0.85) else (pick(rng, ["prefill", "decode"]),):
-            rates = {d: r * pick(rng, [1.0, 2.0]) for d, r in row["requests_per_s"].items() if maybe(rng, 0.9)}
+        for stage in ("prefill", "decode") if maybe(rng, 0.9) else (pick(rng, ["prefill", "decode"]),):
+            rates = {d: r * pick(rng, [1.0, 2.0]) for d, r in row["requests_per_s"].items() if maybe(rng, 0.95)}
             part = _alike(rng, row, f"p{len(found)}", rates) | {"stage": stage}
             if "usd_per_hour" in row:
                 part["usd_per_hour"] *= pick(rng, [0.5, 0.5, 0.25, 1.0])

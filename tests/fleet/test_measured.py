@@ -267,6 +267,16 @@ def test_a_check_sees_another_stage_model_or_transfer():
     assert not check(problem, plan).ok
 
 
+def test_a_check_counts_no_replica_that_nothing_completes():
+    least, points = (("workloads", 0, "min_replicas"), 7), TWO["points"][2:]
+    dear = points[1] | {"name": "sd", "usd_per_hour": 100, "model": "small"}
+    completed, alone = (optmodels.load(changed(least, (("points",), of))) for of in ([*points, dear], points))
+    plan = exact(completed, build_tables(completed), Options(answer_only=True)).plan.model_dump(mode="json")
+    assert plan["total_usd_per_hour"] == pytest.approx(5 * 4 + 2 * 1 + 7 * 4)  # two of them are sp, and none sd
+    assert check(completed, plan).ok
+    assert "replicas for chat" in check(alone, plan).violations[0].requirement
+
+
 def test_heuristics_plan_stages_or_whole_requests():
     def objectives(data, *methods):
         problem = optmodels.load(data)
