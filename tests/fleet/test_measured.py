@@ -277,6 +277,30 @@ def test_a_check_counts_no_replica_that_nothing_completes():
     assert "replicas for chat" in check(alone, plan).violations[0].requirement
 
 
+@pytest.mark.parametrize(
+    ("chat", "requirement"),
+    [
+        ({"serve_at_least": 0, "min_replicas": 1, "buckets": [{"name": "b", "requests_per_s": 0.1}]}, "replicas for"),
+        ({"soft": {"up_to": 2, "usd_per_1000_requests": 1}, "buckets": [{"name": "b", "requests_per_s": 0.5}]}, "deadline"),
+    ],
+)  # fmt: skip
+def test_a_check_sees_what_waiting_makes_too_late(chat, requirement):
+    """One server half busy: a second of service, and one of waiting before it."""
+    point = {"name": "p", "usd_per_hour": 1, "requests_per_s": {"chat/b": 1, "other/b": 1}}
+    other = {"name": "other", "buckets": [{"name": "b", "requests_per_s": 0.5}]}  # fills one of them
+    slow, quick = (
+        optmodels.load({
+            "formulation": "fleet", "schema_version": 1, "name": "waits", "points": [point],
+            "workloads": [{"name": "chat", "slo": {"deadline_s": limit}, **chat}, other],
+            "queueing": {"model": "mmc", "load_levels": [0.5]},
+        })
+        for limit in (2.01, 1.99)
+    )  # fmt: skip
+    plan = exact(slow, build_tables(slow), Options(answer_only=True)).plan.model_dump(mode="json")
+    assert check(slow, plan).ok
+    assert requirement in check(quick, plan).violations[0].requirement
+
+
 def test_heuristics_plan_stages_or_whole_requests():
     def objectives(data, *methods):
         problem = optmodels.load(data)
