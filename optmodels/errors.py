@@ -158,7 +158,7 @@ class Mistakes(list[Mistake]):
     def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
         """A name that is none of the known ones: some of those are listed, the nearest is suggested."""
         names = sorted(known)
-        listing = ", ".join(names[: self.LISTED]) + (", …" if len(names) > self.LISTED else "")
+        listing = ", ".join(names[: self.LISTED]) + (", …" if len(names) > self.LISTED else "") or "there is none"
         self.add(path, value, f"{what}: {listing}", did_you_mean(value, names))
 
     @contextmanager

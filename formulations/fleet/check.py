@@ -16,7 +16,7 @@ from typing import Any
 from formulations.fleet.check_certification import check_certification, cut_of
 from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
-from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
+from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetSlo, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.plan.findings import Findings
@@ -168,14 +168,34 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
 
 
 def _point(case: FleetCase, name: str | None) -> FleetPoint | None:
-    """A measured point by name; the points are indexed once per instance."""
+    """A measured point by name."""
+    return _points(case)[0].get(name or "")
+
+
+def _points(case: FleetCase) -> tuple[dict[str, FleetPoint], dict[str, set[str]]]:
+    """The measured points by name, and the demands that each serves; indexed once per instance.
+
+    A demand is served by a point of one stage where one of the other, with which it exchanges caches, completes it.
+    """
     global _indexed
     if _indexed[0] is not case:
-        _indexed = case, {x.name: x for x in case.points or ()}
-    return _indexed[1].get(name or "")
+        points, known = case.points or (), {d.name for d in case.demands}
+        equal = case.problem.deployment.link.tensor_parallel == "equal"
+        pairs = [
+            (x, (x.model, x.region, x.tp if equal else None), d)
+            for x in points for d, rate in x.requests_per_s.items() if rate > 0 and d in known
+        ]  # fmt: skip
+        done = {(x.stage, exchange, d) for x, exchange, d in pairs}
+        rest = {"both": "both", "prefill": "decode", "decode": "prefill"}
+        serves: dict[str, set[str]] = {x.name: set() for x in points}
+        for x, exchange, d in pairs:
+            if (rest[x.stage], exchange, d) in done:
+                serves[x.name].add(d)
+        _indexed = case, ({x.name: x for x in points}, serves)
+    return _indexed[1]
 
 
-_indexed: tuple[FleetCase | None, dict[str, FleetPoint]] = (None, {})
+_indexed: tuple[FleetCase | None, tuple[dict[str, FleetPoint], dict[str, set[str]]]] = (None, ({}, {}))
 
 
 def _least(problem: Fleet, w: FleetWorkload) -> float:
@@ -438,15 +458,12 @@ def _slo(
     percentile = shown.percentile if isinstance(shown, Percentile) else None
     wait = _wait(problem, d.batch, d.load_level, d.service_cap_s or 0.0, percentile)
     found.close(f"{where}: waiting of {s.demand}", s.wait_s, wait, "s", scale=1e-3)
-    up_to = w.soft.up_to if w.soft is not None else 1.0
-    cap = d.service_cap_s or 0.0
+    up_to = w.soft.up_to if w.soft is not None and not measured else 1.0
     worst = 0.0
     for label, limit, base in (("TTFT", w.slo.ttft_s, ttft), ("deadline", w.slo.deadline_s, e2e)):
         if limit is None:
             continue
-        seconds = limit.at_most if isinstance(limit, Percentile) else limit
-        percentile = limit.percentile if isinstance(limit, Percentile) else None
-        value = base + _wait(problem, d.batch, d.load_level, cap, percentile)
+        value, seconds = _waited(problem, d, limit, base)
         worst = max(worst, value / seconds)
         found.at_most(f"{where}: {label} of {s.demand}", value, seconds * up_to, "s")
     if not measured:
@@ -462,6 +479,20 @@ def _slo(
     if not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
         found.require(said, s.misses_slo == missed, s.misses_slo, missed)
+
+
+def _waited(problem: Fleet, d: DeploymentLine, limit: float | Percentile, base_s: float) -> tuple[float, float]:
+    """Seconds with waiting at the line's planned load, and what they may be."""
+    at_most, percentile = (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+    return base_s + _wait(problem, d.batch, d.load_level, d.service_cap_s or 0.0, percentile), at_most
+
+
+def _in_time(problem: Fleet, d: DeploymentLine, slo: FleetSlo, e2e_s: float) -> bool:
+    """Whether requests of a measured point that take so long unhindered may wait there, and keep their limits."""
+    if problem.queueing.model == "none":
+        return True
+    ends = [_waited(problem, d, limit, base) for limit, base in ((slo.ttft_s, 0.0), (slo.deadline_s, e2e_s)) if limit]
+    return all(a <= b * (1 + SLACK) for a, b in [(e2e_s, d.service_cap_s or 0.0), *ends])
 
 
 def _wait(problem: Fleet, servers: int, load: float, service_s: float, percentile: float | None) -> float:
@@ -547,10 +578,12 @@ def _able(
         if stage is not None and stage not in _does(d):
             continue
         point = _point(case, d.point)
-        if point is not None:
-            can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
-        else:
+        if point is None:
             can = loadable(models, d, workload)
+        else:
+            mine = [x for x in _points(case)[1][point.name] if x.rpartition("/")[0] == workload]
+            slo = case.workload(workload).slo
+            can = any(_in_time(case.problem, d, slo, point.slots / point.requests_per_s[x]) for x in mine)
         does = any(s.demand.split("/")[0] == workload for s in d.serves) or (d.loads == workload and not engines)
         count = d.count * (d.replicas_per_machine or 1) if engines else d.count
         least += count if does else 0

@@ -100,6 +100,7 @@ class Point:
         stage: of its requests.
         exchange: prefill and decode deployments of one exchange KV caches.
         engines: that batch continuously.
+        measured: the name of a measured point, which has a reserve of its own.
     """
 
     usd: float
@@ -110,10 +111,11 @@ class Point:
     stage: str = "both"
     exchange: Any = None
     engines: int = 0
+    measured: str | None = None
 
     def score(self, w: FleetWorkload) -> float:
         """What a workload says of the model's answers."""
-        return next((m.quality or 0.0 for m in w.models or () if _key(m) == self.model), 0.0)
+        return next((m.quality or 0.0 for m in w.models or () if self.model in (_key(m), _label(m))), 0.0)
 
     @property
     def spot(self) -> bool:
@@ -153,7 +155,7 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
         points = [
             dataclasses.replace(q, serves=tuple(s for s in q.serves if max(s.takes) <= most[s.demand])) for q in points
         ]
-    points = _without_poorer([q for q in points if q.serves])
+    points = _without_poorer([q for q in _completed(points) if q.serves])
     if len(points) > MOST_POINTS:
         raise UnsettledError(f"{len(points)} points")
     known = {(m.machine, m.region): m for m in pool}
@@ -202,10 +204,22 @@ def _without_poorer(points: list[Point]) -> list[Point]:
     """Without points in whose place another one, equal but for what it serves, would do everything they do."""
     groups: dict[Any, list[Point]] = {}
     for q in points:
-        groups.setdefault((q.usd, q.machines, q.model, q.load, q.stage, q.exchange), []).append(q)
+        groups.setdefault((q.usd, q.machines, q.model, q.load, q.stage, q.exchange, q.measured), []).append(q)
     return [
         q for mine in groups.values() for i, q in enumerate(mine)
         if not any(_does(o, q) and (j < i or not _does(q, o)) for j, o in enumerate(mine) if j != i)
+    ]  # fmt: skip
+
+
+def _completed(points: list[Point]) -> list[Point]:
+    """Measured points, without the demands that no point of the other stage in the same exchange serves."""
+    other = {"prefill": "decode", "decode": "prefill"}
+    able = {(q.stage, q.exchange, s.demand) for q in points for s in q.serves}
+    return [
+        q if q.measured is None or q.stage == "both" else dataclasses.replace(
+            q, serves=tuple(s for s in q.serves if (other[q.stage], q.exchange, s.demand) in able)
+        )
+        for q in points
     ]  # fmt: skip
 
 
@@ -400,9 +414,9 @@ class _Fleet:
         pools: dict[Any, list[int]] = {}
         for i, q in enumerate(self.points):
             if q.spot or not only_spot:
-                pools.setdefault((q.machines, q.model, q.stage), []).append(i)
+                pools.setdefault((q.machines, q.measured or (q.model, q.stage)), []).append(i)
         used = []
-        for (machines, _, _), members in pools.items():
+        for (machines, _), members in pools.items():
             count = {self.n[t, i]: 1.0 for i in members}
             load = {
                 self.x[t, i, k]: self._load(t, i, k) * self.points[i].load / r.load_after_loss
@@ -693,6 +707,9 @@ def _measured(
         machines = ((q.machine or q.name, q.region, q.market, q.count),)
         mine = {d: r for d, r in q.requests_per_s.items() if r > 0 and d in demands}
         caps = _longest(p, {q.slots / r for r in mine.values()}, generous)
+        exchange = None
+        if q.stage != "both":
+            exchange = (q.model, q.region, q.tp if p.deployment.link.tensor_parallel == "equal" else None)
         for load, cap in itertools.product(_levels(p), caps):
             serves = []
             for d, rate in mine.items():
@@ -702,7 +719,7 @@ def _measured(
                 ):
                     continue  # a soft SLO is one of modelled points
                 serves.append(Serves(d, (1 / (rate * load),), False))
-            yield Point(usd, machines, q.name, load, tuple(serves))
+            yield Point(usd, machines, q.model, load, tuple(serves), q.stage, exchange, measured=q.name)
 
 
 def _modelled(
@@ -749,6 +766,12 @@ def _key(m: ModelOption) -> tuple[str, str, str]:
     """What deployments load: shape and precision."""
     architecture = catalog.llms()[m.model] if isinstance(m.model, str) else m.model
     return architecture.model_dump_json(), m.precision.weights, m.precision.kv
+
+
+def _label(m: ModelOption) -> str:
+    """What measured points call it."""
+    kv = "" if m.precision.kv == "fp16" else f", {m.precision.kv} KV cache"
+    return m.name or f"{m.model if isinstance(m.model, str) else 'own'} {m.precision.weights}{kv}"
 
 
 def _priced(p: Fleet, k: Skeleton) -> Iterator[tuple[float, Machines]]:
@@ -1017,7 +1040,7 @@ def _seconds(limit: Any) -> float | None:
 
 def generate(rng: Rng) -> Instance:
     """A random small instance, its limits near what its fleets need."""
-    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+    other, third = rng.spawn(2)  # streams of their own leave the instances of other seeds as they are
     if maybe(other, 0.08):
         return _scarce_ranks(other)
     kind = pick(rng, ["measured"] * 5 + ["modelled"] * 5 + ["engines"] * 4 + ["edge", "edge", "scales", "melange"])
@@ -1041,9 +1064,13 @@ def generate(rng: Rng) -> Instance:
         if modelled:
             _pool(rng, data, kind)
         else:
-            _own_points(rng, data, kind)
+            _own_points(rng, data, kind, third)
     if kind != "engines" and maybe(rng, 0.3):
         _queueing(rng, data)
+        if "prefill" in data.get("deployment", {}).get("stages", ()):  # waits are in what was measured of a stage
+            data["queueing"]["model"] = "none"
+            for w in data["workloads"]:
+                w.get("slo", {}).pop("deadline_s", None)
     elif maybe(rng, 0.3):
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
@@ -1216,7 +1243,7 @@ def _rates(data: Instance) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _own_points(rng: Rng, data: Instance, kind: str) -> None:
+def _own_points(rng: Rng, data: Instance, kind: str, other: Rng) -> None:
     """Measured points, most of them inline, some in a table, some with the price of a machine of the pool."""
     usd = (1e-9, 1e9) if kind == "scales" else (0.2, 10)
     if maybe(rng, 0.4):
@@ -1253,17 +1280,107 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
                 load = between(rng, 1e-9, 1e4)  # deployments that the demand takes, at extreme scales
                 row["requests_per_s"][d] = rates[d] / load if kind == "scales" else _rate(rng, kind)
         rows.append(row)
+    if maybe(other, 0.4):
+        rows = _of_models(other, data, rows)
+        rows = _of_stages(other, data, rows)
     if maybe(rng, 0.15):
         keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", "tp", "replicas_per_machine"]
-        keys += rates
+        keys += ["stage", "model", *rates]
         table = rows[len(rows) // 2 :]
         rows = rows[: len(rows) // 2]
-        flat = [{**r, **r["requests_per_s"]} for r in table]
-        text = "\n".join(",".join(str(r.get(k, "")) for k in keys) for r in flat)
-        data.setdefault(FILES, {})["points.csv"] = ",".join(keys) + "\n" + text + "\n"
+        text = io.StringIO()
+        writer = csv.DictWriter(text, keys, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows({**r, **r["requests_per_s"]} for r in table)
+        data.setdefault(FILES, {})["points.csv"] = text.getvalue()
         data["points_table"] = "points.csv"
     if rows or "points_table" not in data:
         data["points"] = rows
+
+
+NAMED: Instance = {  # models that points were measured of
+    "small": {"name": "small", "model": "llama-3.1-8b"},
+    "small in fp8": {"name": "small in fp8", "model": "llama-3.1-8b", "precision": {"weights": "fp8", "kv": "fp8"}},
+    "opt-6.7b fp16": {"model": "opt-6.7b"},
+    "opt-6.7b fp8, fp8 KV cache": {"model": "opt-6.7b", "precision": {"weights": "fp8", "kv": "fp8"}},
+}
+
+
+def _of_models(rng: Rng, data: Instance, rows: list[Instance]) -> list[Instance]:
+    """Points of several models in the place of those of one, and workloads that accept some of them."""
+    labels = some(rng, NAMED, 1)[:2]
+    accepted: dict[str, list[str | None]] = {w["name"]: [None] for w in data["workloads"]}
+    for w in data["workloads"]:
+        if maybe(rng, 0.3):
+            continue  # served by whatever says no model
+        w.pop("model", None)
+        w.pop("precision", None)
+        accepted[w["name"]] = some(rng, labels, 1)
+        w["models"] = [dict(NAMED[str(x)]) for x in accepted[w["name"]]]
+        if maybe(rng, 0.7):
+            scores = [pick(rng, [0.0, 0.5, round(float(rng.random()), 3)]) for _ in w["models"]]
+            for m, score in zip(w["models"], scores, strict=True):
+                m["quality"] = score
+            if max(scores) > 0 and maybe(rng, 0.8):
+                part = pick(rng, [0.3, 0.5, 0.9, 1.0, 1.05])
+                w["quality_at_least"] = max((1 - part) * min(scores) + part * max(scores), 1e-3)
+    found: list[Instance] = []
+    anybody = {d: r for row in rows for d, r in row["requests_per_s"].items()} if maybe(rng, 0.7) else {}
+    for label in dict.fromkeys(x for listed in accepted.values() for x in listed):
+        for row in some(rng, rows, 1)[:2]:
+            rates = anybody | row["requests_per_s"]
+            mine = {d: r for d, r in rates.items() if label in accepted[d.partition("/")[0]]}
+            found.append(_alike(rng, row, f"p{len(found)}", mine) | ({} if label is None else {"model": label}))
+    return found
+
+
+def _alike(rng: Rng, row: Instance, name: str, rates: dict[str, float]) -> Instance:
+    """A point on the same machine at another price, where it has one of its own, and at other rates."""
+    faster = pick(rng, [1.0, 2.0, between(rng, 0.4, 2.5)])
+    found = row | {"name": name, "requests_per_s": {d: r * faster for d, r in rates.items()}}
+    if "usd_per_hour" in row:
+        found["usd_per_hour"] = row["usd_per_hour"] * pick(rng, [1.0, between(rng, 0.5, 2.0)])
+    return found
+
+
+def _of_stages(rng: Rng, data: Instance, rows: list[Instance]) -> list[Instance]:
+    """Points that do both stages, or one of them beside others that do the rest, or beside none."""
+    stages = static.stages(rng)
+    equal = maybe(rng, 0.4)
+    link = {"tensor_parallel": "equal" if equal else "any"} if equal or maybe(rng, 0.3) else {}
+    if "prefill" not in stages and maybe(rng):
+        return rows
+    data["deployment"] = {"stages": stages} | ({"link": link} if link else {})
+    if "prefill" not in stages:
+        return rows
+    found: list[Instance] = []
+    for row in rows:
+        whole = "both" in stages and maybe(rng, 0.6)
+        if whole:
+            found.append(row | {"name": f"p{len(found)}"} | ({"stage": "both"} if maybe(rng) else {}))
+        if whole and maybe(rng, 0.4):
+            continue
+        gpus = 8 if "usd_per_hour" in row else min(4, row.get("tp", 1) * row.get("replicas_per_machine", 1))
+        tp = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        for stage in ("prefill", "decode") if maybe(rng, 0.9) else (pick(rng, ["prefill", "decode"]),):
+            rates = {d: r * pick(rng, [1.0, 2.0]) for d, r in row["requests_per_s"].items() if maybe(rng, 0.95)}
+            part = _alike(rng, row, f"p{len(found)}", rates) | {"stage": stage}
+            if "usd_per_hour" in row:
+                part["usd_per_hour"] *= pick(rng, [0.5, 0.5, 0.25, 1.0])
+                if maybe(rng, 0.15):
+                    part["region"] = pick(rng, ["here", "there"])
+                if maybe(rng, 0.3):
+                    part["market"] = pick(rng, ["on_demand", "spot", "spot"])
+            if equal or maybe(rng, 0.2):
+                part["tp"] = tp if maybe(rng, 0.8) else pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+                part.pop("replicas_per_machine", None)
+            found.append(part)
+    for w in data["workloads"]:
+        if maybe(rng, 0.15):
+            w["min_replicas"] = int(rng.integers(1, 4))
+        if maybe(rng, 0.15):
+            w["spot_share_max"] = pick(rng, [0.0, 0.3, 0.5])
+    return found
 
 
 def _pools(data: Instance) -> list[Instance]:

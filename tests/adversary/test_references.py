@@ -486,6 +486,62 @@ def test_ranks_hold_experts_that_one_gpu_cannot() -> None:
     assert fleet.reference(data).worst == pytest.approx(3.0)
 
 
+STAGES: dict[str, Any] = {  # 2 × 1 USD/h to prefill and 3 × 2 to decode, or 2 × 5 for both
+    "formulation": "fleet", "schema": 1, "deployment": {"stages": ["both", "prefill", "decode"]},
+    "workloads": [{"name": "w", "buckets": [{"name": "b", "requests_per_s": 3.0}]}],
+    "points": [
+        {"name": "first", "stage": "prefill", "usd_per_hour": 1.0, "tp": 1, "requests_per_s": {"w/b": 2.0}},
+        {"name": "then", "stage": "decode", "usd_per_hour": 2.0, "tp": 1, "requests_per_s": {"w/b": 1.0}},
+        {"name": "whole", "usd_per_hour": 5.0, "requests_per_s": {"w/b": 1.5}},
+    ],
+}  # fmt: skip
+FAR = STAGES["points"][1] | {"name": "far", "usd_per_hour": 0.1, "region": "far"}
+
+
+@pytest.mark.parametrize(
+    ("more", "workload", "then", "usd"),
+    [
+        ({}, {}, {}, 8.0),
+        ({}, {}, {"region": "far"}, 10.0),
+        ({"deployment": STAGES["deployment"] | {"link": {"tensor_parallel": "equal"}}}, {}, {}, 8.0),
+        ({"deployment": STAGES["deployment"] | {"link": {"tensor_parallel": "equal"}}}, {}, {"tp": 2}, 10.0),
+        ({}, {"spot_share_max": 0.0}, {"market": "spot"}, 10.0),
+        ({"reserve": {"lost": 1}}, {}, {}, 3 * 1.0 + 4 * 2.0),
+        ({}, {"min_replicas": 4}, {}, 4 * 1.0 + 4 * 2.0),
+        ({"points": [*STAGES["points"], FAR]}, {"min_replicas": 4}, {}, 4 * 1.0 + 4 * 2.0),  # FAR completes nothing
+        ({"budget_usd_per_hour": 7.9}, {}, {}, None),
+    ],
+)  # fmt: skip
+def test_measured_stages(more: Any, workload: Any, then: Any, usd: float | None) -> None:
+    data = STAGES | more
+    data["workloads"] = [data["workloads"][0] | workload]
+    data["points"] = [q | then if q["name"] == "then" else q for q in data["points"]]
+    found = harness.judge("fleet", data, False)
+    assert (found.outcome, found.reference) == ("same", usd if usd is None else pytest.approx(usd))
+
+
+def test_measured_models_keep_a_floor() -> None:
+    # 18 of 25 requests/s on large ones: one in the mean of 0.7 and 0.9 is half of them.
+    models = [{"name": "8B", "model": "llama-3.1-8b", "quality": 0.7}, {"name": "70B", "model": "llama-3.3-70b"}]
+    models[1]["quality"] = 0.9
+    buckets = [{"name": "short", "requests_per_s": 20.0}, {"name": "long", "requests_per_s": 5.0}]
+
+    def point(name: str, usd: float, model: str, short: float, long: float, **more: str) -> dict[str, Any]:
+        rates = {"chat/short": short, "chat/long": long}
+        return {"name": name, "usd_per_hour": usd, "model": model, "requests_per_s": rates, **more}
+
+    data = STAGES | {
+        "workloads": [{"name": "chat", "models": models, "quality_at_least": 0.8, "buckets": buckets}],
+        "points": [
+            point("small", 3, "8B", 6, 2), point("large", 9, "70B", 4, 1),
+            point("first", 4, "70B", 10, 2, stage="prefill"), point("then", 4, "70B", 7, 4, stage="decode"),
+        ],
+    }  # fmt: skip
+    assert fleet.reference(data).best == pytest.approx(28.0)  # 4 small ones, 2 of either stage: formulations/fleet
+    del data["workloads"][0]["quality_at_least"]
+    assert fleet.reference(data).best == pytest.approx(18.0)  # 20/6 + 5/2 small ones
+
+
 def test_what_guesses_sends_its_cache_too() -> None:
     # Keys and values of two heads of 32 in 16 bits: 256 bytes a token and layer.
     shape = Architecture(layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128, ffn_matrices=2, vocab=100,

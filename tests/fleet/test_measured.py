@@ -206,7 +206,7 @@ def test_caches_are_exchanged_within_a_model_a_region_and_where_asked_a_parallel
         ([(("points", 0, "model"), "smal")], "points[0].model", "the name of one of a workload's models: large, small"),
         (
             [(("workloads", 0, "models"), None), (("workloads", 0, "quality_at_least"), None)],
-            "points[0].model", "the name of one of a workload's models",
+            "points[0].model", "the name of one of a workload's models: there is none",
         ),
         ([(("workloads", 0, "slo"), {"deadline_s": 9})], "workloads[0].slo.deadline_s", "limit ttft_s and tbt_s"),
         ([(("queueing",), {"model": "mmc"})], "queueing.model", "max_load"),
@@ -265,6 +265,40 @@ def test_a_check_sees_another_stage_model_or_transfer():
         where[key] = kept
     decoding["point"], decoding["name"] = "lp", "lp"
     assert not check(problem, plan).ok
+
+
+def test_a_check_counts_no_replica_that_nothing_completes():
+    least, points = (("workloads", 0, "min_replicas"), 7), TWO["points"][2:]
+    dear = points[1] | {"name": "sd", "usd_per_hour": 100, "model": "small"}
+    completed, alone = (optmodels.load(changed(least, (("points",), of))) for of in ([*points, dear], points))
+    plan = exact(completed, build_tables(completed), Options(answer_only=True)).plan.model_dump(mode="json")
+    assert plan["total_usd_per_hour"] == pytest.approx(5 * 4 + 2 * 1 + 7 * 4)  # two of them are sp, and none sd
+    assert check(completed, plan).ok
+    assert "replicas for chat" in check(alone, plan).violations[0].requirement
+
+
+@pytest.mark.parametrize(
+    ("chat", "requirement"),
+    [
+        ({"serve_at_least": 0, "min_replicas": 1, "buckets": [{"name": "b", "requests_per_s": 0.1}]}, "replicas for"),
+        ({"soft": {"up_to": 2, "usd_per_1000_requests": 1}, "buckets": [{"name": "b", "requests_per_s": 0.5}]}, "deadline"),
+    ],
+)  # fmt: skip
+def test_a_check_sees_what_waiting_makes_too_late(chat, requirement):
+    """One server half busy: a second of service, and one of waiting before it."""
+    point = {"name": "p", "usd_per_hour": 1, "requests_per_s": {"chat/b": 1, "other/b": 1}}
+    other = {"name": "other", "buckets": [{"name": "b", "requests_per_s": 0.5}]}  # fills one of them
+    slow, quick = (
+        optmodels.load({
+            "formulation": "fleet", "schema_version": 1, "name": "waits", "points": [point],
+            "workloads": [{"name": "chat", "slo": {"deadline_s": limit}, **chat}, other],
+            "queueing": {"model": "mmc", "load_levels": [0.5]},
+        })
+        for limit in (2.01, 1.99)
+    )  # fmt: skip
+    plan = exact(slow, build_tables(slow), Options(answer_only=True)).plan.model_dump(mode="json")
+    assert check(slow, plan).ok
+    assert requirement in check(quick, plan).violations[0].requirement
 
 
 def test_heuristics_plan_stages_or_whole_requests():
