@@ -229,6 +229,7 @@ class Request:
 
 def read(data: Instance) -> Case:
     """Everything the instance refers to, looked up."""
+    data = static.one_spelling(data)
     names = [m["model"] for m in data["models"]]
     types: list[str] = []
     vram: dict[str, float] = {}
@@ -1074,7 +1075,7 @@ def generate(rng: np.random.Generator) -> Instance:
     stages = data.get("deployment", {}).get("stages", ["both"])
     if data.get("serving") == "continuous" and stages == ["both"] and other.chance(0.5):
         _ranked(other, data)
-    return data
+    return static.either_spelling(rng.spawn(1)[0], data)
 
 
 def _ranked(d: Draw, data: Instance) -> None:

@@ -85,6 +85,7 @@ class Case:
 
 def read(data: Instance) -> Case:
     """Everything the instance refers to, looked up."""
+    data = static.one_spelling(data)
     names = [r["region"] for r in data["regions"]]
     services, machines = data["services"], data["machines"]
     demand = np.stack([_demand(data, s["demand"], names) for s in services], axis=2)
@@ -673,7 +674,7 @@ def generate(rng: np.random.Generator) -> Instance:
     _deadlines(other, data)
     if static.maybe(other, 0.2):
         _by_a_hair(other, data)
-    return data
+    return static.either_spelling(rng.spawn(1)[0], data)
 
 
 def _deadlines(rng: np.random.Generator, data: Instance) -> None:

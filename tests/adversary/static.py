@@ -625,3 +625,26 @@ def memory(rng: Rng) -> Json:
     if maybe(rng, 0.2):
         found["runtime_gib"] = pick(rng, [0.0, between(rng, 0.01, 2.0)])
     return found
+
+
+def either_spelling(rng: Rng, data: Any) -> Any:
+    """The instance with some of its precisions said as ``precision: {weights, kv}``."""
+    if isinstance(data, list):
+        return [either_spelling(rng, x) for x in data]
+    if not isinstance(data, dict):
+        return data
+    made = {key: either_spelling(rng, x) for key, x in data.items()}
+    if "model" not in made or not {"weights", "kv"} & set(made) or maybe(rng):
+        return made
+    said = {key: made.pop(key) for key in ("weights", "kv") if key in made}
+    return made | {"precision": said}
+
+
+def one_spelling(data: Any) -> Any:
+    """The instance with `weights` and `kv` beside each other, as `either_spelling` found them."""
+    if isinstance(data, list):
+        return [one_spelling(x) for x in data]
+    if not isinstance(data, dict):
+        return data
+    made = {key: one_spelling(x) for key, x in data.items()}
+    return made | (made.pop("precision") if isinstance(made.get("precision"), dict) else {})

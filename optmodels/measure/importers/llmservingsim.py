@@ -260,8 +260,8 @@ def _only(source: Source, wanted: Mapping[str, object]) -> None:
 
 @cache
 def _llm(name: str) -> tuple[str, Architecture] | None:
-    """The catalogue's model of a checkpoint."""
-    key = llm_of(name)
+    """The catalogue's model of a checkpoint; dated ones that take longer inputs have the same layers."""
+    key = llm_of(re.sub(r"-\d{4}$", "", name))
     return None if key is None else (key, catalog.llms()[key])
 
 
