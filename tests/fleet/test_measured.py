@@ -278,20 +278,21 @@ def test_a_check_counts_no_replica_that_nothing_completes():
 
 
 @pytest.mark.parametrize(
-    ("chat", "requirement"),
+    ("chat", "rate", "requirement"),
     [
-        ({"serve_at_least": 0, "min_replicas": 1, "buckets": [{"name": "b", "requests_per_s": 0.1}]}, "replicas for"),
-        ({"soft": {"up_to": 2, "usd_per_1000_requests": 1}, "buckets": [{"name": "b", "requests_per_s": 0.5}]}, "deadline"),
+        ({"serve_at_least": 0, "min_replicas": 1}, 0.1, "replicas for chat"),
+        ({"soft": {"up_to": 2, "usd_per_1000_requests": 1}}, 0.5, "deadline of chat/b"),
     ],
-)  # fmt: skip
-def test_a_check_sees_what_waiting_makes_too_late(chat, requirement):
+)
+def test_a_check_sees_what_waiting_makes_too_late(chat, rate, requirement):
     """One server half busy: a second of service, and one of waiting before it."""
     point = {"name": "p", "usd_per_hour": 1, "requests_per_s": {"chat/b": 1, "other/b": 1}}
+    chat = {"name": "chat", "buckets": [{"name": "b", "requests_per_s": rate}], **chat}
     other = {"name": "other", "buckets": [{"name": "b", "requests_per_s": 0.5}]}  # fills one of them
     slow, quick = (
         optmodels.load({
             "formulation": "fleet", "schema_version": 1, "name": "waits", "points": [point],
-            "workloads": [{"name": "chat", "slo": {"deadline_s": limit}, **chat}, other],
+            "workloads": [{**chat, "slo": {"deadline_s": limit}}, other],
             "queueing": {"model": "mmc", "load_levels": [0.5]},
         })
         for limit in (2.01, 1.99)
