@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import Source, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.work import LayerWork, layer_work
+from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work
 from tests.adversary import continuous
 from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
@@ -625,6 +625,12 @@ def memory(rng: Rng) -> Json:
     if maybe(rng, 0.2):
         found["runtime_gib"] = pick(rng, [0.0, between(rng, 0.01, 2.0)])
     return found
+
+
+SPELLED = {  # given, and read as `weights` and `kv` of the model they are said of, whose choices these are
+    f"Stored.{key}{value}": "read as the older spelling"
+    for key, kind in (("weights", Precision), ("kv", KvPrecision)) for value in ("", *(f"={v}" for v in get_args(kind)))
+}  # fmt: skip
 
 
 def either_spelling(rng: Rng, data: Any) -> Any:
