@@ -7,6 +7,7 @@ curves of the cost-efficiency problem, or measured (``points:``, ``points_table:
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -901,8 +902,10 @@ def _resolve(p: Fleet) -> FleetCase:
     if points is None:
         _modelled(p, workloads, demands, accepted, wrong)
     else:
-        _measured(points, workloads, machines, demands, p, wrong)
-        _measured_apart(points, workloads, p, wrong)
+        found = Mistakes()
+        _measured(points, workloads, machines, demands, p, found)
+        _measured_apart(points, workloads, p, found)
+        wrong += [_in_its_file(m, p) for m in found]
     architectures = [a for found in accepted.values() for a in found]
     check_speculation(p.engine, architectures, p.continuous, wrong)
     if p.prefix_cache is not None and any(w.models is not None for w in workloads):
@@ -1188,6 +1191,14 @@ def _measured(
                 wrong.add(f"points[{i}].requests_per_s.{demand}", rate, expected)
         if len(wrong) > 20:
             return
+
+
+def _in_its_file(mistake: Mistake, p: Fleet) -> Mistake:
+    """A mistake in a measured point of `points_table`, which come after those of the instance, by its file and row."""
+    listed, match = len(p.points or ()), re.match(r"points\[(\d+)\]", mistake.path)
+    if match is None or (row := int(match[1]) - listed + 1) < 1:
+        return mistake
+    return replace(mistake, file=p.points_table, path=f"row {row}{mistake.path[match.end() :]}")
 
 
 def _accepting(demand: str, model: str | None, accepts: Mapping[str, list[str] | None]) -> str | None:

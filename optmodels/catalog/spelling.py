@@ -2,8 +2,8 @@
 
 ``Qwen/Qwen3-32B-FP8``, ``QWEN3_32B`` and ``qwen3:32b`` are ``qwen3-32b``. Capitals, separators, the owner, what the
 weights were tuned for and their precision say nothing of the shape. Any other word makes another model of a name, which
-is unknown here: DeepSeek-R1-Distill-Llama-70B is no DeepSeek-R1, and a date is dropped only where `same_shape.yaml`
-has it.
+is unknown here: DeepSeek-R1-Distill-Llama-70B is no DeepSeek-R1, Kimi-K2-Thinking and Qwen3-8B-Base take other lengths
+than Kimi-K2-Instruct and Qwen3-8B. Dates and such words are dropped only where `same_shape.yaml` has them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PRECISIONS = {
     "mxfp4": "mxfp4", "int4": "int4", "awq": "int4", "w4a16": "int4",
 }  # fmt: skip
 _PRECISION = re.compile(rf"-({'|'.join(sorted(_PRECISIONS, key=len, reverse=True))})(?=-|$)")
-_TUNED = {"base", "chat", "hf", "instruct", "it", "thinking"}
+_TUNED = {"chat", "hf", "instruct", "it"}
 Words = tuple[str, ...]
 
 

@@ -39,7 +39,8 @@ class _Loader(yaml.SafeLoader):
             raise _TooLargeError
         if parent is None:
             return super().compose_node(parent, index)
-        self.at.append(str(index.value) if isinstance(index, yaml.ScalarNode) else "?" if index is None else index)
+        known = isinstance(index, int | yaml.ScalarNode)
+        self.at.append((index if isinstance(index, int) else str(index.value)) if known else "?")
         if len(self.at) > MAX_DEPTH:
             raise _TooDeepError(tuple(self.at), self.peek_event().start_mark.line + 1)  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
@@ -225,27 +226,36 @@ def _too_deep(file: str | None, location: Location, line: int | None) -> Mistake
     return Mistake(file, dotted(location[:MAX_DEPTH]), "deeply nested sections", _SHALLOW, line)
 
 
-_JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[][{}:,]|[^][{}:,"\s]+', re.DOTALL)
+_JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}:,]|[^][{}:,"\s]++', re.DOTALL)
 
 
 def _deep_in_json(text: str) -> Iterator[tuple[Location, int]]:
     """The sections with `MAX_DEPTH` levels above them that are not empty: location, and line of what is in them."""
     at: list[int | str] = []  # in every open section the entry or key that is being read
-    key = ""
+    key, line, seen = "", 1, 0
     for token in _JSON_TOKEN.finditer(text):
         kind = token[0]
         if len(at) == MAX_DEPTH + 1 and kind not in ("]", "}", ":", ","):
-            yield tuple(at[:MAX_DEPTH]), text.count("\n", 0, token.start()) + 1
+            line, seen = line + text.count("\n", seen, token.start()), token.start()
+            yield tuple(at[:MAX_DEPTH]), line
         if kind in ("[", "{"):
             at.append(0 if kind == "[" else "")
         elif kind in ("]", "}"):
             del at[-1:]
         elif kind == ":" and at:
-            at[-1] = key
+            at[-1] = _key(key)
         elif kind == "," and at and isinstance(at[-1], int):
             at[-1] += 1
         elif kind[0] == '"':
-            key = kind[1:-1]
+            key = kind
+
+
+def _key(token: str) -> str:
+    """A key as the reader of JSON has it, without its quotes and escapes."""
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return token
 
 
 def _places(data: Any, least: float) -> Iterator[tuple[Location, Any]]:

@@ -14,7 +14,7 @@ from optmodels.latency.engines.document import deployment
         ("QWEN3_32B", "qwen3-32b", None), ("Qwen/Qwen3-32B-FP8", "qwen3-32b", "fp8"),
         ("qwen3:32b", "qwen3-32b", None), ("/models/Qwen3 32B/", "qwen3-32b", None),
         ("DeepSeek-R1-0528", "deepseek-r1", None), ("nvidia/DeepSeek-R1-0528-NVFP4", "deepseek-r1", "fp4"),
-        ("deepseek_ai/deepseek_v3_0324", "deepseek-v3", None),
+        ("deepseek_ai/deepseek_v3_0324", "deepseek-v3", None), ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3", None),
         ("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8", "llama-3.1-70b", "fp8"),
         ("Llama3.1-8B", "llama-3.1-8b", None), ("LLAMA_3_1_8B", "llama-3.1-8b", None),
         ("amd/Llama-3.1-405B-Instruct-FP8-KV", "llama-3.1-405b", "fp8"),
@@ -23,6 +23,7 @@ from optmodels.latency.engines.document import deployment
         # other models, or weights of no precision that is known here
         ("DeepSeek-R1-Distill-Llama-70B", None, None), ("DeepSeek-R1-0101", None, None), ("Llama-3-18B", None, None),
         ("Qwen3-32B-Instruct-2507", None, None), ("Qwen3-VL-32B", None, None), ("qwen3-3b", None, None),
+        ("moonshotai/Kimi-K2-Thinking", None, None), ("Qwen/Qwen3-8B-Base", None, None),
         ("Qwen2.5-7B-GPTQ-Int8", None, None), ("DeepSeek-R1-0528-Qwen3-8B", None, None), ("", None, None),
     ],
 )  # fmt: skip

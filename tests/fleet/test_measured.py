@@ -345,6 +345,16 @@ def test_a_table_has_the_columns(tmp_path):
     (tmp_path / "points.csv").write_text("\n".join(lines).replace("prefill", "prefil"), encoding="utf-8")
     with pytest.raises(InputError, match="stage"):
         optmodels.load(tmp_path / "two.yaml").resolve()
+    listed = TWO["points"][0] | {"name": "listed"}
+    (tmp_path / "points.csv").write_text("\n".join(lines).replace("large", "larg"), encoding="utf-8")
+    rows = [k for k, line in enumerate(lines) if "large" in line]
+    for points in (None, [listed]):
+        (tmp_path / "two.yaml").write_text(yaml.safe_dump(made | {"points": points}), encoding="utf-8")
+        with pytest.raises(InputError) as error:
+            optmodels.load(tmp_path / "two.yaml").resolve()
+        assert rows and [(m.file, m.path) for m in error.value.mistakes[: len(rows)]] == [
+            ("points.csv", f"row {k}.model") for k in rows
+        ]
 
 
 def test_what_to_run_names_model_and_stage_as_far_as_they_are_known():

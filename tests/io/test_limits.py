@@ -83,6 +83,12 @@ def test_where_a_file_is_too_deep(tmp_path, suffix, levels):
     with pytest.raises(InputError) as error:
         read_document(tmp_path / f"x.{suffix}")
     assert error.value.mistakes[0].line == 3 + 29
+    escaped = '{"\\u0061\\"b": [0,\n' + "[" * 70 + "]" * 70 + "]}"
+    refused(tmp_path / "escaped.json", escaped, "escaped.json:2", 'a"b[1][0]', "60 levels")
+    (tmp_path / f"list.{suffix}").write_text("{? [1, 2]\n: " + "[" * 70 + "]" * 70 + "}")
+    with pytest.raises(InputError) as error:
+        read_document(tmp_path / f"list.{suffix}")
+    assert "Node" not in str(error.value)
     within = '{"x": ' + "[" * 59 + "[]" + "]" * 59 + "}"
     (tmp_path / f"x.{suffix}").write_text(within)
     assert read_document(tmp_path / f"x.{suffix}")[0]["x"]
