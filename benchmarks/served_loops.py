@@ -62,7 +62,7 @@ def main() -> None:
     for engine in sorted(rows.engine.unique()):
         say(engine, rows.engine == engine)
     for low, high in itertools.pairwise(CROWDS):
-        say(f"{low + 1 if low else 1} to {high} users", (rows.concurrency > low) & (rows.concurrency <= high))
+        say(f"{low + 1} to {high} users", (rows.concurrency > low) & (rows.concurrency <= high))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ Array = npt.NDArray[np.float64]
 MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
+MEASURED_USERS = 4.0, 4096.0  # of the public loops, fewest and most: beyond these trends are level
 ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
 MICRO = 1e-6
 
@@ -204,7 +205,7 @@ def _trends(loads: Loads) -> dict[str, Array]:
     No public loop has fewer than four users: drawn out to one, TensorRT-LLM's lone prompt would wait longer than among
     eight.
     """
-    C = np.log(np.clip(loads.concurrency, 4.0, 4096.0) / 32.0) / 1.5
+    C = np.log(np.clip(loads.concurrency, *MEASURED_USERS) / 32.0) / 1.5
     S = np.log(np.clip(loads.input_tokens, 128.0, 15000.0) / 1024.0)
     return {"crowd": C, "crowd²": C * C - 0.7, "prompt length": S, "crowd·prompt length": C * S}
 
