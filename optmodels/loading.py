@@ -10,17 +10,20 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import read_document, refuse_strange, validate
+from optmodels.limits import without_unit
 from optmodels.problem import Problem
 
 
 def load(
-    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
-) -> Problem:
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False,
+    computed: bool = False,
+) -> Problem:  # fmt: skip
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
         folder: where a mapping's files are; None: it names none.
+        computed: a program wrote the mapping, so that every bare number is in the unit of its key.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
@@ -52,6 +55,8 @@ def load(
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
     problem: Problem = validate(schema, dict(data), file, line)
     problem._file, problem._folder = file, folder
+    if not computed and (bare := without_unit(problem, data)):
+        raise InputError(replace(m, file=file, line=line(_location(m.path))) for m in bare)
     if not problem.name and file is not None:
         problem = problem.model_copy(update={"name": Path(file).stem})
     try:

@@ -7,6 +7,15 @@ from typing import Annotated
 
 import typer
 
+
+def duration(text: str) -> float | str:
+    """Seconds of a bare number; a text with a unit, such as ``800ms``, as it is: the schema reads it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 Instance = Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")]
 PlanFile = Annotated[
     Path, typer.Argument(help="plan.json of a result, its folder, or the instance: its newest result below results/.")
