@@ -315,7 +315,10 @@ def without_unit(problem: BaseModel, data: Any) -> list[Mistake]:
         data: the same as its author wrote it.
     """
     return [
-        Mistake(None, r.where, int(bare) if bare.is_integer() else bare, f"a {r.marker.name} with its unit: '{bare:g} ms' or '{bare:g} s'")
+        Mistake(
+            None, r.where, int(bare) if bare.is_integer() else bare,
+            f"a {r.marker.name} with its unit: '{bare:g} ms' or '{bare:g} s'",
+        )
         for r in restrictions(problem)
         if r.marker.name in SECONDS_USUAL and r.value > SECONDS_USUAL[r.marker.name]
         and (bare := bare_number(_at(data, r.at))) is not None

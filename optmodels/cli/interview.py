@@ -94,8 +94,9 @@ def instance(formulation: str) -> str:
 # ----------------------------------------------------------------------------------------------------- answers
 
 
-def _one_of(known: Any, what: str) -> Callable[[str], str]:
+def _one_of(known: Any, what: str, spelled: Callable[[Any], Any] = str) -> Callable[[str], str]:
     def read(text: str) -> str:
+        text = spelled(text)
         if text not in known:
             from difflib import get_close_matches
 
@@ -145,8 +146,9 @@ def _share(text: str) -> float:
 
 def _llm() -> Callable[[str], str]:
     from optmodels import catalog
+    from optmodels.catalog import spelling
 
-    return _one_of(catalog.llms(), "LLM")
+    return _one_of(catalog.llms(), "LLM", lambda text: spelling.llm_of(text) or text)
 
 
 _LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"
@@ -187,6 +189,7 @@ def _head(formulation: str, name: str, title: str) -> dict[str, Any]:
 
 def _cost_questions() -> list[Asked]:
     from optmodels import catalog
+    from optmodels.catalog import spelling
 
     return [
         Asked("model", _LLM, None, _llm()),
@@ -198,8 +201,10 @@ def _cost_questions() -> list[Asked]:
         Asked("ttft", "Seconds to the first token for 95 % of the requests", "2", _positive(float)),
         Asked("tbt", "Seconds per further token for 95 % of the requests", "0.1", _positive(float)),
         Asked("e2e", _E2E.format(""), "", _or_none(_positive(float))),
-        Asked("cloud", "Machine list (aws, gcp, azure)", "aws", _one_of(catalog.pools(), "machine list")),
-        Asked("markets", "Markets (on_demand, spot, reserved_1y, reserved_3y)", "on_demand, spot", _several(str)),
+        Asked(
+            "cloud", "Machine list (aws, gcp, azure)", "aws", _one_of(catalog.pools(), "machine list", spelling.cloud)
+        ),
+        Asked("markets", "Markets (on_demand, spot, reserved_1y, reserved_3y)", "on_demand", _several(str)),
         Asked("budget", "USD/h at most (empty: any)", "", _or_none(_positive(float))),
     ]
 
@@ -219,10 +224,11 @@ def _cost_instance(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _orchestration_questions() -> list[Asked]:
     from optmodels import catalog
+    from optmodels.catalog import spelling
 
     return [
         Asked("models", "LLMs, with commas between (llama-3.1-8b, qwen2.5-14b)", None, _several(_llm())),
-        Asked("gpu", "GPU type (h100, a100-80g, l40s …)", "h100", _one_of(catalog.gpus(), "GPU")),
+        Asked("gpu", "GPU type (h100, a100-80g, l40s …)", "h100", _one_of(catalog.gpus(), "GPU", spelling.gpu)),
         Asked("servers", "Servers", "1", _positive(_whole)),
         Asked("gpus", "GPUs in each", "8", _positive(_whole)),
         Asked("rate", "Requests/s, all models together", None, _positive(float)),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.latency import Where, pairs, print_result
 from optmodels.cli.options import Columns, Force, Json, OutFile
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
@@ -43,14 +44,24 @@ def measure(
     schedule: Annotated[str, typer.Option(help="overlap, serial (transfers before computing) or both.")] = "overlap",
     tp: Annotated[str, typer.Option(help="Tensor-parallel degrees, comma-separated.")] = "1",
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N (experimental); by default a GPU.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue that this is; default: by its name.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            parser=options.gpu, metavar="TEXT", help="GPU of the catalogue that this is; default: by its name."
+        ),
+    ] = None,
     dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
     layers: Annotated[int | None, typer.Option(help="Run only so many layers, and scale to the model's.")] = None,
     repeats: Annotated[int, typer.Option(help="Of each point, at most.")] = 9,
     threads: Annotated[int | None, typer.Option(help="CPU threads that compute.")] = None,
     link_gbps: Annotated[float | None, typer.Option(help="Bandwidth to the attention machine, Gbit/s (ao).")] = None,
     link_latency_us: Annotated[float, typer.Option(help="Its latency, microseconds.")] = 0.0,
-    budget_s: Annotated[float | None, typer.Option(help="Seconds to spend; the most informative points first.")] = None,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.seconds, metavar="SECONDS", help="Seconds to spend; the most informative points first."
+        ),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens in a step at most.")] = 16384,
     folder: Annotated[Path | None, typer.Option(help="Where to put the KV file (disk); default: beside --out.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights, tokens and routing.")] = 0,
@@ -182,15 +193,16 @@ def _architecture(name: str) -> Architecture:
         InputError: neither.
     """
     from optmodels import catalog
+    from optmodels.catalog.spelling import llm_of, unknown_llm
     from optmodels.catalog.types import Architecture
     from optmodels.io.read import read_model
 
-    if name in catalog.llms():
-        return catalog.llms()[name]
     if Path(name).is_file():
         return read_model(Path(name), Architecture)
-    known = ", ".join(sorted(catalog.llms()))
-    raise InputError(Mistake(None, "--model", name, f"a YAML file with an architecture, or one of {known}"))
+    key = llm_of(name)
+    if key is None:
+        raise InputError(unknown_llm("--model", name, ", or a YAML file with its shape"))
+    return catalog.llms()[key]
 
 
 def _words(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
@@ -302,8 +314,18 @@ def operating_points(
         typer.Option(help="points_table: WORKLOAD/BUCKET, or WORKLOAD/BUCKET=INxOUT of other lengths; repeatable."),
     ] = None,
     service: Annotated[str | None, typer.Option(help="serves: the service's name.")] = None,
-    ttft_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TTFT.")] = None,
-    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TPOT.")] = None,
+    ttft_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.ttft, metavar="SECONDS", help="points_table, serves: only loads that keep this TTFT."
+        ),
+    ] = None,
+    tbt_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.tpot, metavar="SECONDS", help="points_table, serves: only loads that keep this TPOT."
+        ),
+    ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
@@ -313,11 +335,20 @@ def operating_points(
     ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="With default: vllm, sglang or trtllm; with rows of your own: theirs.")
+        str | None,
+        typer.Option(
+            parser=options.engine,
+            metavar="TEXT",
+            help="With default: vllm, sglang or trtllm; with rows of your own: theirs.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row."),
+        typer.Option(
+            parser=options.gpu,
+            metavar="TEXT",
+            help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row.",
+        ),
     ] = None,
     llm: Annotated[
         str | None,
@@ -326,7 +357,9 @@ def operating_points(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16."
+            parser=options.precision,
+            metavar="TEXT",
+            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16.",
         ),
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optmodels import catalog
+from optmodels.catalog import spelling
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake
 from optmodels.measure import device as devices
@@ -98,9 +99,11 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     except OSError as error:
         raise InputError(Mistake(str(c.folder), "--folder", error.strerror, "a folder that can be written")) from None
     facts = devices.facts(c.device)
-    key = c.gpu or (devices.catalogue_gpu(facts["gpu"], float(facts["gpu_memory_bytes"])) if "gpu" in facts else None)
+    key = spelling.gpu(c.gpu) or (
+        devices.catalogue_gpu(facts["gpu"], float(facts["gpu_memory_bytes"])) if "gpu" in facts else None
+    )
     if key is not None and key not in catalog.gpus():
-        raise InputError(Mistake(None, "--gpu", key, f"a GPU of the catalogue: {', '.join(sorted(catalog.gpus()))}"))
+        raise InputError(spelling.unknown_gpu("--gpu", key))
     identity = {"campaign": _identity(c), "facts": {k: v for k, v in facts.items() if "nvidia_smi" not in k}}
     log = _Journal(journal, identity)
     every = points(

@@ -146,10 +146,10 @@ class Markets(Entry):
     """Markets allowed for each role."""
 
     main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1, description="markets that main machines are bought in"
+        default=("on_demand",), min_length=1, description="markets that main machines are bought in"
     )
     ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1, description="markets that attention-offload machines are bought in"
+        default=("on_demand",), min_length=1, description="markets that attention-offload machines are bought in"
     )
 
     def bought(self, families: Iterable[Family]) -> tuple[Market, ...]:
