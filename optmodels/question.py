@@ -140,6 +140,14 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     return found
 
 
+def _plain(value: Any) -> Any:
+    """The number that a text is, ``inf`` too; else the text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def read(q: Question) -> Question:
     """The same question with numbers in their units and with the catalogue's names of all but the model.
 
@@ -150,7 +158,7 @@ def read(q: Question) -> Question:
 
     def number(option: str, value: Any, unit: str) -> Any:
         try:
-            found = tokens(value) if unit == "tokens" else convert(value, unit)
+            found = tokens(value) if unit == "tokens" else convert(_plain(value), unit)
         except PydanticCustomError as error:
             wrong.add(option, value, error.message())
             return None

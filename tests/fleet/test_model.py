@@ -133,7 +133,8 @@ def _by_scip(scip, model):
 
 def single_problem(objective):
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": "one", "model": "opt-6.7b", "objective": objective,
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static",
+        "name": "one", "model": "opt-6.7b", "objective": objective,
         "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 32},
         "slo": {"kind": "real_time", "tps": 300.0, "ttft_s": 2.0, "tbt_s": 0.2},
         "pool": {"catalog": "llm-pilot-table-vii"},
