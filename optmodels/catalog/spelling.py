@@ -132,22 +132,27 @@ def _known_llms() -> dict[Words, str]:
     return {_words(name): key for name, key in names if name}
 
 
+def _format(name: str) -> str | None:
+    """The precision or format that a name's words mean together, empty if they contradict; None: it states none."""
+    meant = _split(name)[1]
+    if meant is None:
+        return None
+    words = _short(name).split("-")
+    order = [p for word in words for p in (*_DETAILS.get(word, ()), *_FORMATS.get(word, ()))]
+    return next((p for p in order if p in meant), "")
+
+
 def llm_of(name: str) -> str | None:
     """The catalogue key of an LLM; None: unknown, closed, or in a weight format without latencies."""
     if name in catalog.llms():
         return name
-    meant = _split(name)[1]
-    return None if meant is not None and not meant & set(_MODELLED) else _known_llms().get(_words(name))
+    return _known_llms().get(_words(name)) if _format(name) in (None, *_MODELLED) else None
 
 
 def precision_of(name: str) -> str | None:
-    """Weight precision that a checkpoint's name states (``-FP8``, ``-AWQ``); None: it states none."""
-    meant = _split(name)[1]
-    if not meant:
-        return None
-    order = [p for word in _short(name).split("-") for p in (*_DETAILS.get(word, ()), *_FORMATS.get(word, ()))]
-    usual = next(p for p in order if p in meant)
-    return usual if usual in _MODELLED else None
+    """Weight precision that a checkpoint's name states (``-FP8``, ``-AWQ``); None: it states none that is modelled."""
+    stated = _format(name)
+    return stated if stated in _MODELLED else None
 
 
 def differ(weights: str, stated: str) -> bool:
@@ -157,14 +162,14 @@ def differ(weights: str, stated: str) -> bool:
 
 def unknown_llm(path: str, name: str, also: str = "") -> Mistake:
     """The mistake of an LLM that the catalogue does not have."""
-    meant = _split(name)[1]
+    stated = _format(name)
     if _CLOSED.match(_short(name)):
         expected = f"a model with published weights ({LIST}); {name} is closed: only its owner can serve it"
         return Mistake(None, path, name, expected)
-    if meant is not None and not meant & set(_MODELLED):
+    if stated not in (None, *_MODELLED):
         known = _known_llms().get(_words(name))
-        what = " and ".join(sorted(meant)) or "contradicting formats"
-        expected = f"weights in {', '.join(_MODELLED)}: latencies of {what} are not modelled"
+        unknown = stated or "several formats at once"
+        expected = f"weights in {', '.join(_MODELLED)}: latencies of {unknown} are not modelled"
         return Mistake(None, path, name, expected, hint=None if known is None else f"did you mean {known}?")
     return Mistake(
         None, path, name, f"a model of the catalogue ({LIST}){also}", hint=_nearest(name, catalog.llms(), 0.45)
