@@ -346,7 +346,9 @@ def region(name: Any) -> Any:
     """A region by the cloud's own name (``US-East-1`` → ``us-east-1``); others unchanged."""
     if not isinstance(name, str) or re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or re.search(r"[*?\[]", name):
         return name
-    return among(name, {m.region for pool in catalog.pools() for m in catalog.machines(pool)})
+    known = {m.region for pool in catalog.pools() for m in catalog.machines(pool)}
+    dashed = re.sub(r"[\s_]+", "-", name.strip().lower())  # us-east-1 is AWS's, us-east1 Google's
+    return dashed if dashed in known else among(name, known)
 
 
 def llm(name: Any) -> Any:
