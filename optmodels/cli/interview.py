@@ -128,6 +128,8 @@ _LATE = 0.95  # share of the requests that keep a limit
 
 
 def fleet_questions() -> list[Asked]:
+    """The questions that make a fleet instance, in their order."""
+
     def limit(text: str) -> tuple[float, float] | None:
         return (_positive(float)(text), _LATE) if text else None
 
