@@ -22,7 +22,7 @@ def instance(**latency: object) -> dict:
     return {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "level", "model": LLM,
         "workload": {"batch": BATCH, "input_tokens": S, "output_tokens": OUT},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 100, "tbt_s": 100},
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tbt_s": "100 s"},
         "pool": {"catalog": "llm-pilot-table-vii", "include": ["g6e.2xlarge"]},
         "strategies": {"families": ["high_end"], "replicas": [1]}, "latency": latency,
     }  # fmt: skip
