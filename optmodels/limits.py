@@ -13,9 +13,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from optmodels.errors import Mistake
-from optmodels.units import bare_number
-
 Path = tuple[str | int, ...]
 Side = Literal["most", "least", "among", "flag"]
 
@@ -305,36 +302,6 @@ def _restrictions(problem: BaseModel, place: _Place, marker: Limit) -> Iterator[
 def _named(name: str, owner: str, key: str, lists: str) -> str:
     text = name.format(owner=owner, key=key, list=lists)
     return text if "{owner}" in name or not owner else f"{text} of {owner}"
-
-
-def without_unit(problem: BaseModel, data: Any) -> list[Mistake]:
-    """Latency limits that a file writes as bare numbers and that are longer than users wait: seconds or milliseconds?
-
-    Args:
-        problem: the validated instance.
-        data: the same as its author wrote it.
-    """
-    return [
-        Mistake(
-            None, r.where, int(bare) if bare.is_integer() else bare,
-            f"a {r.marker.name} with its unit: '{bare:g} ms' or '{bare:g} s'",
-        )
-        for r in restrictions(problem)
-        if r.marker.name in SECONDS_USUAL and r.value > SECONDS_USUAL[r.marker.name]
-        and (bare := bare_number(_at(data, r.at))) is not None
-    ]  # fmt: skip
-
-
-def _at(data: Any, path: Path) -> Any:
-    """The value at a path of a document; None: not there."""
-    for part in path:
-        if isinstance(data, Mapping):
-            data = data.get(part)
-        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        else:
-            return None
-    return data
 
 
 def offers(problem: BaseModel) -> list[Offer]:
