@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from optmodels import catalog
 from optmodels.catalog import spelling
+from optmodels.catalog.config import config_file, read_config
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.units import REQUESTS, convert, tokens
 
@@ -31,7 +32,7 @@ class Question:
     """What is to be served, how fast, and on what.
 
     Attributes:
-        model: an LLM of the catalogue, by any of its names (`catalog.spelling`).
+        model: an LLM of the catalogue, by any of its names (`catalog.spelling`), or a `config.json` or its folder.
         input_tokens, output_tokens: of a request, 8k or 8000; None: a trace says.
         rate: requests/s, or a rate with its unit; None: the trace's.
         trace: a file of requests, in place of these three.
@@ -105,8 +106,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     if q.survive < 0:
         raise InputError(Mistake(None, "--survive", q.survive, "a whole number of deployments ≥ 0"))
     q = read(q)
-    model = spelling.llm_of(q.model) or ""
-    checkpoint = q.model if spelling.llm(q.model) != model else model  # exports start it
+    model, written, _ = named(q.model)
     requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
@@ -115,7 +115,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "formulation": "fleet", "schema": 1, "name": f"{model}-plan",
         "title": f"{model}, {_title(q)}", **({"notes": " ".join(said)} if said else {}),
         "workloads": [{
-            "name": model, "model": checkpoint,
+            "name": model, "model": written,
             **({} if precision == {"weights": "fp16", "kv": "fp16"} else {"precision": precision}),
             **requests, "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
         }],
@@ -138,6 +138,24 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     if q.budget is not None:
         found["budget_usd_per_hour"] = q.budget
     return found
+
+
+def named(model: str) -> tuple[str, Any, str | None]:
+    """An LLM's name, what a file says of it, and the weight precision it states.
+
+    A repository of Hugging Face stays as it is, so that exports start it; a `config.json` becomes its shape.
+
+    Raises:
+        InputError: an unknown model, or a configuration that is not read.
+    """
+    file = config_file(model)
+    if file is not None:
+        found, weights = read_config(file)
+        return found.title, found.model_dump(mode="json", exclude_defaults=True), weights
+    key = spelling.llm_of(model)
+    if key is None:
+        raise InputError(spelling.unknown_llm("--model", model, ", or a config.json of Hugging Face"))
+    return key, key if spelling.llm(model) == key else model, spelling.precision_of(model)
 
 
 def _plain(value: Any) -> Any:
@@ -169,15 +187,14 @@ def read(q: Question) -> Question:
         "output_tokens": number("--output", q.output_tokens, "tokens"),
         "longest": number("--longest", q.longest, "tokens"), "rate": number("--rate", q.rate, REQUESTS),
     }  # fmt: skip
-    key, stated, weights = spelling.llm_of(q.model), spelling.precision_of(q.model), spelling.precision(q.weights)
-    if key is None:
-        wrong.append(spelling.unknown_llm("--model", q.model))
-    elif weights is not None and stated is not None and spelling.differ(weights, stated):
+    key, stated, weights = "", None, spelling.precision(q.weights)
+    with wrong.collecting():
+        key, _, stated = named(q.model)
+    if weights is not None and stated is not None and spelling.differ(weights, stated):
         wrong.add(
             "--precision", q.weights, f"{stated}, which {q.model} says, or a model without a precision in its name"
         )
     wrong.raise_any()
-    assert key is not None
     return dataclasses.replace(
         q, **numbers, weights=weights or stated or catalog.published_precision(key), kv=spelling.kv_precision(q.kv),
         clouds=[spelling.cloud(c) for text in q.clouds for c in text.split(",") if c.strip()],

@@ -153,8 +153,9 @@ class Architecture(Entry):
     note: str = Field(default="", description="what else to know")
 
     def same_shape(self, other: Architecture) -> bool:
-        """Whether another model differs in its checkpoint alone."""
-        return other.model_copy(update={"checkpoint": self.checkpoint}) == self
+        """Whether another model differs in what people are told and in its checkpoint alone."""
+        told = ("title", "checkpoint", "params", "source", "note")
+        return other.model_copy(update={k: getattr(self, k) for k in told}) == self
 
     @property
     def routed(self) -> bool:

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM of the catalogue: optmodels list catalog.")],
+    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM (optmodels list catalog), or a config.json.")],
     input_tokens: Annotated[str | None, typer.Option("--input", help="Tokens of a prompt: 8000 or 8k.")] = None,
     output_tokens: Annotated[str | None, typer.Option("--output", help="Tokens of an answer.")] = None,
     rate: Annotated[str | None, typer.Option(help="Requests/s: 30, 30/s, 100/min.")] = None,
@@ -157,11 +157,9 @@ def quota_of(text: str) -> tuple[str, int]:
     return gpu, int(most)
 
 
-def _has_experts(model: str) -> bool:
-    from optmodels import catalog
-    from optmodels.catalog.spelling import llm_of
-
-    return catalog.llms()[llm_of(model) or model].moe is not None
+def _has_experts(result: Any) -> bool:
+    """Whether the model that was planned has routed experts."""
+    return any((w.get("model") or {}).get("moe") for w in result.problem["workloads"])
 
 
 def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
@@ -185,7 +183,7 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
     if not asked.apart:
         lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
-    if list(asked.attention_ranks) == [1] and _has_experts(asked.model):
+    if list(asked.attention_ranks) == [1] and _has_experts(result):
         lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")

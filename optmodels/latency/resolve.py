@@ -169,11 +169,11 @@ def read_models(path: Path) -> tuple[LatencyModel | EngineModel, ...]:
 
 
 def llm_name(model: str | Architecture) -> str:
-    """The catalogue's name of an LLM, also of one written out in the instance; else its title."""
+    """The catalogue's name of an LLM, also of its shape and of a fine-tune of the same shape; else its title."""
     if isinstance(model, str):
         return model
-    same = (name for name, llm in catalog.llms().items() if llm.title == model.title and llm.same_shape(model))
-    return next(same, model.title)
+    same = [name for name, llm in catalog.llms().items() if llm.same_shape(model)]
+    return next((name for name in same if catalog.llms()[name].title == model.title), same[0] if same else model.title)
 
 
 def deployment(
