@@ -17,14 +17,14 @@ from optmodels.units import bare_number
 
 def load(
     source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False,
-    computed: bool = False,
+    computed: bool | None = None,
 ) -> Problem:  # fmt: skip
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
         folder: where a mapping's files are; None: it names none.
-        computed: a program wrote the mapping, so that every bare number is in the unit of its key.
+        computed: a program wrote it, so that every bare number is in the unit of its key; default: of a mapping.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
@@ -56,6 +56,7 @@ def load(
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
     problem: Problem = validate(schema, dict(data), file, line)
     problem._file, problem._folder = file, folder
+    computed = file is None if computed is None else computed
     if not computed and (bare := _without_unit(problem, data)):
         raise InputError(replace(m, file=file, line=line(_location(m.path))) for m in bare)
     if not problem.name and file is not None:

@@ -245,7 +245,7 @@ def _gpu_parts(name: str) -> tuple[str, str | None, float | None]:
 @cache
 def _known_gpus() -> dict[str, tuple[str, str, tuple[float, ...]]]:
     """Chip, form factor and memory sizes of each GPU by key."""
-    found = {}
+    found: dict[str, tuple[str, str, tuple[float, ...]]] = {}
     for key, gpu in catalog.gpus().items():
         chip, form, _ = _gpu_parts(key)
         sxm = "sxm" if re.search(r"SXM|OAM", gpu.title) else "pcie"

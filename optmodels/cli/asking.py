@@ -106,7 +106,7 @@ def plan(
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
     text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
     try:
-        problem = load(made, folder=folder)
+        problem = load(made, folder=folder, computed=False)
     except InputError as error:
         percentiles = {"--ttft": (ttft_p95, ttft_p99), "--tpot": (tpot_p95, tpot_p99), "--e2e": (e2e_p95, e2e_p99)}
         given = {

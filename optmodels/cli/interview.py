@@ -75,7 +75,7 @@ def instance() -> str:
         say("\n")
     made = question.instance(question.Question(**given))
     try:
-        load(made)
+        load(made, computed=False)
     except InputError as error:
         raise question.as_options(error) from None
     return question.as_yaml(made, "optmodels new fleet --interactive")

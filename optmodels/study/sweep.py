@@ -85,7 +85,7 @@ def solve_point(task: Task, point: Point) -> Row:
     """One solve of a sweep, as a row of JSON data."""
     form = task.form
     try:
-        problem = load(task.varied(point), folder=task.folder, computed=True)
+        problem = load(task.varied(point), folder=task.folder)
         tables = _tables(task, form, problem)
     except InputError as error:  # a limit below any latency, values that are right one by one and wrong together
         reason = "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)
@@ -304,7 +304,7 @@ class _Base:
 
     def _says_the_same(self, document: Mapping[str, Any]) -> bool:
         try:
-            return written_out(load(document, folder=self.folder, computed=True)) == self.written
+            return written_out(load(document, folder=self.folder)) == self.written
         except InputError:
             return False
 
@@ -343,7 +343,7 @@ def _checked(task: Task, base: _Base, design: Sequence[Point]) -> None:
             validate(type(base.problem), document)
             if fresh and len(seen) <= MOST_RESOLVED:
                 into = refused if all(isinstance(v, int | float) for v in fresh.values()) else wrong
-                load(document, folder=task.folder, computed=True)
+                load(document, folder=task.folder)
             hope = True
         except InputError as error:
             for m in error.mistakes:

@@ -69,7 +69,7 @@ class Chart:
 def tables_of(document: Mapping[str, Any], build: Callable[[Any], T]) -> T:
     """The tables of a solve document: those it was made from, or else built from the instance in it."""
     known = document.tables if isinstance(document, Solved) else None
-    return build(load(dict(document["problem"]), computed=True)) if known is None else known
+    return build(load(dict(document["problem"]))) if known is None else known
 
 
 def chart(
