@@ -930,7 +930,11 @@ def _resolve(p: Fleet) -> FleetCase:
             if m.gpu is None or m.gpu not in gpus:
                 what = "a GPU of the catalogue or of gpus"
                 wrong.append(unknown_gpu(f"pool ({m.machine}).gpu", str(m.gpu), gpus, what))
-    notes = [*_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points)]
+    notes = [
+        *_unmatched(p, machines, points, gpus, wrong),
+        *_unlimited(p, workloads, points),
+        *_without_quota(p, machines),
+    ]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
@@ -1003,6 +1007,19 @@ def _unlimited(
     if p.objective == "max_served" and p.budget_usd_per_hour is None and not (p.stock or p.quota):
         notes.append("objective: max_served without budget_usd_per_hour, stock or quota serves at any price")
     return notes
+
+
+def _without_quota(p: Fleet, machines: tuple[Machine, ...]) -> list[str]:
+    """The GPU types that no quota limits, where quotas limit others."""
+    if not any(line.gpu != "*" for line in p.quota):
+        return []
+    free = {
+        m.gpu for m in machines if m.gpu and not any(
+            fnmatch.fnmatchcase(m.gpu, line.gpu) and fnmatch.fnmatchcase(m.machine, line.machine)
+            and fnmatch.fnmatchcase(m.region, line.region) for line in p.quota
+        )
+    }  # fmt: skip
+    return [f"no quota for {', '.join(sorted(free))}: any number may be rented"] if free else []
 
 
 def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[tuple[HitRow, ...], Routing | None]:

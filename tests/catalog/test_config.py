@@ -48,7 +48,8 @@ def read(folder, config, name="some-model"):
 
 @pytest.mark.parametrize(("config", "key", "weights", "kv_bytes"), [
     (QWEN, "qwen3-32b", "fp16", 64 * 2 * 8 * 128 * 2), (MIXTRAL, "mixtral-8x22b", "fp16", 56 * 2 * 8 * 128 * 2),
-    (DEEPSEEK, "deepseek-v3.2", "fp8_block", 61 * (512 + 64) * 2), (GPT_OSS, "gpt-oss-20b", "mxfp4", 24 * 2 * 8 * 64 * 2),
+    (DEEPSEEK, "deepseek-v3.2", "fp8_block", 61 * (512 + 64) * 2),
+    (GPT_OSS, "gpt-oss-20b", "mxfp4", 24 * 2 * 8 * 64 * 2),
 ])  # fmt: skip
 def test_a_config_has_the_shape_that_the_catalogue_has(tmp_path, config, key, weights, kv_bytes):
     found, precision = read(tmp_path, config)
