@@ -243,14 +243,14 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         for option, value in stated.items():
             if value is None:
                 wrong.add(option, None, "a number, or a --trace of requests")
-        if q.rate is not None and q.rate <= 0:
+        if isinstance(q.rate, float | int) and q.rate <= 0:
             wrong.add("--rate", q.rate, "requests/s > 0")
         if q.rate_factor != 1:
             wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
         wrong.raise_any()
-        assert q.input_tokens is not None and q.output_tokens is not None
+        assert isinstance(q.input_tokens, int) and isinstance(q.output_tokens, int)
         bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
-        if q.longest is not None:
+        if isinstance(q.longest, int):
             mean = q.input_tokens + q.output_tokens
             if q.longest < mean:
                 expected = f"at least the {mean} tokens of --input and --output"
