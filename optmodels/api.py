@@ -23,6 +23,7 @@ from optmodels.io.write import (
     check_folder,
     keeping,
     new_folder,
+    path_text,
     refuse_existing,
     safe_name,
     write_frame,
@@ -151,7 +152,7 @@ def _html(form: Formulation, result: Result) -> str:
 
 
 def _shown(source: Source, problem: Problem) -> str:
-    return str(source) if isinstance(source, str | PathLike) else problem.name
+    return path_text(source) if isinstance(source, str | PathLike) else problem.name
 
 
 def _result(
@@ -191,7 +192,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{bare_name(result.instance)}-{result.method}"))
-    result.log["folder"] = str(folder)
+    result.log["folder"] = path_text(folder)
     write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
     for name, text in csv_files(form, table, plan).items():
         write_text(folder / name, text)
@@ -600,7 +601,7 @@ def replay(
     }  # fmt: skip
     if out is not None:
         with keeping(found):
-            found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+            found["folder"] = path_text(_save_replay(found, kept, Path(out), requests_as))
     return found
 
 
@@ -627,7 +628,7 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
 
     name = bare_name(found["instance"] or found["formulation"])
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
-    write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
+    write_text(folder / "replay.json", to_json(found | {"folder": path_text(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
     return folder
@@ -707,7 +708,7 @@ def evaluate(
     best = solve(found.problem, time_limit=left, seed=options.seed)
     plan = None if best.plan is None or form.plan is None else form.plan.model_validate(best.plan)
     document: dict[str, Any] = {
-        "current": file, "instance": problem.name, "formulation": form.name,
+        "current": None if file is None else path_text(file), "instance": problem.name, "formulation": form.name,
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "trace_notes": [] if requests is None else list(requests.notes), "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": found.report, "left_out": left_out,
@@ -717,7 +718,7 @@ def evaluate(
     }  # fmt: skip
     if out is not None:
         with keeping(document):
-            document["folder"] = str(_save_evaluation(document, kept, best, plan, Path(out)))
+            document["folder"] = path_text(_save_evaluation(document, kept, best, plan, Path(out)))
     return document
 
 
@@ -764,7 +765,7 @@ def fewest_gpus(
     }  # fmt: skip
     if out is not None and found.result is not None:
         with keeping(document):
-            document["folder"] = str(save(found.result, form, found.result._tables, plan, Path(out)))
+            document["folder"] = path_text(save(found.result, form, found.result._tables, plan, Path(out)))
     return document
 
 
@@ -821,7 +822,7 @@ def _save_evaluation(
     import pandas as pd
 
     folder = new_folder(parent, safe_name(f"{bare_name(found['current'] or found['instance'])}-evaluate"))
-    write_text(folder / "evaluate.json", to_json(found | {"folder": str(folder)}))
+    write_text(folder / "evaluate.json", to_json(found | {"folder": path_text(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.csv", pd.DataFrame(columns))
     if plan is not None:
@@ -929,7 +930,7 @@ def simulate(
     if out is not None:
         with keeping(found):
             folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
-            found["folder"] = str(folder)
+            found["folder"] = path_text(folder)
             import pandas as pd
 
             write_text(folder / "simulate.json", to_json(found))
@@ -1075,7 +1076,7 @@ def _instances(folder: Path) -> list[dict[str, Any]]:
     """Instance files below a folder."""
     if not folder.is_dir():
         raise InputError(Mistake(None, "folder", str(folder), "a folder with instance files"))
-    return [{"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")}
+    return [{"file": path_text(path), "formulation": data["formulation"], "title": data.get("title", "")}
             for path, data in ours.instances(folder)]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import read_document, refuse_strange, validate
+from optmodels.io.write import path_text
 from optmodels.problem import Problem
 
 
@@ -53,7 +54,7 @@ def load(
     problem: Problem = validate(schema, dict(data), file, line)
     problem._file, problem._folder = file, folder
     if not problem.name and file is not None:
-        problem = problem.model_copy(update={"name": Path(file).stem})
+        problem = problem.model_copy(update={"name": Path(path_text(file)).stem})
     try:
         problem.resolve()
     except InputError as error:
