@@ -504,6 +504,8 @@ def replay(
     rate_factor: float = 1.0,
     first_s: float | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     part: Literal["first", "rest"] | None = None,
     share: float = 0.5,
     resample: int | None = None,
@@ -528,6 +530,8 @@ def replay(
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is judged on the
             other.
         share: of the trace's time in its first part.
@@ -568,9 +572,10 @@ def replay(
         raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
     checked = checked_options(seed)
     began = time.perf_counter()
-    if columns and not isinstance(trace, str | PathLike):
-        raise InputError(Mistake(None, "columns", dict(columns), "a trace file, whose columns these are"))
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    if (columns or where or skip_bad) and not isinstance(trace, str | PathLike):
+        named = "columns" if columns else "where" if where else "skip_bad"
+        raise InputError(Mistake(None, named, columns or where or skip_bad, "a trace file, whose rows these are about"))
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     if requests is None and (part is not None or resample is not None or predicted_error is not None):
         requests = problem.own_trace()
         if requests is None:
@@ -640,6 +645,8 @@ def evaluate(
     *,
     instance: Source | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     rate_factor: float = 1.0,
     first_s: float | None = None,
     time_limit: float | None = None,
@@ -653,6 +660,8 @@ def evaluate(
         trace: requests or a file of them, whose rates and lengths replace the instance's; None: those of the instance.
         instance: in place of the one that `current` names.
         columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         time_limit: seconds for everything, once the files are read: half of them at most for what runs, the rest for
@@ -676,7 +685,7 @@ def evaluate(
 
     check_folder(None if out is None else Path(out))
     options = checked_options(seed, time_limit)
-    if trace is None and (rate_factor != 1 or first_s is not None or columns):
+    if trace is None and (rate_factor != 1 or first_s is not None or columns or where or skip_bad):
         raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
     if first_s is not None and not first_s > 0:
         raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
@@ -689,7 +698,7 @@ def evaluate(
         expected = f"an instance of {', '.join(able)}: of others nothing that runs can be evaluated"
         raise InputError(Mistake(file, "instance", form.name, expected))
     runs = validate(form.current, data, file, line)
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     if requests is not None:
         requests = shape.sped_up(shape.part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
@@ -836,6 +845,8 @@ def simulate(
     trace: str | PathLike[str] | Trace,
     *,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     tp: int = 1,
     precision: str = "fp16",
     kv_precision: str = "fp16",
@@ -863,6 +874,8 @@ def simulate(
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         columns: of the file, ours → theirs, as `traces.readers.read_trace` has them.
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         tp: GPUs of an instance.
         precision, kv_precision: of weights and cache.
         engine: vllm, sglang or trtllm.
@@ -901,7 +914,7 @@ def simulate(
     if isinstance(trace, str) and trace.startswith("poisson:"):
         requests = poisson(trace, seed)
     else:
-        requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+        requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
     one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
@@ -944,6 +957,8 @@ def prefix_hits(
     engines: Sequence[int] = (1, 2, 4, 8),
     *,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     routing: str = "first_block",
     by: str | None = None,
     seed: int = 0,
@@ -956,6 +971,8 @@ def prefix_hits(
         kv_tokens: sizes of an engine's cache, beside what running requests hold.
         engines: how many engines the requests are split over.
         columns: of the file, ours → theirs.
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         routing: ``random``, ``first_block`` (equal beginnings meet on one engine) or ``session``.
         by: label whose requests are told apart, such as ``class``; in an instance their names are workloads.
         seed: of what is random.
@@ -967,7 +984,7 @@ def prefix_hits(
     from optmodels.simulation.prefix_hits import prefix_hits as measured
     from optmodels.traces.readers import read_trace
 
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     found = measured(requests, kv_tokens, engines, routing, by, seed)  # type: ignore[arg-type]
     found["optmodels_version"] = version()
     if out is not None:

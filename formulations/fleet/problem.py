@@ -871,7 +871,8 @@ def _resolve(p: Fleet) -> FleetCase:
         for name in period.rate_factors:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
-    demands, requests = _demands(p, workloads, periods, wrong)
+    of_trace: list[str] = []
+    demands, requests = _demands(p, workloads, periods, of_trace, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
@@ -916,7 +917,7 @@ def _resolve(p: Fleet) -> FleetCase:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
                 wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus", gpus)
-    notes = [*_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
+    notes = [*of_trace, *_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
@@ -1030,11 +1031,11 @@ class _HitFile(Entry):
 
 
 def _demands(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: Mistakes
+    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], notes: list[str], wrong: Mistakes
 ) -> tuple[tuple[Demand, ...], dict[str, BucketRequests]]:
     """Every bucket of every workload with its rate by period, and the requests where they are known.
 
-    Buckets without requests are left out.
+    Buckets without requests are left out. `notes` are added to: what was done to rows of traces.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
@@ -1043,7 +1044,7 @@ def _demands(
         if w.trace is not None:
             with wrong.collecting():
                 file = p.beside(w.trace.file, f"workloads[{i}].trace.file")
-                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor)
+                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor, notes)
                 requests |= {} if known is None else {w.name: known}
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)

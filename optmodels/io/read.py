@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from optmodels.errors import InputError, Mistake, did_you_mean
+from optmodels.io.pipes import settled
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -146,6 +147,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
     def wrong(value: object, expected: str) -> InputError:
         return InputError(Mistake(name, "", value, expected))
 
+    path = settled(path, what)
     try:
         if not path.is_file():
             raise wrong("a folder" if path.is_dir() else "no such file", what)
