@@ -55,7 +55,7 @@ class Question:
     rate: float | None = None
     trace: Path | None = None
     rate_factor: float = 1.0
-    reading: Mapping[str, Any] = MappingProxyType({})
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     weights: str | None = None
     kv: str = "fp16"
     ttft: Limit | None = None

@@ -80,7 +80,8 @@ def plan(
     trace = None if trace is None else _on_disk(trace, write)
     asked = question.Question(
         model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, trace=trace,
-        rate_factor=rate_factor, reading={k: v for k, v in reading(column, where, skip_bad).items() if v}, weights=precision, kv=kv,
+        rate_factor=rate_factor, reading={k: v for k, v in reading(column, where, skip_bad).items() if v},
+        weights=precision, kv=kv,
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,

@@ -271,7 +271,7 @@ def _commands(document: dict[str, Any]) -> list[str]:
             f"--max-concurrency {r['concurrency']} --num-prompts {PROMPTS_A_USER * r['concurrency']} "
             f"--save-result --result-filename tp{r['tp']}-{k}.json"
         )
-    found += [f"optmodels measure --from tp{t}-*.json --set tp={t} --out tp{t}.csv" for t in tps]
+    found += [f"optmodels measure --from tp{t}-*.json --tp {t} --out tp{t}.csv" for t in tps]
     if len(tps) > 1:
         found.append(f"optmodels measure --from {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
     table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"

@@ -41,7 +41,10 @@ def measure(
     offload: Annotated[str | None, typer.Option(help="KV elsewhere as well: ram, disk, ao.")] = None,
     alpha: Annotated[str, typer.Option(help="Offload ratios, comma-separated.")] = "0.25,0.5,0.75,1",
     schedule: Annotated[str, typer.Option(help="overlap, serial (transfers before computing) or both.")] = "overlap",
-    tp: Annotated[str, typer.Option(help="Tensor-parallel degrees, comma-separated.")] = "1",
+    tp: Annotated[
+        str | None,
+        typer.Option(help="Tensor-parallel degrees, comma-separated (default 1); with --from: that of the results."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N (experimental); by default a GPU.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue that this is; default: by its name.")] = None,
     dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
@@ -63,6 +66,9 @@ def measure(
         list[str] | None, typer.Option("--set", help="With --from: a value the file lacks, e.g. concurrency=16.")
     ] = None,
     column: Columns = None,
+    allow_failed: Annotated[
+        bool, typer.Option("--allow-failed", help="With --from: read runs of which more than 5 % failed.")
+    ] = False,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
@@ -78,11 +84,14 @@ def measure(
         if not force:
             refuse_existing(out)
     if sources:
+        given = pairs(fixed, "--set") | ({} if tp is None else {"tp": tp})
         _imported(
-            [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
+            [*sources, *(more or ())], format_, given, pairs(column, "--column"), allow_failed, out, force, as_json
         )
         return
-    for option, value in (("--format", format_), ("--set", fixed), ("--column", column)):
+    for option, value in (
+        ("--format", format_), ("--set", fixed), ("--column", column), ("--allow-failed", allow_failed),
+    ):  # fmt: skip
         if value:
             raise InputError(Mistake(None, option, value, "only with --from"))
     from optmodels.measure import campaign as c
@@ -110,7 +119,7 @@ def measure(
         offload=_words(offload, tuple(OFFLOADS), "--offload"),
         alphas=_numbers(alpha, "--alpha", 0.0, 1.0),
         schedules=ways,  # type: ignore[arg-type]
-        tps=whole_numbers(tp, "--tp", 1024),
+        tps=whole_numbers(tp or "1", "--tp", 1024),
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         gpu=gpu,
         dtype=_words(dtype, ("bf16", "fp16"), "--dtype")[0],
@@ -234,6 +243,7 @@ def _imported(
     format_: str | None,
     fixed: dict[str, str],
     columns: dict[str, str],
+    allow_failed: bool,
     out: Path | None,
     force: bool,
     as_json: bool,
@@ -241,7 +251,7 @@ def _imported(
     from optmodels.measure import campaign as c
     from optmodels.measure import importers
 
-    kind, measured = importers.read(sources, format_, fixed, columns)
+    kind, measured = importers.read(sources, format_, fixed, columns, allow_failed)
     if out is not None:
         c.write(out, measured, overwrite=force)
     frame = measured.frame

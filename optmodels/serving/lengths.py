@@ -78,10 +78,8 @@ class Cut(Entry):
         if self.time is not None or self.time_unit_s is not None:
             unit = "" if self.time_unit_s is None else f":{self.time_unit_s:.17g} s"
             found["arrival_s"] = f"{self.time or 'TIMESTAMP'}{unit}"
-        for ours, theirs in (("input_tokens", self.input_tokens), ("output_tokens", self.output_tokens)):
-            if theirs is not None:
-                found[ours] = theirs
-        return found
+        tokens = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+        return found | {ours: theirs for ours, theirs in tokens.items() if theirs is not None}
 
 
 class LengthsOfTrace(Cut):

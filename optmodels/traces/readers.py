@@ -299,7 +299,8 @@ def _requests(path: Path, how: How) -> json_rows.Requests:
     """An empty table for JSON, which keeps the columns that are asked for."""
     mapped = how.columns.values()
     keep = frozenset((
-        *mapped, *(v.rpartition(":")[0] for v in mapped if ":" in v), *how.where, *LABELS, "predicted_output_tokens", "slo_factor",
+        *mapped, *(v.rpartition(":")[0] for v in mapped if ":" in v), *how.where, *LABELS,
+        "predicted_output_tokens", "slo_factor",
         *(c for x in LAYOUTS for c in (*x.marks, *x.labels.values(), x.arrival, x.prompt, x.output)),
     ))  # fmt: skip
     blocks = how.columns.get("hash_ids", "hash_ids")
