@@ -48,6 +48,7 @@ from optmodels.serving.static import (
     Workload,
     price_source,
     select_machines,
+    with_prices,
 )
 from optmodels.traces.buckets import BucketRequests, bucket_trace
 from optmodels.traces.types import Label, Routing
@@ -878,7 +879,7 @@ def _resolve(p: Fleet) -> FleetCase:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
         for i, choice in enumerate(several):
             path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
-            machines += select_machines(choice, wrong, path)
+            machines += select_machines(with_prices(p, choice, wrong, path), wrong, path)
         keys = [(m.machine, m.region) for m in machines]
         wrong += [
             Mistake(None, "pool", " in ".join(key), "each machine once in the pools")

@@ -58,6 +58,8 @@ def _as_run(source: Source, data: dict[str, Any], line: int) -> dict[str, Any]:
     if not set(data) >= _EXPERIMENTAL:
         return data
     served.check_failed(source, line=line, **served.counts(source, data, line))
+    if data.get("mean_ttft") is None or data.get("mean_tpot") is None:
+        source.notes.append("medians: the file states no means")
     return {
         **data,
         "conc": data.get("max_concurrency"),
