@@ -896,6 +896,7 @@ def simulate(
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
+    from optmodels.simulation.sessions import beside_measured, in_sessions
     from optmodels.traces.generated import poisson
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
@@ -924,10 +925,11 @@ def simulate(
         mean = float((requests.prompt_tokens + requests.output_tokens).mean())
         room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
-    report, columns = serve(
-        requests, limits, instances, dispatcher, refuse,  # type: ignore[arg-type]
-        Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s),
-    )  # fmt: skip
+    good = Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s)
+    report, kept, requests, how = in_sessions(
+        requests,
+        lambda trace: serve(trace, limits, instances, dispatcher, refuse, good),  # type: ignore[arg-type]
+    )
     found: dict[str, Any] = {
         "deployment": {
             "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
@@ -937,8 +939,9 @@ def simulate(
         },
         "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
         "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
-        "trace": requests.name, "trace_notes": list(requests.notes), "rate_factor": rate_factor, "first_s": first_s,
-        "seed": seed, "report": report, "seconds": time.perf_counter() - began, "optmodels_version": version(),
+        "trace": requests.name, "trace_notes": [*requests.notes, *filter(None, [how])], "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": report, "measured": beside_measured(requests, kept),
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
         with keeping(found):
@@ -947,7 +950,7 @@ def simulate(
             import pandas as pd
 
             write_text(folder / "simulate.json", to_json(found))
-            write_frame(folder / "requests.csv", pd.DataFrame(columns))
+            write_frame(folder / "requests.csv", pd.DataFrame(kept))
     return found
 
 

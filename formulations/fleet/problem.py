@@ -872,14 +872,14 @@ def _resolve(p: Fleet) -> FleetCase:
         for name in period.rate_factors:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
-    of_trace: list[str] = []
-    demands, requests = _demands(p, workloads, periods, of_trace, wrong)
+    of_files: list[str] = []
+    demands, requests = _demands(p, workloads, periods, of_files, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
         for i, choice in enumerate(several):
             path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
-            machines += select_machines(with_prices(p, choice, wrong, path), wrong, path)
+            machines += select_machines(with_prices(p, choice, wrong, path, of_files), wrong, path)
         keys = [(m.machine, m.region) for m in machines]
         wrong += [
             Mistake(None, "pool", " in ".join(key), "each machine once in the pools")
@@ -918,7 +918,7 @@ def _resolve(p: Fleet) -> FleetCase:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
                 wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus", gpus)
-    notes = [*of_trace, *_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
+    notes = [*of_files, *_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:

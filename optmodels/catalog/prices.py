@@ -215,8 +215,10 @@ def _merged(rows: Sequence[Row]) -> list[Row]:
     return [r for r in found.values() if r.prices]
 
 
-def machines_of(path: Path, columns: Mapping[str, str] | None = None, region: str | None = None) -> list[Machine]:
-    """The machines of a price file whose GPUs the catalogue knows.
+def machines_of(
+    path: Path, columns: Mapping[str, str] | None = None, region: str | None = None
+) -> tuple[list[Machine], list[str]]:
+    """The machines of a price file whose GPUs the catalogue knows, and the names of the others.
 
     Args:
         path: CSV.
@@ -237,7 +239,7 @@ def machines_of(path: Path, columns: Mapping[str, str] | None = None, region: st
         known_machine = _in_catalogue(row)
         gpu = gpu_of(row) or (known_machine.gpu if known_machine is not None else None)
         if gpu is None:
-            unknown.append(row.gpu or row.machine)
+            unknown.append(row.machine)
             continue
         count = row.gpu_count or (known_machine.gpu_count if known_machine is not None else 1)
         own = {"vcpu": row.vcpu, "ram_gib": row.ram_gib, "net_gbps": row.net_gbps}
@@ -251,7 +253,7 @@ def machines_of(path: Path, columns: Mapping[str, str] | None = None, region: st
     if not found:
         expected = "a machine with a GPU of the catalogue: columns: {gpu: …}, optmodels list catalog"
         raise InputError(Mistake(str(path), "gpu", _list(unknown, 5) or None, expected))
-    return found
+    return found, list(dict.fromkeys(unknown))
 
 
 def _in_catalogue(row: Row) -> Machine | None:

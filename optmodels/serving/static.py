@@ -108,6 +108,9 @@ class Batch(Entry):
         return None, None, None
 
 
+NAMED = 5  # machines that are left out, by name
+
+
 class PoolChoice(Entry):
     """Machines to choose from: a catalogue pool narrowed by region and name patterns, own machines, or both."""
 
@@ -518,7 +521,9 @@ def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
     return "; ".join(filter(None, said))
 
 
-def with_prices(p: Problem, pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> PoolChoice:
+def with_prices(
+    p: Problem, pool: PoolChoice, wrong: Mistakes, path: str = "pool", notes: list[str] | None = None
+) -> PoolChoice:  # fmt: skip
     """The pool with the machines of its price file, if it names one; mistakes are added to `wrong`."""
     if pool.prices is None:
         if pool.columns:
@@ -526,7 +531,11 @@ def with_prices(p: Problem, pool: PoolChoice, wrong: Mistakes, path: str = "pool
         return pool
     with wrong.collecting():
         file = p.beside(pool.prices, f"{path}.prices")
-        found = machines_of(file, pool.columns, None if pool.catalog is not None else pool.region)
+        found, others = machines_of(file, pool.columns, None if pool.catalog is not None else pool.region)
+        if others and notes is not None:
+            more = ", …" if len(others) > NAMED else ""
+            listing = f"{', '.join(others[:NAMED])}{more}"
+            notes.append(f"{len(others)} machines of {pool.prices} left out: no GPU of the catalogue ({listing})")
         return pool.model_copy(update={"machines": (*pool.machines, *found)})
     return pool
 

@@ -111,7 +111,7 @@ def flat(row: Mapping[str, Any], lists: frozenset[str] = frozenset()) -> dict[st
             for k, v in value.items():
                 walk(f"{path}.{k}" if path else str(k), v, depth + 1)
         elif isinstance(value, list):
-            if value and all(isinstance(x, Mapping) and x.keys() <= {"key", "value"} and "key" in x for x in value):
+            if _are_attributes(value):
                 walk(path, {str(x["key"]): _unpacked(x.get("value")) for x in value}, depth + 1)
                 return
             for i, entry in enumerate(value[:MAX_ENTRIES]):
@@ -124,6 +124,11 @@ def flat(row: Mapping[str, Any], lists: frozenset[str] = frozenset()) -> dict[st
 
     walk("", row, 0)
     return found
+
+
+def _are_attributes(value: list[Any]) -> bool:
+    """Whether a list holds OpenTelemetry's attributes."""
+    return bool(value) and all(isinstance(x, Mapping) and x.keys() <= {"key", "value"} and "key" in x for x in value)
 
 
 def _unpacked(value: Any) -> Any:
@@ -173,7 +178,8 @@ class Requests:
         merged = {**outer, **row}
         lists = {
             k: v for k, v in row.items()
-            if isinstance(v, list) and k != self.blocks_key and all(isinstance(x, Mapping) for x in v)
+            if isinstance(v, list) and k != self.blocks_key and not _are_attributes(v)
+            and all(isinstance(x, Mapping) for x in v)
         }  # fmt: skip
         shared = {k: v for k, v in merged.items() if k not in lists}
         if depth > MAX_DEPTH or not lists or self._is_request(merged, shared):

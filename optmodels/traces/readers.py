@@ -582,12 +582,10 @@ class _Table:
 
     def failed(self, but: Mapping[str, Any]) -> tuple[Any, str]:
         """Rows that a status says have failed, and the column; none where the user chose by that column."""
-        asked = {plain(c) for c in but}
-        for ours in ("status", "error"):
-            found = self.optional(ours)
-            if found is None or plain(found[1]) in asked or found[1] in (self.layout.output,):
-                continue
-            cells, column, _ = found
+        columns = {ours: f for ours in ("status", "error") if (f := self.optional(ours)) is not None}
+        if {plain(c) for c in but} & {plain(f[1]) for f in columns.values()}:
+            columns = {}
+        for ours, (cells, column, _) in columns.items():
             if ours == "error":
                 said = cells.map(lambda v: not (v is None or v != v or str(v).strip().lower() in _NO_ERROR))
                 gone = said.to_numpy(dtype=bool)

@@ -58,8 +58,8 @@ def closed(
         at[i] = at[before[i]] + think_s[i]
     count = len(np.flatnonzero(waits))
     notes.append(
-        f"{count:,} of {len(times):,} requests are sent after the answer before them (sessions): simulated so by "
-        "`simulate`; elsewhere as if answers took no time"
+        f"{count:,} of {len(times):,} requests follow an answer (sessions): `simulate` sends them so; plans and "
+        "replays take an open loop, in which answers take no time"
     )
     shared = None
     if only_new:
