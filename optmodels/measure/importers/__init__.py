@@ -17,7 +17,6 @@ from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.pipes import settled
 from optmodels.io.write import path_text
 from optmodels.latency.fit.measurements import COLUMNS, Kind
-from optmodels.measure.campaign import Measured
 from optmodels.measure.importers import (
     aiconfigurator,
     blis,
@@ -38,6 +37,7 @@ from optmodels.measure.importers import (
     vllm_serve,
 )
 from optmodels.measure.importers.source import Source
+from optmodels.measure.rows import Measured
 
 FORMATS: dict[str, ModuleType] = {
     m.NAME: m
