@@ -21,7 +21,7 @@ def evaluate(
     current: Annotated[Path, typer.Argument(help="What runs today (guide: evaluate).")],
     trace: Annotated[
         Path | None,
-        typer.Option(help="Requests whose rates and lengths count (guide: replay); default: the instance's."),
+        typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the instance's."),
     ] = None,
     instance: Annotated[Path | None, typer.Option(help="In place of the one that the file names.")] = None,
     column: Columns = None,

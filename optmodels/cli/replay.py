@@ -21,7 +21,7 @@ def replay(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="A public trace, a request log, or a table (guide: replay); default: the instance's requests."
+            help="A public trace, a request log, or a table (guide: traces); default: the instance's requests."
         ),
     ] = None,
     column: Columns = None,

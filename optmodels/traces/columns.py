@@ -112,7 +112,7 @@ def roles(column: str) -> tuple[Role, ...]:
     parts = re.split(r"[.\[\]]+", column.strip("]"))
     if len(parts) > 1 and any(set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]):
         return ()
-    found = []
+    found: list[Role] = []
     whole, last = plain(column), plain(parts[-1])
     for depth, name in ((0, whole), (len(parts), last)) if whole != last else ((0, whole),):
         bare, seconds = _with_unit(name)
