@@ -372,9 +372,8 @@ def _by_name(file: str, names: Sequence[str], mapped: Mapping[str, str]) -> Layo
     if missing := [k for k in _OURS if k not in found]:
         raise InputError(_no_column(file, missing, names))
     labels = {k: k for k in LABELS if k in names and any(c in mapped for c in _OURS)}
-    return Layout(
-        _BY_NAME, *(found[k][0] for k in _OURS), seconds=found["arrival_s"][1], labels=labels,
-    )  # fmt: skip
+    arrival, prompt, output = (found[k][0] for k in _OURS)
+    return Layout(_BY_NAME, arrival, prompt, output, seconds=found["arrival_s"][1], labels=labels)
 
 
 def _listing(names: Sequence[str]) -> str:
@@ -430,11 +429,11 @@ def _table(path: Path, name: str, rows: _Rows, how: How) -> Trace:
     lines = rows.lines
     bad = _bad_rows(table, rows, keep, how)
     if bad is not None:
-        wrong, said = bad
-        notes.append(_skipped(len(wrong), int(keep.sum()), said))
+        wrong, named = bad
+        notes.append(_skipped(len(wrong), int(keep.sum()), named))
         keep[wrong] = False
         if not keep.any():
-            raise InputError(Mistake(file, "", "no row that can be read", "a request", hint="; ".join(said[:SHOWN])))
+            raise InputError(Mistake(file, "", "no row that can be read", "a request", hint="; ".join(named[:SHOWN])))
     check = _Check(file, lines)
     if not keep.all():
         table = table.of(keep)

@@ -78,11 +78,11 @@ def shared_heads(shared: Ints, prompt: Ints, group: Ints) -> Prefixes:
         prompt: (n,) tokens.
         group: (n,) whose beginnings are alike.
     """
-    latest: dict[int, Any] = {}
-    fresh, counts, ids = 0, [], []
+    latest: dict[int, list[int]] = {}
+    fresh, counts, ids = 0, list[int](), list[list[int]]()
     for head, tokens, of in zip((shared // BLOCK_TOKENS).tolist(), prompt.tolist(), group.tolist(), strict=True):
         size = -(-tokens // BLOCK_TOKENS)
-        known = latest.get(of, ids[:0])[:head]
+        known = latest.get(of, [])[:head]
         mine = [*known, *range(fresh, fresh + size - len(known))]
         fresh += size - len(known)
         latest[of] = mine
