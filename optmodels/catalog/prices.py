@@ -135,22 +135,19 @@ def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str
     vram, vcpu, ram, net = (number(c) for c in ("vram_gib", "vcpu", "ram_gib", "net_gbps"))
     if vram is None and (memory := _memory_gib(row.get("GpuInfo", ""))) is not None:
         vram = memory * max(1.0, count or 1.0)
-    common = {"region": text("region") or "", "line": line, "gpu": gpu, "note": text("note") or ""}
-    found = []
-    if whole and machine:
-        found.append(Row(
-            machine, prices=whole, gpu_count=None if count is None else max(1, round(count)), vram_gib=vram,
-            vcpu=None if vcpu is None else max(1, round(vcpu)), ram_gib=ram, net_gbps=net, **common,
-        ))  # fmt: skip
+    one = Row(
+        machine, text("region") or "", line, whole, gpu, None if count is None else max(1, round(count)), vram,
+        None if vcpu is None else max(1, round(vcpu)), ram, net, text("note") or "",
+    )  # fmt: skip
+    found = [one] if whole and machine else []
     if each and machine:
         least = round(number("least_gpus") or 1)
-        most = round(number("most_gpus") or max(MOST_GPUS, least))
-        size = least
+        most, size = round(number("most_gpus") or max(MOST_GPUS, least)), least
         while size <= most:
-            of = {"vcpu": vcpu and max(1, round(vcpu * size)), "ram_gib": ram and ram * size, "net_gbps": net}
-            found.append(Row(
-                f"{machine}-{size}x", prices={m: p * size for m, p in each.items()}, gpu_count=size,
-                vram_gib=None if vram is None else vram * size, **of, **common,
+            found.append(replace(
+                one, machine=f"{machine}-{size}x", prices={m: p * size for m, p in each.items()}, gpu_count=size,
+                vram_gib=None if vram is None else vram * size,
+                vcpu=None if vcpu is None else max(1, round(vcpu * size)), ram_gib=None if ram is None else ram * size,
             ))  # fmt: skip
             size *= 2
     return found

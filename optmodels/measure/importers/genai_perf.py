@@ -59,7 +59,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 value = source.number(statistics, q, line, positive=False, optional=True)
                 if value is not None:
                     quantiles[f"{ours[:-2]}_{q}_s"] = UNITS[unit] * value
-    extra: dict[str, float | None] = {}
+    extra: dict[str, Any] = {}
     for ours, theirs in (
         ("e2e_s", "request_latency"),
         ("completed", "request_count"),

@@ -112,7 +112,7 @@ def scaled(source: Source, data: Any, path: str, factor: float, line: int) -> fl
     return None if value is None else value * factor
 
 
-def counts(source: Source, data: Any, line: int) -> dict[str, float | None]:
+def counts(source: Source, data: Any, line: int) -> dict[str, Any]:
     """Completed and failed requests of vLLM's and SGLang's results; prompts without an answer have failed."""
     completed = source.number(data, "completed", line, positive=False, optional=True)
     failed = source.number(data, "failed", line, positive=False, optional=True)
