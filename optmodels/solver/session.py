@@ -149,8 +149,8 @@ def _made_whole(
 ) -> bool:
     """Whether an equality makes a continuous column integer.
 
-    All other columns of its row are integer or fixed, and what they and the right-hand side contribute are whole
-    multiples of the column's coefficient.
+    All other columns of its row are integer or fixed, not all fixed, and what they and the right-hand side contribute
+    are whole multiples of the column's coefficient.
     """
     A = sp.csr_array(A)
     fixed = lower == upper
@@ -161,7 +161,7 @@ def _made_whole(
         column, a = A.indices[at], A.data[at]
         mine, others = ~integer[column] & ~fixed[column] & (a != 0), integer[column] & ~fixed[column]
         multiple = np.append(a[others], row_lower[i] - a @ value[column]) / a[mine][0]
-        if (np.abs(multiple - np.round(multiple)) <= MULTIPLE).all():
+        if others.any() and (np.abs(multiple - np.round(multiple)) <= MULTIPLE).all():
             return True
     return False
 
@@ -405,16 +405,20 @@ class Session:
         self._run(seconds)
         self.believed = self._agrees()
         if not self.believed and (until is None or time.perf_counter() < until):
-            lp = self._h.getLp()
-            self._h.clearModel()
-            _must(self._h.passModel(lp), "the model")
-            self._ran, self._start = False, None
+            self.forget()
             self._run(None if until is None else until - time.perf_counter())
             self.believed = self._agrees()
         if not self.believed and self.status == "optimal":
             self.status, self.limit, self.message = "limit", "gap", DISAGREES
         self._start = None
         return self.status
+
+    def forget(self) -> None:
+        """Pass the model anew: nothing of earlier runs is kept, no basis, point or start."""
+        lp = self._h.getLp()
+        self._h.clearModel()
+        _must(self._h.passModel(lp), "the model")
+        self._ran, self._start = False, None
 
     def _run(self, seconds: float | None) -> None:
         """One run of at most so many seconds, and how it ended."""
