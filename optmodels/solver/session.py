@@ -74,7 +74,7 @@ FINELY = {"presolve_rule_off": (0, 1 << 9 | 1 << 12), "mip_feasibility_tolerance
 
 # Presolve of HiGHS 1.15 proves false optima where a continuous column stands in an equality with whole multiples of its
 # coefficient and is therefore integer (HiGHS issue 3274, fixed in 1.16). Such a model is run without presolve.
-PRESOLVE_ERRS = tuple(int(part) for part in highspy._core._Highs().version().split(".")[:2]) < (1, 16)
+PRESOLVE_ERRS = (highspy.HIGHS_VERSION_MAJOR, highspy.HIGHS_VERSION_MINOR) < (1, 16)
 MULTIPLE = 1e-6  # off a whole number, within which HiGHS takes a ratio of coefficients for one
 DISAGREES = "HiGHS reports an objective or a bound that its own point contradicts"
 BEYOND = 1e-6  # of an objective, by which a bound may be beyond it
@@ -395,19 +395,26 @@ class Session:
                 self.set_option("output_flag", False)
 
     def run(self, seconds: float | None = None) -> Ended:
-        """Solve what there is now, from the last basis or incumbent, and say how it ended.
+        """Solve what there is now and say how it ended: an LP from the last basis, a MIP from its start alone.
+
+        Where objective, point and bound do not agree the model is passed anew and solved again; where they do not
+        agree then, neither bound nor optimality is reported.
 
         Args:
             seconds: limit of this run; None: what is left of the settings' time limit.
         """
         seconds = self.remaining() if seconds is None else seconds
         until = None if seconds is None else time.perf_counter() + seconds
-        self._run(seconds)
+        start = self._completed(seconds) if self._start is not None and self._integer.any() else None
+        self._run(until, start)
         self.believed = self._agrees()
         if not self.believed and (until is None or time.perf_counter() < until):
+            found = self._solution, self._info
             self.forget()
-            self._run(None if until is None else until - time.perf_counter())
+            self._run(until)
             self.believed = self._agrees()
+            if self.status == "limit" and self.point() is None:  # the first point is one, whatever it costs
+                (self._solution, self._info), self.believed = found, False
         if not self.believed and self.status == "optimal":
             self.status, self.limit, self.message = "limit", "gap", DISAGREES
         self._start = None
@@ -420,15 +427,16 @@ class Session:
         _must(self._h.passModel(lp), "the model")
         self._ran, self._start = False, None
 
-    def _run(self, seconds: float | None) -> None:
-        """One run of at most so many seconds, and how it ended."""
+    def _run(self, until: float | None, start: Array | None = None) -> None:
+        """One run until a time of `time.perf_counter`, from a point of all columns, and how it ended."""
         h, mip = self._h, bool(self._integer.any())
         if mip and self._ran:
             h.clearSolver()  # from a point that it keeps 1.16.0 counts without what presolve has moved to the offset
         self._ran = True
         # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
         before = 0.0 if mip else h.getRunTime()
-        h.setOptionValue("time_limit", np.inf if seconds is None else before + max(0.0, seconds))
+        left = np.inf if until is None else max(0.0, until - time.perf_counter())
+        h.setOptionValue("time_limit", before + left)
         given = self.settings.options | dict(way().options)
         finely = mip and self._by_a_hair()
         for name, (usual, fine) in FINELY.items():
@@ -436,7 +444,7 @@ class Session:
         _, presolve = h.getOptionValue("presolve")
         if mip and self.made_whole:
             h.setOptionValue("presolve", "off")
-        with self._offered():
+        with self._offered(start):
             h.run()
         status = h.getModelStatus()
         # Presolve has called row LPs that always have a point infeasible, by a hair of 10⁻⁷.
@@ -453,9 +461,8 @@ class Session:
             self.status = "infeasible"
 
     @contextmanager
-    def _offered(self) -> Iterator[None]:
+    def _offered(self, start: Array | None) -> Iterator[None]:
         """A run inside is told the start, as soon as it asks: what it is given before, 1.16.0 counts wrongly."""
-        start = self._completed() if self._integer.any() else None
         if start is None:
             yield
             return
@@ -473,10 +480,9 @@ class Session:
         finally:
             self._h.cbMipUserSolution.unsubscribe(tell)
 
-    def _completed(self) -> Array | None:
-        """The start with the columns that it does not name, by LP; None where there is none, or no point has it."""
-        if self._start is None:
-            return None
+    def _completed(self, seconds: float | None) -> Array | None:
+        """The start with the columns that it does not name, by LP; None where no point has it."""
+        assert self._start is not None
         index, value = self._start
         if len(index) == self.columns:
             return value
@@ -484,7 +490,7 @@ class Session:
         lower, upper = model.lower.copy(), model.upper.copy()
         value = np.where(model.integer[index], np.round(value), value)
         lower[index], upper[index] = value, value
-        rest = Session(None, Settings(self.remaining(), seed=self.settings.seed))
+        rest = Session(None, Settings(seconds, seed=self.settings.seed))
         rest.load(model.costs[0], model.A, model.row_lower, model.row_upper, lower, upper)
         return rest.values() if rest.run() == "optimal" else None
 

@@ -53,7 +53,7 @@ TURN = 0.4  # share of the time limit after which, unproved, the heuristics have
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
 
-NOTHING_NEW = "a round brought no new cut, bound or plan"
+NOTHING_NEW = "the last round brought no new cut, bound or plan"
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -339,6 +339,8 @@ class _Run:
             unlimited = self.until is None or "ended" in self.log
             reached = gap <= self.target or (unlimited and not cancelled())  # all that runs agree on
             limit = "gap" if reached else "interrupt" if cancelled() else "time"
+            if "ended" in self.log:
+                self.log["reason"] = self.log["ended"]
         return Outcome(
             "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
