@@ -38,7 +38,9 @@ settings.load_profile("suite")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--every", type=int, default=1, metavar="N", help="of the tests marked slow only every Nth, by name")
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="of the tests marked slow only every Nth, by name"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
