@@ -204,7 +204,7 @@ def report(
     results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
     figures: str | PathLike[str] | None = None, kind: str = "png", title: str | None = None, overwrite: bool = False,
 ) -> str:  # fmt: skip
-    """One self-contained HTML page of one or several results or comparisons; needs the ``report`` extra.
+    """One self-contained HTML page of one or several results or comparisons.
 
     Args:
         results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
@@ -218,7 +218,7 @@ def report(
         The page.
 
     Raises:
-        InputError: a document that is none, a file that exists, a missing extra.
+        InputError: a document that is none, a file that exists.
     """
     from optmodels.reporting import page
     from optmodels.reporting.charts import FORMATS, save_chart

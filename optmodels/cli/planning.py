@@ -193,7 +193,7 @@ def compare(
     seed: Seed = 0,
     seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the report extra).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and pictures.")] = None,
     as_json: Json = False,
 ) -> int:
     """Every method on every instance, side by side. Objective, bound, certified gap, seconds to plan and proof."""

@@ -14,7 +14,6 @@ import optmodels
 from optmodels.errors import InputError
 from optmodels.reporting import page as pages
 
-pytest.importorskip("vl_convert")
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
     "<script>window.harmed=1;alert(1)</script>",

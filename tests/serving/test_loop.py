@@ -75,6 +75,7 @@ def _costs(rng: np.random.Generator, experts: bool) -> StepCosts:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "apart"), [((1, 1), False), ((1, 1), True), ((2, 4), False), ((4, 2), True)])
 def test_means_of_random_loops_are_those_of_the_simulator(apart, ranks):
     rng, errors, several = np.random.default_rng(5), [], ranks != (1, 1)

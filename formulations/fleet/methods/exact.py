@@ -363,7 +363,8 @@ def _one_part(
     first, relaxed, solved = None, -math.inf, None
     if problem.objective == "min_cost":
         alone = tables.alone()
-        first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
+        if len(alone.points):
+            first, relaxed = heuristics.rounded_relaxation(problem, alone, settings().time_limit)
         if alone is not tables:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
