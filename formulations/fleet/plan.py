@@ -72,6 +72,7 @@ class DeploymentLine(RankedDocument):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
+    needed: list[Whole] = Field(default=[], description="deployments that each piece of the trace needs; []: one piece")
 
 
 class TransferLine(Document):
@@ -160,6 +161,9 @@ class CertificationLine(Document):
         description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
     )
     confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
+    arrivals: Literal["poisson", "trace"] = Field(
+        default="poisson", description="of the simulated requests; trace: the trace's own, which leave nothing to chance"
+    )
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     bound_stretch: float = Field(

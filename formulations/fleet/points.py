@@ -279,7 +279,7 @@ def build_case(case: FleetCase) -> FleetTables:
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    tables = _measured(case) if case.points is not None else _modelled(case)
+    tables = _in_every_piece(_measured(case) if case.points is not None else _modelled(case))
     needed = tables.load * tables.rates.max(axis=0)[:, None]
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
@@ -289,6 +289,22 @@ def build_case(case: FleetCase) -> FleetTables:
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
         raise InputError(Mistake(None, where, value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
+
+
+def _in_every_piece(tables: FleetTables) -> FleetTables:
+    """The tables with the capacities of every piece of a trace that no other piece exceeds, piece after piece.
+
+    One fleet, with the same shares throughout, has to carry each piece. At rates over the mean f_kw a deployment needs
+    Σ_w f_kw·λ_w·l_qwp·x_wp ≤ n_p for each piece k and capacity q, which is a capacity with loads f_kw·l_qwp.
+    """
+    peaks = tables.case.peaks
+    if (peaks == 1.0).all():
+        return tables
+    each = tables.load[None] if tables.capacities is None else tables.capacities
+    can = np.isfinite(tables.load)
+    every = peaks[:, None, :, None] * np.where(can, each, 0.0)[None]  # (K, Q, W, P)
+    every = np.where(can, every.reshape(-1, *tables.load.shape), np.inf)
+    return replace(tables, load=every.max(axis=0), capacities=every)
 
 
 def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:

@@ -37,6 +37,7 @@ from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_stages
 from optmodels.simulation.summary import quantiles
+from optmodels.traces.buckets import sort_into_buckets
 from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
@@ -193,11 +194,11 @@ def codes_of(case: FleetCase, trace: Trace) -> Ints:
             continue
         if any(case.demands[k].input_tokens is None or case.demands[k].output_tokens is None for k in buckets):
             raise InputError(Mistake(None, "trace", name, "a label class with workload/bucket: lengths are unknown"))
-        far = np.zeros((len(mine), len(buckets)))
-        for values, key in ((trace.prompt_tokens, "input_tokens"), (trace.output_tokens, "output_tokens")):
-            mean = np.array([getattr(case.demands[k], key) for k in buckets], dtype=float)
-            far += np.abs(np.log(values[mine])[:, None] - np.log(mean)[None])
-        code[mine] = np.array(buckets)[far.argmin(axis=1)]
+        of_buckets = [case.demands[k] for k in buckets]
+        code[mine] = np.array(buckets)[sort_into_buckets(
+            trace.prompt_tokens[mine], trace.output_tokens[mine], [d.bounds for d in of_buckets],
+            [(d.input_tokens or 1, d.output_tokens or 1) for d in of_buckets],
+        )]  # fmt: skip
     return code
 
 

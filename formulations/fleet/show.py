@@ -47,7 +47,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
             "points": len(tables.points), "demands": len(tables.demands),
             "pairs": int(np.isfinite(tables.load).sum()),
         },
-        **({} if tables.capacities is None else {"levels_spread": tables.spread}),
+        **({} if not tables.case.problem.continuous else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
         "notes": [*tables.case.notes, *_of_mean_lengths(tables.case)],
         **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
