@@ -747,6 +747,11 @@ class FleetCase:
         return factors[without_dominated(factors)]
 
     @cached_property
+    def most_over_mean(self) -> dict[str, float]:
+        """Largest rate of every demand over its mean."""
+        return dict(zip((d.name for d in self.demands), self.peaks.max(axis=0).tolist(), strict=True))
+
+    @cached_property
     def busiest(self) -> int:
         """The period with the most requests."""
         return max(range(len(self.periods)), key=lambda q: sum(d.requests_per_s[q] for d in self.demands))

@@ -51,7 +51,7 @@ OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn i
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """Of every request: the deployment line (−1: none) and seconds."""
 
     line: Ints
@@ -98,11 +98,10 @@ def replay(
     rng = np.random.default_rng(o.seed)
     trace = case.trace if trace is None else trace
     requests, code = drawn(case, period.name, rng) if trace is None else (trace, codes_of(case, trace))
-    planned = [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
-                if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
+    planned = planned_of(case, period)
     policies, rows = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
-        seen = (_simulate if problem.continuous else _serve)(
+        seen = (simulate_engines if problem.continuous else _serve)(
             case, period, requests, code, planned, policy, rng, p.stretch
         )
         policies[policy], lines = _figures(case, period, requests, code, planned, seen, p.stretch)
@@ -125,6 +124,12 @@ def replay(
         "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
+
+
+def planned_of(case: FleetCase, period: PeriodLine) -> list[list[tuple[int, ShareLine]]]:
+    """Of every demand the lines that serve it, by index, with its share there."""
+    return [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
+             if s.demand == demand.name and s.requests_per_s > 0] for demand in case.demands]  # fmt: skip
 
 
 def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -219,7 +224,7 @@ def _service(case: FleetCase, d: DeploymentLine, s: ShareLine, demand: Demand, t
 def _serve(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> _Seen:  # fmt: skip
+) -> Seen:  # fmt: skip
     """Send every request to a line of deployments and one of its members, and let the slots serve them."""
     line, member = _sent(period, code, planned, policy, rng)
     service, wait = np.zeros((2, len(trace))), np.full(len(trace), np.nan)
@@ -231,13 +236,13 @@ def _serve(
         for c in range(d.count):
             own = np.flatnonzero((line == j) & (member == c))
             wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
-    return _Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+    return Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
 
 
-def _simulate(
+def simulate_engines(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> _Seen:  # fmt: skip
+) -> Seen:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
     What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
@@ -274,7 +279,7 @@ def _simulate(
         engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
     )  # fmt: skip
     waited = np.where(served, seen.queue_s, np.nan)
-    return _Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
+    return Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
 
 
 def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> dict[tuple[int, int], float]:
@@ -386,7 +391,7 @@ def _figures(
     trace: Trace,
     code: Ints,
     planned: list[list[tuple[int, ShareLine]]],
-    seen: _Seen,
+    seen: Seen,
     stretch: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""
