@@ -45,7 +45,7 @@ class Question:
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
         attention_ranks: of an engine of a model with routed experts, to choose from.
-        certify: whether what is promised has to hold in simulation.
+        certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
     """
 
     model: str
@@ -71,7 +71,7 @@ class Question:
     longest: int | None = None
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
-    certify: bool = False
+    certify: bool | None = None
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -121,7 +121,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         found["strategies"]["attention_ranks"] = list(q.attention_ranks)
     if q.apart:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
-    if q.certify:
+    if q.certify if q.certify is not None else q.trace is not None:
         found["certify"] = "replay"
     if q.survive:
         found["reserve"] = {"lost": q.survive}

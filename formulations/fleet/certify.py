@@ -51,6 +51,7 @@ from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
+from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
 
@@ -197,13 +198,13 @@ class FleetRounds:
     def held(self) -> str:
         """In words."""
         if self.first.case.trace is not None:
-            return f"hold when {_requests_of(self.first.case)} are replayed"
+            return f"hold when {self.first.case.requests_in_words} are replayed"
         return f"hold in simulation, with {self.problem.certification.confidence:.4g} confidence together"
 
     def tables(self, loose: float) -> FleetTables:
         """Of the same case, with longer limits."""
         self.loose = loose
-        self.under_way = self.first if loose == 1 else _stretched(self.first, loose)
+        self.under_way = self.first if loose == 1 else stretched(self.first, loose)
         return self.under_way
 
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
@@ -218,7 +219,9 @@ class FleetRounds:
         return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
-        """Every promise of every line."""
+        """Every promise of every line; none where the simulator has first to be compiled and no time is left for that."""
+        if not time_to_replay("the certification"):
+            return [], False
         return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
 
     def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
@@ -245,11 +248,6 @@ class FleetRounds:
             "cuts": [] if best is None else best.cuts,
             "promises": [] if best is None else [x.document() for x in best.judged if isinstance(x, _Judged)],
         })  # fmt: skip
-
-
-def _requests_of(case: FleetCase) -> str:
-    """The requests of the traces in words."""
-    return "the trace's " + " and ".join(dict.fromkeys(x.in_words() for x in case.requests.values()))
 
 
 def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) -> list[Bounded]:
@@ -289,7 +287,7 @@ def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:
     return workload.model_copy(update={"slo": workload.slo.model_copy(update=limits)})
 
 
-def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
+def stretched(tables: FleetTables, stretch: float) -> FleetTables:
     """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
     workloads = tuple(longer_limits(w, stretch) for w in tables.case.workloads)
     made = build_case(replace(tables.case, workloads=workloads))

@@ -131,7 +131,6 @@ def check_engines(
     most = max(used.values())
     found.close(f"{where}: utilisation", d.utilisation, most * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - most / d.count, scale=1.0)
-    check_needed(found, d, [max(piece.values()) for piece in every], where)
 
 
 def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:
@@ -153,16 +152,6 @@ def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[
         at = [next((k for k, end in enumerate(mine) if begin < end), None) for begin in begins]
         found[name] = [(max(rates) if k is None else rates[k]) / d.base_requests_per_s for k in at]
     return found
-
-
-def check_needed(found: Findings, d: DeploymentLine, loads: list[float], where: str) -> None:
-    """How many deployments each piece of a trace needs of a line, by its load in each."""
-    expected = 0 if len(loads) == 1 else len(loads)
-    found.require(f"{where}: needed in each piece", len(d.needed) == expected, len(d.needed), expected)
-    for stated, load in zip(d.needed, loads, strict=False):
-        slack = 2 * SLACK * max(1.0, load)
-        right = math.ceil(load - slack) <= stated <= math.ceil(load + slack)
-        found.require(f"{where}: deployments needed in a piece", right, stated, math.ceil(load))
 
 
 def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: float) -> tuple[float, dict[str, float]]:

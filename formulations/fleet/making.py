@@ -417,8 +417,7 @@ def _deployment(
         count=count, stage=STAGES[x.stage[p]], usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines,
         batch=int(x.slots[p]),
         load_level=rho, service_cap_s=cap if np.isfinite(cap) else None, serves=serves,
-        utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count,
-        needed=_needed(tables, p, {int(choice.w[k]): float(choice.value[k]) for k in shares}, t), **details,
+        utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count, **details,
     )  # fmt: skip
 
 
@@ -426,23 +425,6 @@ def _in_each_piece(tables: FleetTables, used: Array) -> Array:
     """Loads on every capacity (KQ,) as the pieces of a trace have them, (K, Q)."""
     pieces = len(tables.case.peaks) if (tables.case.peaks != 1.0).any() else 1
     return used.reshape(pieces, -1)
-
-
-def _needed(tables: FleetTables, p: int, shares: dict[int, float], t: int) -> list[int]:
-    """How many deployments of a point each piece of the trace takes, at these shares of demands; [] of one piece."""
-    _, factors = tables.case.pieces
-    if len(factors) == 1:
-        return []
-    rows = list(shares)
-    # Loads at the mean rates: those of a piece of which the demand has the largest share, over that.
-    peaks = tables.case.peaks
-    each = tables.load[None] if tables.capacities is None else tables.capacities
-    at_mean = each[:, rows, p].reshape(len(peaks) if (peaks != 1.0).any() else 1, -1, len(rows))
-    best = peaks[:, rows].argmax(axis=0)
-    own = at_mean[best, :, np.arange(len(rows))] / peaks[best, rows][:, None]  # (rows, Q)
-    amount = np.array([shares[w] for w in rows]) * tables.rates[t, rows]
-    used = ((factors[:, rows] * amount) @ own).max(axis=1)
-    return [int(n) for n in np.ceil(used - ROUNDING * np.maximum(1.0, used))]
 
 
 def _model_name(case: FleetCase, workload: str | None) -> str | None:

@@ -7,20 +7,27 @@ requests are within the limit, one on the mean if their mean is, whichever way t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.plan import PeriodLine
+from formulations.fleet.plan import FleetPlan, PeriodLine
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import POLICIES, Seen, planned_of, simulate_engines
+from formulations.fleet.replay import POLICIES, Seen, figures, planned_of, replay, simulate_engines
+from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.simulation.options import ReplayOptions
+from optmodels.solver.deadline import seconds_for
+from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative, of a latency
+OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 SEED = 0  # of who gets a request at random, as a replay has it where it is not told
 MOST_TIMES = 16  # as many deployments of a line are tried at most
 CALLED = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of what was seen
@@ -58,6 +65,12 @@ class OnTrace:
         """The mean or quantile of a demand under the policy where it is longest, and its requests; 0 of none."""
         mine = self.code == self.names.index(demand)
         return max(_at(seen, mine & (seen.line >= 0), metric, quantile) for seen in self.seen.values())
+
+    def least_within(self, demand: str, metric: str, limit_s: float) -> float:
+        """The share of a demand's requests within a limit, by the policy where it is least."""
+        mine = self.code == self.names.index(demand)
+        each = (getattr(seen, CALLED[metric])[mine & (seen.line >= 0)] for seen in self.seen.values())
+        return min(float((x[~np.isnan(x)] <= limit_s * (1 + ROUNDING)).mean()) for x in each)
 
     def of_line(self, j: int, demand: str, metric: str, quantile: float | None) -> float:
         """The same of the requests that one line began to serve; of lines that decode for others, of all."""
@@ -100,6 +113,102 @@ class OnTrace:
                 if _at(found, code == self.names.index(demand), metric, quantile)[0] > seconds * (1 + ROUNDING):
                     return False
         return True
+
+
+def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
+    """What the replay says of the promises of a plan (`optmodels.plan.replayed`).
+
+    Demands that the plan knowingly serves late are not promised anything.
+
+    Args:
+        on: its busiest period.
+        requests: in words.
+
+    Returns:
+        ``requests`` in words, whether all are ``kept``, and those ``missed``, the worst first: ``demand``, ``latency``,
+        ``percentile`` (None: the mean), ``limit_s``, ``seen_s`` and the share ``within`` the limit, in the policy where
+        it is longest.
+    """
+    late = {s.demand for d in on.line.deployments for s in d.serves if s.misses_slo}
+    found: list[tuple[float, dict[str, Any]]] = []
+    for name, mine in zip(on.names, on.planned, strict=True):
+        slo = on.case.workload(name.rpartition("/")[0]).slo
+        for metric in CALLED if mine and name not in late else ():
+            if getattr(slo, metric) is None:
+                continue
+            limit_s, quantile = seconds_and_quantile(getattr(slo, metric))
+            seen_s, count = on.worst(name, metric, quantile)
+            if count and seen_s > limit_s * (1 + ROUNDING):
+                within = on.least_within(name, metric, limit_s)
+                how_far = within - quantile if quantile is not None else limit_s / seen_s - 1.0
+                found.append((how_far, {
+                    "demand": name, "latency": metric, "percentile": quantile, "limit_s": limit_s, "seen_s": seen_s,
+                    "within": within,
+                }))  # fmt: skip
+    found.sort(key=lambda x: x[0])
+    return {"requests": requests, "kept": not found, "missed": [row for _, row in found]}
+
+
+def of_whole_trace(case: FleetCase, plan: FleetPlan, seconds: float) -> dict[str, Any] | None:
+    """The verdict of all requests of a long trace, if the time limit leaves time for it.
+
+    Args:
+        case: the instance.
+        plan: its plan.
+        seconds: that the replay of the requests it keeps took.
+    """
+    whole, line = case.whole_trace, plan.periods[case.busiest]
+    if whole is None or case.trace is None:
+        return None
+    needed = seconds * len(whole) / len(case.trace)
+    if seconds_for("the replay of the whole trace", needed, needed) < needed:
+        return None
+    return verdict(OnTrace(case, case.busiest, line, plan.stretch, whole), f"all its {len(whole):,} requests")
+
+
+def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, Any]:
+    """What a plan made for a trace does on that trace, and on other requests: blocks of it drawn anew.
+
+    Args:
+        case: the instance, all of whose workloads were cut from traces.
+        plan: its plan.
+        out_of_sample: whether other requests are replayed, too.
+
+    Returns:
+        For a report. Of engines ``replayed``, the `verdict`, and ``replayed_whole`` of a trace of which the instance
+        keeps a stretch. ``out_of_sample``: ``trace``, ``requests`` and ``policy``; ``promises``: of every limit of
+        every bucket the ``promised`` share of its requests within it (None: the limit is of their mean), the one
+        ``replayed`` on the plan's own and that ``out_of_sample`` (None: no such request).
+    """
+    assert case.trace is not None
+    found: dict[str, Any] = {}
+    line, began = plan.periods[case.busiest], time.perf_counter()
+    if case.problem.continuous:
+        on = OnTrace(case, case.busiest, line, plan.stretch)
+        found["replayed"] = verdict(on, case.requests_in_words)
+        if (whole := of_whole_trace(case, plan, time.perf_counter() - began)) is not None:
+            found["replayed_whole"] = whole
+        seen = on.seen[POLICIES[0]]
+        rows = figures(case, line, on.trace, on.code, on.planned, seen, plan.stretch)[1]
+    if not out_of_sample or len(case.trace) < 2 or not case.trace.duration_s > 0:
+        return found
+    data, options = plan.model_dump(mode="json"), ReplayOptions(policy=POLICIES[0])
+    if not case.problem.continuous:
+        rows = replay(case.problem, data, None, options)["demands"]
+    other = resampled(case.trace, OTHER_REQUESTS)
+    new = {r["demand"]: r for r in replay(case.problem, data, other, options)["demands"]}
+    promises = [
+        {
+            "demand": row["demand"], "latency": name, "limit_s": row[f"{name}_limit_s"],
+            "promised": row[f"{name}_percentile"], "replayed": row[f"{name}_within"],
+            "out_of_sample": new.get(row["demand"], {}).get(f"{name}_within"),
+        }
+        for row in rows for name in ("ttft", "tpot", "deadline") if f"{name}_within" in row
+    ]  # fmt: skip
+    found["out_of_sample"] = {
+        "trace": other.name, "requests": len(other), "policy": POLICIES[0], "promises": promises
+    }  # fmt: skip
+    return found
 
 
 def _at(seen: Seen, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None) -> tuple[float, int]:

@@ -72,7 +72,6 @@ class DeploymentLine(RankedDocument):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
-    needed: list[Whole] = Field(default=[], description="deployments that each piece of the trace needs; []: one piece")
 
 
 class TransferLine(Document):

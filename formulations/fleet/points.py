@@ -307,6 +307,28 @@ def _in_every_piece(tables: FleetTables) -> FleetTables:
     return replace(tables, load=every.max(axis=0), capacities=every)
 
 
+def in_piece(tables: FleetTables, factors: Array) -> FleetTables:
+    """Tables of an instance that has only the rates of one piece of its traces.
+
+    Args:
+        tables: of the instance.
+        factors: rates over the mean, (W,).
+    """
+    case, peaks = tables.case, tables.case.peaks
+    demands = tuple(
+        replace(d, requests_per_s=tuple(float(f) * r for r in d.requests_per_s), rates=None)
+        for d, f in zip(case.demands, factors, strict=True)
+    )
+    made = replace(tables, case=replace(case, demands=demands, pieces_of={}))
+    made = replace(made, models=made.case.by_model)
+    if (peaks == 1.0).all() or tables.capacities is None:
+        return made
+    most, w = peaks.argmax(axis=0), np.arange(len(demands))
+    each = tables.capacities.reshape(len(peaks), -1, *tables.load.shape)[most, :, w] / peaks[most, w][:, None, None]
+    capacities = each.transpose(1, 0, 2)
+    return replace(made, capacities=capacities, load=np.where(np.isfinite(tables.load), capacities.max(axis=0), np.inf))
+
+
 def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:
     """Whether a prefill and a decode deployment together keep a deadline; arrays that broadcast."""
     return first_s + rest_s <= limit_s * (1 + 1e-12)

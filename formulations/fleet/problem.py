@@ -746,6 +746,12 @@ class FleetCase:
         _, factors = self.pieces
         return factors[without_dominated(factors)]
 
+    @property
+    def requests_in_words(self) -> str:
+        """``its own 23,725 requests``, or how many of how many."""
+        each = dict.fromkeys(x.in_words() for x in self.requests.values())
+        return "its own " + " and ".join(each)
+
     @cached_property
     def most_over_mean(self) -> dict[str, float]:
         """Largest rate of every demand over its mean."""

@@ -38,7 +38,6 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_stages
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.buckets import sort_into_buckets
-from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -47,7 +46,6 @@ POLICIES = ("planned_shares", "random")
 UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
 NO_TIMES = "measured points of one stage have rates alone, no seconds to replay"
-OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def replay(
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
-    trace = case.trace if trace is None else trace
+    own, trace = trace is None, case.trace if trace is None else trace
     requests, code = drawn(case, period.name, rng) if trace is None else (trace, codes_of(case, trace))
     planned = planned_of(case, period)
     policies, rows = {}, []
@@ -104,7 +102,7 @@ def replay(
         seen = (simulate_engines if problem.continuous else _serve)(
             case, period, requests, code, planned, policy, rng, p.stretch
         )
-        policies[policy], lines = _figures(case, period, requests, code, planned, seen, p.stretch)
+        policies[policy], lines = figures(case, period, requests, code, planned, seen, p.stretch)
         rows += [{"policy": policy, **r} for r in lines]
         if o.keep is not None:
             names = np.array([*demands], dtype=object)
@@ -121,9 +119,17 @@ def replay(
         "utilisation": _mean_utilisation(period.deployments),
     }
     return {
-        "period": period.name, "requests": len(requests), "seconds": span,
+        "sent": _sent_words(case, own, trace), "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
+
+
+def _sent_words(case: FleetCase, own: bool, trace: Trace | None) -> str | None:
+    """Which requests were replayed, in words; None: those of a trace that was given."""
+    if trace is None:
+        where = "pieces of the trace" if len(case.pieces[0]) > 1 else "mean rates"
+        return f"{DRAWN:,} requests drawn at random (Poisson) at the plan's {where}"
+    return case.requests_in_words if own else None
 
 
 def planned_of(case: FleetCase, period: PeriodLine) -> list[list[tuple[int, ShareLine]]]:
@@ -132,40 +138,30 @@ def planned_of(case: FleetCase, period: PeriodLine) -> list[list[tuple[int, Shar
              if s.demand == demand.name and s.requests_per_s > 0] for demand in case.demands]  # fmt: skip
 
 
-def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
-    """A plan made for a trace on other requests: blocks of that trace drawn anew, beside the trace itself.
-
-    Returns:
-        ``trace``, ``requests`` and ``policy``; ``promises``: of every limit of every bucket the ``promised`` share of
-        its requests within it (None: the limit is of their mean), the one ``replayed`` on the plan's own and that
-        ``out_of_sample`` (None: no such request).
-    """
-    assert case.trace is not None
-    other = resampled(case.trace, OTHER_REQUESTS)
-    data, options = plan.model_dump(mode="json"), ReplayOptions(policy=POLICIES[0])
-    own, new = ({r["demand"]: r for r in replay(case.problem, data, t, options)["demands"]} for t in (None, other))
-    promises = [
-        {
-            "demand": demand, "latency": name, "limit_s": row[f"{name}_limit_s"],
-            "promised": row[f"{name}_percentile"], "replayed": row[f"{name}_within"],
-            "out_of_sample": new.get(demand, {}).get(f"{name}_within"),
-        }
-        for demand, row in own.items() for name in ("ttft", "tpot", "deadline") if f"{name}_within" in row
-    ]  # fmt: skip
-    return {"trace": other.name, "requests": len(other), "policy": POLICIES[0], "promises": promises}
-
-
 def _mean_utilisation(lines: list[DeploymentLine]) -> float:
     slots = np.array([d.count * d.batch for d in lines], dtype=float)
     return float(np.array([d.utilisation for d in lines]) @ slots / slots.sum()) if slots.sum() > 0 else 0.0
 
 
 def drawn(case: FleetCase, period: str, rng: np.random.Generator) -> tuple[Trace, Ints]:
-    """Poisson arrivals at the period's rates, every request with its bucket's mean lengths."""
+    """Poisson arrivals at the period's rates, every request with its bucket's mean lengths.
+
+    In the pieces of a trace whose requests are not known, one after the other, at the rates of each.
+    """
     at = [q.name for q in case.periods].index(period)
-    rates = np.array([d.requests_per_s[at] for d in case.demands])
-    code = rng.choice(len(rates), DRAWN, p=rates / rates.sum())
-    arrival = np.cumsum(rng.exponential(1.0 / rates.sum(), DRAWN))
+    seconds, factors = case.pieces
+    rates = factors * np.array([d.requests_per_s[at] for d in case.demands])  # (K, W)
+    if len(rates) == 1:
+        code = rng.choice(rates.shape[1], DRAWN, p=rates[0] / rates[0].sum())
+        arrival = np.cumsum(rng.exponential(1.0 / rates[0].sum(), DRAWN))
+    else:
+        length = seconds * DRAWN / (rates.sum(axis=1) @ seconds)
+        piece = rng.choice(len(rates), DRAWN, p=rates.sum(axis=1) * length / DRAWN)
+        shares = rates.cumsum(axis=1) / np.maximum(rates.sum(axis=1), 1e-300)[:, None]
+        code = np.minimum((rng.random(DRAWN)[:, None] > shares[piece]).sum(axis=1), rates.shape[1] - 1)
+        arrival = (np.cumsum(length) - length)[piece] + rng.random(DRAWN) * length[piece]
+        order = np.argsort(arrival, kind="stable")
+        arrival, code = arrival[order], code[order]
     prompt = np.array([d.input_tokens or 1 for d in case.demands], np.int64)
     output = np.array([d.output_tokens or 1 for d in case.demands], np.int64)
     return Trace("drawn", arrival, prompt[code], output[code]), code.astype(np.int64)
@@ -385,7 +381,7 @@ def in_turn(shares: Array, n: int) -> Ints:
     return chosen
 
 
-def _figures(
+def figures(
     case: FleetCase,
     period: PeriodLine,
     trace: Trace,

@@ -125,10 +125,31 @@ def fewest_lines(found: Mapping[str, Any]) -> list[str]:
         return [
             f"[bold]No plan that attains {asked} was found in the time given[/bold]; {_gpus(found['bound'])} or more"
         ]
+    if found.get("missed"):
+        lines = [
+            f"[red]No fleet was found that attains {asked} on the trace itself[/red]",
+            f"  {_gpus(found['gpus'])} attain it by the model; on the trace {plain(found['missed'])}",
+        ]
+        return lines + _over_time(found)
     exact = found["gpus"] == found["bound"]
     attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
     lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
     if found.get("headline"):
         lines.append(f"  {plain(found['headline'])}")
+    lines += _over_time(found)
     return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])
+
+
+def _over_time(found: Mapping[str, Any]) -> list[str]:
+    """Of a fleet cut from a trace: peak, mean and GPU-hours."""
+    over = found.get("over_time")
+    if not over:
+        return []
+    busiest = "" if over["busiest"] is None else f" ({plain(over['busiest'])})"
+    if "peak_gpus" not in over:
+        return []
+    return [
+        f"  A fleet that followed the trace{busiest}: peak {over['peak_gpus']:,} GPUs, mean {over['mean_gpus']:.1f},"
+        f" {over['gpu_hours']:,.4g} GPU-hours (by the model, not simulated)"
+    ]
