@@ -46,9 +46,11 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
     lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
-        kept = report["keeps_every_slo"].get(how)
+        at = report.get("predicted_at") if how == "predicted" else None  # its mean decides nothing: the replay does
+        kept = report["keeps_every_slo"].get(how) if at is None else None
         verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
-        lines.append(f"  {HOW.get(how, plain(words(how)))}: {share:.1%} of requests within their SLO{verdict}")
+        name = HOW.get(how, plain(words(how))) + ("" if at is None else f" at {plain(at)}")
+        lines.append(f"  {name}: {share:.1%} of requests within their SLO{verdict}")
     for title, key, columns in (
         ("Deployments", "deployments", DEPLOYMENT), ("Requests within their SLO", "demands", DEMAND)
     ):  # fmt: skip
@@ -105,7 +107,7 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
         by = f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}"
         lines.append(
-            f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
+            f"  What you run misses SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
         )
     else:
         lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
