@@ -27,6 +27,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MOST_PIECES = 6
 MOST_BINS = 480
 REQUESTS_A_BIN = 10  # on average, at least
+DISPERSION_BINS = (1, 4)  # lengths of the windows that φ is the largest of: bursts outlast a bin
 WINDOWS_S = {"hour": 3600.0, "minute": 60.0, "second": 1.0}  # of the busiest one; the longest that the trace has 4 of
 LEAST_WINDOWS = 4
 
@@ -76,7 +77,8 @@ def cut_in_time(arrival_s: Array, bucket: Ints, buckets: int, span_s: float) -> 
     counts = np.zeros((bins + 1, buckets))
     np.add.at(counts, (at + 1, bucket), 1.0)
     total = counts.cumsum(axis=0)
-    edges = _changes(total, max(1.0, dispersion(arrival_s, span_s / bins)))
+    dispersed = max(1.0, *(dispersion(arrival_s, k * span_s / bins) for k in DISPERSION_BINS))
+    edges = _changes(total, dispersed)
     seconds = np.diff(edges) * (span_s / bins)
     return CutInTime(edges * (span_s / bins), np.diff(total[edges], axis=0) / seconds[:, None])
 
