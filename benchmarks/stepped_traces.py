@@ -2,10 +2,10 @@
 
     python benchmarks/stepped_traces.py --traces 200 --out stepped.csv
 
-Every trace has its own lengths, step times and heights, some of them bursts within a step (Gamma arrivals). Each plan is
-replayed by itself from its document, and `worst_miss` is the largest number of points by which the share of a bucket's
-requests within a limit stays below what was promised, under any policy. A row is written when it is found; a run that
-was stopped goes on where it ended.
+Every trace has its own lengths, step times and heights. Some have bursts within a step (Gamma arrivals). Each plan is
+replayed from its document. `worst_miss` is the largest number of points by which the share of a bucket's requests
+within a limit stays below the promise, under any policy. A row is written when it is found, and a run that was stopped
+goes on where it ended.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def plan(seed: int, folder: Path) -> tuple[optmodels.Result, dict[str, Any]]:
         rows.writerow(("arrival_s", "prompt_tokens", "output_tokens"))
         rows.writerows((f"{a:.4f}", *t) for a, t in zip(drawn["arrival"], drawn["tokens"].tolist(), strict=True))
     asked = question.Question(
-        model=drawn["model"], trace=path, ttft=drawn["limits"]["ttft"], tpot=drawn["limits"]["tpot"], gpus=["h100", "l40s"],
+        model=drawn["model"], trace=path, ttft=drawn["limits"]["ttft"], tpot=drawn["limits"]["tpot"],
+        gpus=["h100", "l40s"],
     )  # fmt: skip
     instance = question.instance(asked) | {"certification": CHEAP}
     return optmodels.solve(load(instance, folder=folder), out_of_sample=False), drawn

@@ -601,7 +601,9 @@ def replay(
     }  # fmt: skip
     if requests is None and found["report"].get("sent") is None:
         own = problem.own_trace() is not None
-        found["report"]["sent"] = "its own requests" if own else "requests drawn at random as the instance describes them"
+        found["report"]["sent"] = (
+            "its own requests" if own else "requests drawn at random as the instance describes them"
+        )
     if out is not None:
         with keeping(found):
             found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))

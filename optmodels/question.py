@@ -18,7 +18,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
 RUNTIME_GIB = 1.0
 
-STRETCH = 1.4  # of the limits in the model of a fleet certified on a trace: one more pass, which saves most of what all do
+STRETCH = 1.4  # of the limits in the second pass of a fleet that is certified on a trace
 
 Limit = float | tuple[float, float]  # seconds of the mean; or seconds and the share of requests that keep them
 

@@ -57,6 +57,7 @@ from optmodels.solver.highs import PROVED
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves an engine, where it is not simulated for it
 GIVEN_UP = 0.3  # of its load: a level that may have so little of it left does not serve the bucket
+GIVEN_UP_ON_TRACE = 0.005  # the same on a trace: bursts may need engines that idle between
 METRICS: tuple[Metric, ...] = get_args(Metric)
 NEAR = 1.05  # times the limit: half of that less load is enough as a rule
 LEAST_SOUGHT, HALVINGS = 0.4, 3  # of the rates of an engine further off, at which its promises are looked for to hold
@@ -219,7 +220,7 @@ class FleetRounds:
         return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
-        """Every promise of every line; none where the simulator has first to be compiled and no time is left for that."""
+        """Every promise of every line; none where no time is left to compile the simulator first."""
         if not time_to_replay("the certification"):
             return [], False
         return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
@@ -432,8 +433,8 @@ def at_piece(case: FleetCase, period: PeriodLine, factors: Sequence[float]) -> P
     named = {d.name: float(f) for d, f in zip(case.demands, factors, strict=True)}
 
     def there(s: ShareLine) -> ShareLine:
-        return s.model_copy(update={"requests_per_s": s.requests_per_s * named[s.demand],
-                                    "load": s.load * named[s.demand] / max(case.most_over_mean[s.demand], 1e-300)})  # fmt: skip
+        factor, most = named[s.demand], max(case.most_over_mean[s.demand], 1e-300)
+        return s.model_copy(update={"requests_per_s": s.requests_per_s * factor, "load": s.load * factor / most})
 
     lines = [d.model_copy(update={"serves": [there(s) for s in d.serves]}) for d in period.deployments]
     return period.model_copy(update={"deployments": lines})
@@ -467,7 +468,9 @@ def _judge_on_trace(
                     seen_s, count = seen.worst(s.demand, metric, quantile)
                     kept = seen_s <= seconds * (1 + ROUNDING)
                     promise = Promise((), metric, seconds, quantile)
-                    verdict = Verdict(promise, "kept" if kept else "broken", seen_s if not kept else min(seen_s, seconds), count)
+                    verdict = Verdict(
+                        promise, "kept" if kept else "broken", seen_s if not kept else min(seen_s, seconds), count
+                    )
                     late = not kept and seen.of_line(j, s.demand, metric, quantile) > seconds * (1 + ROUNDING)
                     others = [] if metric != "deadline_s" or d.stage == "both" else [
                         x for x in q.deployments if x.stage == "prefill" and any(y.demand == s.demand for y in x.serves)
@@ -529,13 +532,13 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
     sought: dict[int, float] = {}
     for d, mine in blamed.values():
         broken = [x for x in mine if x.verdict.found == "broken"]
-        less = MOST_KEPT
+        less, given_up = MOST_KEPT, GIVEN_UP
         if broken:
             excess = max(x.verdict.excess for x in broken)
             less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (excess - 1.0) / 2))
             beside = broken[0].beside
             if broken[0].fewer is not None:
-                less = broken[0].fewer()
+                less, given_up = broken[0].fewer(), GIVEN_UP_ON_TRACE
             elif excess > NEAR and beside is not None and len(beside.stations) == 1:
                 if id(beside) not in sought:
                     sought[id(beside)] = _holds_at(beside, seed)
@@ -549,10 +552,10 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
             forbidden = set() if old is None else set(old.forbidden)
             if {s.demand for s in d.serves if s.requests_per_s > 0} & forbidden:
                 continue  # that is no room for them
-            if left <= GIVEN_UP:
+            if left <= given_up:
                 forbidden |= {x.of.demand for x in broken or mine}
             else:
-                kept = round(left, 4)
+                kept = round(left, 6 if given_up < GIVEN_UP else 4)
             fields = (
                 "loads",
                 "model",

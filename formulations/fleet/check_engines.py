@@ -116,7 +116,9 @@ def check_engines(
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
         most = max(factors[s.demand])
         found.close(f"{where}: load by {s.demand}", s.load, most * max(takes.values()), "deployments", scale=1.0)
-        every = [{k: v + f * takes[k] for k, v in used.items()} for f, used in zip(factors[s.demand], every, strict=True)]
+        every = [
+            {k: v + f * takes[k] for k, v in used.items()} for f, used in zip(factors[s.demand], every, strict=True)
+        ]
         if d.stage == "decode" and (demand.output_tokens or 1) < 2:
             found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
             continue

@@ -448,7 +448,8 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
         chunk_tokens=limits.chunk_tokens,
         kv_tokens=kv_tokens, latency=source_of(case, first, kind),
         capacities={
-            name: max(float(v), 0.0) for name, v in zip(CAPACITIES, _in_each_piece(tables, used).max(axis=0), strict=False)
+            name: max(float(v), 0.0)
+            for name, v in zip(CAPACITIES, _in_each_piece(tables, used).max(axis=0), strict=False)
             if name != "transfer" or tables.points.stage[p]
         },
     )  # fmt: skip

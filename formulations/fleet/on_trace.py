@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative, of a latency
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 SEED = 0  # of who gets a request at random, as a replay has it where it is not told
-MOST_TIMES = 16  # as many deployments of a line are tried at most
+MOST_TIMES = 64  # as many deployments of a line are tried at most
 CALLED = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of what was seen
 
 
@@ -57,7 +57,9 @@ class OnTrace:
         """What requests saw, by policy; the same draws as of a replay of all policies."""
         rng = np.random.default_rng(SEED)
         return {
-            policy: simulate_engines(self.case, self.line, self.trace, self.code, self.planned, policy, rng, self.stretch)
+            policy: simulate_engines(
+                self.case, self.line, self.trace, self.code, self.planned, policy, rng, self.stretch
+            )
             for policy in POLICIES
         }
 
@@ -79,7 +81,7 @@ class OnTrace:
         return max(_at(seen, mine & (decodes | (seen.line == j)), metric, quantile)[0] for seen in self.seen.values())
 
     def load_that_holds(self, j: int, limits: Mapping[tuple[str, str], tuple[float, float | None]]) -> float:
-        """The share of its load at which a line that does whole requests keeps its limits, with more deployments.
+        """The share of its load at which a line that does whole requests keeps its limits, with more deployments; or 0.
 
         Args:
             j: the line.
@@ -89,7 +91,7 @@ class OnTrace:
         low, high = count, count + 1
         while not self._holds(j, high, limits):
             if high >= MOST_TIMES * count:
-                break
+                return 0.0
             low, high = high, count + 2 * (high - count)
         while high - low > 1:
             middle = (low + high) // 2

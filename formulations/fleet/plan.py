@@ -161,7 +161,8 @@ class CertificationLine(Document):
     )
     confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
     arrivals: Literal["poisson", "trace"] = Field(
-        default="poisson", description="of the simulated requests; trace: the trace's own, which leave nothing to chance"
+        default="poisson",
+        description="of the simulated requests; trace: the trace's own, which leave nothing to chance",
     )
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")

@@ -279,7 +279,7 @@ def build_case(case: FleetCase) -> FleetTables:
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    tables = _in_every_piece(_measured(case) if case.points is not None else _modelled(case))
+    tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case))
     needed = tables.load * tables.rates.max(axis=0)[:, None]
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
@@ -291,7 +291,7 @@ def build_case(case: FleetCase) -> FleetTables:
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
 
 
-def _in_every_piece(tables: FleetTables) -> FleetTables:
+def in_every_piece(tables: FleetTables) -> FleetTables:
     """The tables with the capacities of every piece of a trace that no other piece exceeds, piece after piece.
 
     One fleet, with the same shares throughout, has to carry each piece. At rates over the mean f_kw a deployment needs

@@ -105,7 +105,9 @@ def predicted_of(
             found.append({"ttft_s": ttft, "tbt_s": 0.0, "deadline_s": whole})
         else:
             first, more = float(moved[k]) + _at(pieces, "ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
-            rest = {name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")}
+            rest = {
+                name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")
+            }
             each = rest["tbt_s"] / max(float(output[k]) - 1.0, 1.0)
             found.append({"ttft_s": 0.0, "tbt_s": each, "deadline_s": rest["deadline_s"]})
     return found

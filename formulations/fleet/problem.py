@@ -181,7 +181,8 @@ class FleetWorkload(Entry):
         default=None, description="what the buckets were cut from, as a result writes it: replays send these"
     )
     pieces: Pieces | None = Field(
-        default=None, description="stretches of even rates of its trace, as a result writes it; one fleet has to carry each"
+        default=None,
+        description="stretches of even rates of its trace, as a result writes it; one fleet has to carry each",
     )
     slo: FleetSlo = Field(default=FleetSlo(), description="what it is promised")
     soft: SoftSlo | None = Field(default=None, description="without it the SLO always holds")

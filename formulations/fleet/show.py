@@ -231,7 +231,11 @@ def _promises(
     """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
-    late = {(x["demand"], x["latency"]): x["seen_s"] for place in PLACES for x in (report.get(place) or {}).get("missed", ())}
+    late = {
+        (x["demand"], x["latency"]): x["seen_s"]
+        for place in PLACES
+        for x in (report.get(place) or {}).get("missed", ())
+    }
     rows: dict[str, dict[str, float]] = {}
     simulated = p.certification.promises if p.certification is not None else []
     for x in simulated:
@@ -265,7 +269,9 @@ def _promises(
             limit, at = slo.get(key), " mean"
             if isinstance(limit, Mapping):
                 limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
-            cells = [_of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), late.get((demand, key)), value)]
+            cells = [
+                _of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), late.get((demand, key)), value)
+            ]
             tight = max(tight, 0.0 if limit is None else value / limit)
             lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
         if lines:
@@ -410,7 +416,9 @@ def _plan(
 
 def over_time_lines(found: Mapping[str, Any]) -> list[str]:
     """The busiest time of a trace, and the GPUs that its pieces need."""
-    lines = [] if found["busiest"] is None else [f"  Trace: {plain(found['busiest'])}. The plan carries its busiest piece."]
+    lines = (
+        [] if found["busiest"] is None else [f"  Trace: {plain(found['busiest'])}. The plan carries its busiest piece."]
+    )
     if len(found["pieces"]) > 1 and "peak_gpus" in found:
         lines.append(
             f"  A fleet that followed the trace: peak {found['peak_gpus']:,} GPUs, mean {found['mean_gpus']:.1f},"

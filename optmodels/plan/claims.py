@@ -84,7 +84,9 @@ def check_result(
     if r.status == "optimal":
         proved = true is not None and true <= PROVED * (1 + TOLERANCE)
         found.require("gap: proves that it is optimal", proved, true, f"at most {PROVED:g}")
-        found.require("replay: refutes nothing that is optimal", not missed(r.report), missed(r.report), "every promise")
+        found.require(
+            "replay: refutes nothing that is optimal", not missed(r.report), missed(r.report), "every promise"
+        )
         found.require("limit: none stopped an optimal method", r.limit is None, r.limit, None)
     else:
         found.require("status: of a plan", r.status == "feasible", r.status, "optimal or feasible")

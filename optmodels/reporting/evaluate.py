@@ -106,9 +106,7 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     most = "" if saving["at_most"] is None else f"; no plan has more than {saving['at_most']:.1%} {word}"
     if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
         by = f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}"
-        lines.append(
-            f"  What you run misses SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
-        )
+        lines.append(f"  What you run misses SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}")
     else:
         lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
     return lines
