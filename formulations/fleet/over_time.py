@@ -15,7 +15,7 @@ from formulations.fleet.methods import exact
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables, cut, in_piece
 from optmodels.formulation import Options
-from optmodels.solver.deadline import seconds_for
+from optmodels.solver.deadline import OVER_TIME, seconds_for
 
 SECONDS = 20.0  # for all pieces together
 
@@ -71,7 +71,7 @@ def _each(tables: FleetTables, plan: FleetPlan, factors: Any) -> list[FleetPlan]
     tables = replace(tables, case=replace(tables.case, problem=problem))
     found: list[FleetPlan] = []
     for f in factors:
-        left = seconds_for("GPUs over time", SECONDS / len(factors))
+        left = seconds_for(OVER_TIME, SECONDS / len(factors))
         if left <= 0:
             break
         outcome = exact.exact(problem, in_piece(tables, f), Options(time_limit=left, gap=1e-3, answer_only=True))

@@ -58,6 +58,7 @@ from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, Positi
 
 Array = npt.NDArray[np.float64]
 LEAST_LOAD = 1e-3
+SAME_RATE = 1e-6  # relative, by which the mean of a bucket's rates over the pieces may miss its rate
 LoadLevel = Annotated[PositiveFraction, Field(ge=LEAST_LOAD)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -224,6 +225,11 @@ class FleetWorkload(Entry):
             raise ValueError("rates of a bucket only beside pieces, one for each")
         if self.pieces is not None and self.buckets is None:
             raise ValueError("pieces only beside buckets: a trace is cut into its own")
+        for b in self.buckets or ():
+            if b.rates is not None and self.pieces is not None:
+                mean = np.average(b.rates, weights=self.pieces.seconds)
+                if b.requests_per_s is None or abs(mean - b.requests_per_s) > SAME_RATE * mean:
+                    raise ValueError(f"rates of {b.label} whose mean over the pieces is its requests_per_s ({mean:g})")
         if self.requests_per_s is not None and not any(b.share is not None for b in self.buckets or ()):
             raise ValueError("requests_per_s only where buckets have shares of it: other demand has rates of its own")
         return self

@@ -18,6 +18,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.show import summary
 from optmodels import question
 from optmodels.cli.planning import _headline
+from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.plan.replayed import missed
 from optmodels.reporting.page.articles import of_result
@@ -73,6 +74,17 @@ def test_the_cheapest_fleet_for_all_pieces_by_brute_force(seed):
         assert result.objective >= best - 1e-6
     assert optmodels.solve(data).objective == pytest.approx(best)
     assert mean.sum() > 0
+
+
+@pytest.mark.parametrize(("change", "expected"), [
+    ({"requests_per_s": 5.0}, "whose mean over the pieces is its requests_per_s"),
+    ({"rates": [6.0, 6.0, 6.0]}, "rates of a bucket only beside pieces, one for each"),
+])  # fmt: skip
+def test_rates_that_contradict_each_other_are_a_mistake(change, expected):
+    data = measured([(2, 10)], [(3,)])
+    data["workloads"][0]["buckets"][0] |= change
+    with pytest.raises(InputError, match=expected):
+        optmodels.solve(data)
 
 
 def test_a_plan_that_carries_only_the_mean_fails_its_check():
