@@ -159,8 +159,9 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0) -> CutTrace:
         ((i, j), (*_bounds(trace.input_edges, i), *_bounds(trace.output_edges, j)))
         for i in range(len(trace.input_edges) + 1) for j in range(len(trace.output_edges) + 1)
     ]  # fmt: skip
-    limits = [tuple(math.inf if x is None else float(x) for x in bounds) for _, bounds in grid]
-    of, there = np.unique(sort_into_buckets(*lengths.T, limits, []), return_inverse=True)  # type: ignore[arg-type]
+    limits = [(float(a), b or math.inf, float(c), d or math.inf) for _, (a, b, c, d) in grid]
+    code: Ints = sort_into_buckets(lengths[:, 0], lengths[:, 1], limits, [])
+    of, there = np.unique(code, return_inverse=True)
     bucket = there.ravel().astype(np.int64)
     in_time = cut_in_time(arrival, bucket, len(of), span)
     cells = []

@@ -80,7 +80,8 @@ def cut_in_time(arrival_s: Array, bucket: Ints, buckets: int, span_s: float) -> 
     dispersed = max(1.0, *(dispersion(arrival_s, k * span_s / bins) for k in DISPERSION_BINS))
     edges = _changes(total, dispersed)
     seconds = np.diff(edges) * (span_s / bins)
-    return CutInTime(edges * (span_s / bins), np.diff(total[edges], axis=0) / seconds[:, None])
+    edges_s: Array = edges.astype(np.float64) * (span_s / bins)
+    return CutInTime(edges_s, np.diff(total[edges], axis=0) / seconds[:, None])
 
 
 def _changes(total: Array, dispersed: float) -> Ints:
