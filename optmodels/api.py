@@ -32,6 +32,7 @@ from optmodels.io.write import (
 from optmodels.loading import load
 from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, Violation, judged
+from optmodels.plan.replayed import missed
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
 from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
@@ -174,7 +175,7 @@ def _result(
     seconds["total"] = time.perf_counter() - began
     sense, unit = form.goal_of(problem)
     inlined = _inlined(problem)
-    outcome = judged(outcome, objective, sense, verdict)
+    outcome = judged(outcome, objective, sense, verdict, missed(report))
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
@@ -604,6 +605,11 @@ def replay(
         "seed": seed, "report": _replayed(form, problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
+    if requests is None and found["report"].get("sent") is None:
+        own = problem.own_trace() is not None
+        found["report"]["sent"] = (
+            "its own requests" if own else "requests drawn at random as the instance describes them"
+        )
     if out is not None:
         with keeping(found):
             found["folder"] = path_text(_save_replay(found, kept, Path(out), requests_as))
@@ -746,7 +752,8 @@ def fewest_gpus(
 
     Returns:
         ``gpus`` of the plan found, ``bound`` below which none attains it (None: none does with any number),
-        ``attained`` at least, ``tried``, and the ``plan``.
+        ``attained`` at least, ``tried``, and the ``plan``. Of fleets cut from traces also ``over_time`` (peak, mean and
+        GPU-hours) and ``missed``, the promise that the trace's own requests see missed (None: none).
 
     Raises:
         InputError: the instance or an argument is wrong, or the formulation does not count GPUs.
@@ -770,6 +777,8 @@ def fewest_gpus(
         "bound": found.bound, "attained": found.attained, "certifies": form.certifies, "tried": found.tried,
         "plan": None if found.result is None else found.result.plan,
         "headline": plan.headline() if plan is not None else None,
+        "missed": None if found.result is None else missed(found.result.report),
+        "over_time": None if found.result is None else found.result.report.get("over_time"),
         "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None and found.result is not None:

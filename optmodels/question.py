@@ -23,6 +23,8 @@ from optmodels.units import REQUESTS, convert, tokens
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
 RUNTIME_GIB = 1.0
 
+STRETCH = 1.4  # of the limits in the second pass of a fleet that is certified on a trace
+
 Duration = float | str  # seconds, or a number with its unit
 Limit = Duration | tuple[Duration, float]  # of the mean; or of a share of the requests
 
@@ -52,7 +54,7 @@ class Question:
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
         attention_ranks: of an engine of a model with routed experts, to choose from.
-        certify: whether what is promised has to hold in simulation.
+        certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
     """
 
     model: str
@@ -79,7 +81,7 @@ class Question:
     longest: int | str | None = None
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
-    certify: bool = False
+    certify: bool | None = None
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -133,8 +135,10 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         found["strategies"]["attention_ranks"] = list(q.attention_ranks)
     if q.apart:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
-    if q.certify:
+    if q.certify if q.certify is not None else q.trace is not None:
         found["certify"] = "replay"
+    if found.get("certify") and q.trace is not None:
+        found["certification"] = {"stretch": STRETCH}
     if q.survive:
         found["reserve"] = {"lost": q.survive}
     if q.budget is not None:

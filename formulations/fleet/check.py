@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.fleet.check_certification import check_certification, cut_of
-from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
+from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable, over_time
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetSlo, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
@@ -39,11 +39,16 @@ TRUSTED = {
     "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.promises[].seen_s": "as rounds",
-    "report.not_out_of_sample": "why a replay is missing: requests of a long trace are not in the document",
+    "report.not_out_of_sample": "why a replay is missing: a workload without a trace",
+    "report.over_time": "a solve for each piece of the trace",
+    "report.replayed_whole": "a replay of a long trace, of which the document has the busiest stretch",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
-TIMED = {"report.out_of_sample": "left out where no time was left for it"}
+TIMED = {
+    "report.out_of_sample": "left out where no time was left for it",
+    "report.replayed": "left out where the simulator was not compiled and no time was left for that",
+}
 
 
 def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
@@ -376,7 +381,8 @@ def _deployment(
     if d.engine is not None:
         check_engines(found, problem, case, demands, models, t, d, where, stretch)
         return each
-    load = 0.0
+    factors = over_time(case, demands)
+    loads = [0.0] * len(next(iter(factors.values())))  # by piece of a trace
     longest = 0.0
     others = []  # what it serves of workloads that do not accept its model
     view = case.loading(d.loads, d.model)
@@ -406,10 +412,12 @@ def _deployment(
                 )
             _slo(found, problem, d, s, w, demand, ttft, tbt, e2e, where)
         mine = s.share * demand.requests_per_s[t] * e2e / (d.batch * d.load_level)
-        found.close(f"{where}: load by {s.demand}", s.load, mine, "deployments", scale=1.0)
-        load += mine
+        most = max(factors[s.demand])
+        found.close(f"{where}: load by {s.demand}", s.load, most * mine, "deployments", scale=1.0)
+        loads = [load + f * mine for load, f in zip(loads, factors[s.demand], strict=True)]
         longest = max(longest, e2e)
     found.require(f"{where}: serves workloads that accept its model", not others, others, d.loads)
+    load = max(loads)
     found.at_most(f"{where}: load ≤ deployments", load, d.count, "deployments")
     found.close(f"{where}: utilisation", d.utilisation, load * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - load / d.count, scale=1.0)

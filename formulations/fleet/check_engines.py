@@ -106,20 +106,25 @@ def check_engines(
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
     engines = (d.replicas_per_machine or 1) * d.load_level
-    used = dict.fromkeys(each[mine[0].name], 0.0)
+    factors = over_time(case, demands)
+    every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
     for s in d.serves:
         demand = demands[s.demand]
         found.require(f"{where}: share of {s.demand}", 0 <= s.share <= 1 + SLACK, s.share, "0 … 1")
         rate = s.share * demand.requests_per_s[t]
         found.close(f"{where}: requests/s of {s.demand}", s.requests_per_s, rate, "1/s")
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
-        found.close(f"{where}: load by {s.demand}", s.load, max(takes.values()), "deployments", scale=1.0)
-        used = {k: used[k] + takes[k] for k in used}
+        most = max(factors[s.demand])
+        found.close(f"{where}: load by {s.demand}", s.load, most * max(takes.values()), "deployments", scale=1.0)
+        every = [
+            {k: v + f * takes[k] for k, v in used.items()} for f, used in zip(factors[s.demand], every, strict=True)
+        ]
         if d.stage == "decode" and (demand.output_tokens or 1) < 2:
             found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
             continue
         moved = on_the_way.get(s.demand, 0.0)
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
+    used = {k: max(piece[k] for piece in every) for k in every[0]}
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -128,6 +133,27 @@ def check_engines(
     most = max(used.values())
     found.close(f"{where}: utilisation", d.utilisation, most * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - most / d.count, scale=1.0)
+
+
+def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:
+    """Rate of every demand over its mean in each piece of the traces; [1] of all where there are none."""
+    ends: dict[str, list[float]] = {}
+    for name, pieces in case.pieces_of.items():
+        total = 0.0
+        for seconds in pieces.seconds:
+            total += seconds
+            ends.setdefault(name, []).append(round(total, 6))
+    moments = sorted({0.0}.union(*(x[:-1] for x in ends.values()), *(x[-1:] for x in ends.values()))) or [0.0]
+    begins = moments[:-1] or [0.0]
+    found = {}
+    for name, d in demands.items():
+        mine, rates = ends.get(d.workload, []), d.rates
+        if rates is None or not mine or d.base_requests_per_s <= 0:
+            found[name] = [1.0] * len(begins)
+            continue
+        at = [next((k for k, end in enumerate(mine) if begin < end), None) for begin in begins]
+        found[name] = [(max(rates) if k is None else rates[k]) / d.base_requests_per_s for k in at]
+    return found
 
 
 def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: float) -> tuple[float, dict[str, float]]:

@@ -421,6 +421,12 @@ def _deployment(
     )  # fmt: skip
 
 
+def _in_each_piece(tables: FleetTables, used: Array) -> Array:
+    """Loads on every capacity (KQ,) as the pieces of a trace have them, (K, Q)."""
+    pieces = len(tables.case.peaks) if (tables.case.peaks != 1.0).any() else 1
+    return used.reshape(pieces, -1)
+
+
 def _model_name(case: FleetCase, workload: str | None) -> str | None:
     """Which of the models that a workload accepts is the case's; None where it has no list."""
     w = None if workload is None else case.workload(workload)
@@ -442,7 +448,8 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
         chunk_tokens=limits.chunk_tokens,
         kv_tokens=kv_tokens, latency=source_of(case, first, kind),
         capacities={
-            name: max(float(v), 0.0) for name, v in zip(CAPACITIES, used, strict=False)
+            name: max(float(v), 0.0)
+            for name, v in zip(CAPACITIES, _in_each_piece(tables, used).max(axis=0), strict=False)
             if name != "transfer" or tables.points.stage[p]
         },
     )  # fmt: skip

@@ -279,7 +279,7 @@ def build_case(case: FleetCase) -> FleetTables:
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    tables = _measured(case) if case.points is not None else _modelled(case)
+    tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case))
     needed = tables.load * tables.rates.max(axis=0)[:, None]
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
@@ -289,6 +289,44 @@ def build_case(case: FleetCase) -> FleetTables:
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
         raise InputError(Mistake(None, where, value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
+
+
+def in_every_piece(tables: FleetTables) -> FleetTables:
+    """The tables with the capacities of every piece of a trace that no other piece exceeds, piece after piece.
+
+    One fleet, with the same shares throughout, has to carry each piece. At rates over the mean f_kw a deployment needs
+    Σ_w f_kw·λ_w·l_qwp·x_wp ≤ n_p for each piece k and capacity q, which is a capacity with loads f_kw·l_qwp.
+    """
+    peaks = tables.case.peaks
+    if (peaks == 1.0).all():
+        return tables
+    each = tables.load[None] if tables.capacities is None else tables.capacities
+    can = np.isfinite(tables.load)
+    every = peaks[:, None, :, None] * np.where(can, each, 0.0)[None]  # (K, Q, W, P)
+    every = np.where(can, every.reshape(-1, *tables.load.shape), np.inf)
+    return replace(tables, load=every.max(axis=0), capacities=every)
+
+
+def in_piece(tables: FleetTables, factors: Array) -> FleetTables:
+    """Tables of an instance that has only the rates of one piece of its traces.
+
+    Args:
+        tables: of the instance.
+        factors: rates over the mean, (W,).
+    """
+    case, peaks = tables.case, tables.case.peaks
+    demands = tuple(
+        replace(d, requests_per_s=tuple(float(f) * r for r in d.requests_per_s), rates=None)
+        for d, f in zip(case.demands, factors, strict=True)
+    )
+    made = replace(tables, case=replace(case, demands=demands, pieces_of={}))
+    made = replace(made, models=made.case.by_model)
+    if (peaks == 1.0).all() or tables.capacities is None:
+        return made
+    most, w = peaks.argmax(axis=0), np.arange(len(demands))
+    each = tables.capacities.reshape(len(peaks), -1, *tables.load.shape)[most, :, w] / peaks[most, w][:, None, None]
+    capacities = each.transpose(1, 0, 2)
+    return replace(made, capacities=capacities, load=np.where(np.isfinite(tables.load), capacities.max(axis=0), np.inf))
 
 
 def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:

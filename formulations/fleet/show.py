@@ -10,15 +10,18 @@ import numpy as np
 from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
+from formulations.fleet.on_trace import replays
+from formulations.fleet.over_time import over_time
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import NO_TIMES, out_of_sample
+from formulations.fleet.replay import NO_TIMES
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.plan.replayed import PLACES, missed
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
@@ -27,7 +30,6 @@ from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
-from optmodels.traces.buckets import MOST_REQUESTS
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
@@ -47,13 +49,13 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
             "points": len(tables.points), "demands": len(tables.demands),
             "pairs": int(np.isfinite(tables.load).sum()),
         },
-        **({} if tables.capacities is None else {"levels_spread": tables.spread}),
+        **({} if not tables.case.problem.continuous else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
         "notes": [*tables.case.notes, *_of_mean_lengths(tables.case)],
         **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
         "prices": tables.case.price_source,
         **({} if plan is None or not tables.case.problem.continuous else {"predicted": predicted(tables.case, plan)}),
-        **({} if plan is None else _other_requests(tables.case, plan)),
+        **({} if plan is None else _of_trace(tables, plan)),
     }  # fmt: skip
 
 
@@ -65,20 +67,24 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
     return of_lengths(limits, "the mean lengths of each bucket")
 
 
-def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
-    """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
+def _of_trace(tables: FleetTables, plan: FleetPlan) -> dict[str, Any]:
+    """Of a plan made for a trace: GPUs over time and the replays, on its own requests and out of sample, or why none.
+
+    The replay of its own requests is as short as a check; out of sample is left out where nobody wants it.
+    """
+    case, over = tables.case, over_time(tables, plan)
+    found: dict[str, Any] = {} if over is None else {"over_time": over}
     traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
     if traced and case.trace is None:
-        long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]
-        why = f"more than {MOST_REQUESTS:,} requests in the trace of {', '.join(long)}" if long else (
-            f"{', '.join(rates)} given as rates, without a trace")  # fmt: skip
-        return {"not_out_of_sample": why}
+        return found | {"not_out_of_sample": f"{', '.join(rates)} given as rates, without a trace"}
+    if case.trace is None:
+        return found
     if any(d.point is not None and d.stage != "both" for q in plan.periods for d in q.deployments):
-        return {} if case.trace is None else {"not_out_of_sample": NO_TIMES}
-    if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
-        return {}
-    return {"out_of_sample": out_of_sample(case, plan)} if short_replay(OUT_OF_SAMPLE) else {}
+        return found | {"not_out_of_sample": NO_TIMES}
+    if case.problem.continuous and not short_replay("the replay of its own requests"):
+        return found
+    return found | replays(case, plan, short_replay(OUT_OF_SAMPLE))
 
 
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -125,8 +131,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     out: list[Any] = []
     if result.get("plan") is not None:
         problem = result.get("problem", {})
-        seen = (result.get("report") or {}).get("predicted") or ()
-        out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen)
+        report = result.get("report") or {}
+        out += _plan(FleetPlan.model_validate(result["plan"]), problem, report.get("predicted") or (), report)
         unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
         if unqueued and problem.get("serving") != "continuous":
             apart = any(q.get("transfers") for q in result["plan"]["periods"])  # measured: they have no queueing
@@ -216,13 +222,20 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
     return [f"  {known}; {proof}."]
 
 
-def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _promises(
+    p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]], report: Mapping[str, Any]
+) -> Table | None:
     """What requests see against what they are promised, tightest first; None: measured points do not say.
 
     Predicted at the planned rates where engines batch continuously, beside the most that their levels allow.
     """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
+    late = {
+        (x["demand"], x["latency"]): x["seen_s"]
+        for place in PLACES
+        for x in (report.get(place) or {}).get("missed", ())
+    }
     rows: dict[str, dict[str, float]] = {}
     simulated = p.certification.promises if p.certification is not None else []
     for x in simulated:
@@ -256,7 +269,9 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
             limit, at = slo.get(key), " mean"
             if isinstance(limit, Mapping):
                 limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
-            cells = [_of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), value)]
+            cells = [
+                _of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), late.get((demand, key)), value)
+            ]
             tight = max(tight, 0.0 if limit is None else value / limit)
             lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
         if lines:
@@ -273,8 +288,8 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
     if not shown:
         return None
     title = "What requests see" + (f" ({left_out} looser ones left out)" if left_out else "")
-    columns = ["requests", "latency", "predicted", "in simulation" if simulated else "at most", "limit"]
-    here = [i for i in range(len(columns)) if i != 2 or any(cells[i] for cells in shown)]
+    columns = ["requests", "latency", "predicted", "on the trace", "in simulation" if simulated else "at most", "limit"]
+    here = [i for i in range(len(columns)) if i not in (2, 3) or any(cells[i] for cells in shown)]
     table = titled(title, *(columns[i] for i in here))
     for cells in shown:
         table.add_row(*(cells[i] for i in here))
@@ -292,10 +307,14 @@ def _of(seconds: float | None, limit: float | None) -> str:
 def _certification(c: CertificationLine) -> list[Any]:
     pairs = sum(len(x.forbidden) for x in c.cuts)
     cuts = f"cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+    drawn = (
+        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of Poisson arrivals,"
+        " requests as long as a trace's or, without one, as their bucket's mean"
+    )
+    own = "all promises hold when the trace's own requests are replayed, sent in turn and at random"
     return certification_lines(
         c,
-        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of requests that come by"
-        " chance, as long as a trace's or, without one, as their bucket's mean",
+        own if c.arrivals == "trace" else drawn,
         {
             "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
             "worst, of its limit": lambda r: f"{r.worst:.1%}, {_of_latency(r.worst_of)}",
@@ -321,15 +340,21 @@ def _seconds(value: float, more: int = 0) -> str:
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
-def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _plan(
+    p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], report: Mapping[str, Any]
+) -> list[Any]:
     out: list[Any] = [f"[bold]{plain(p.headline())}[/bold]"]
     million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4g} USD per million tokens"
     parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
     of = ", ".join(f"{name} {value:,.4f}" for name, value in parts.items() if value)
     of = f" ({of})" if p.penalty_usd_per_hour or p.change_usd_per_hour else ""
     served = f"{p.served_share:.2%} of requests served" if p.served_share < 1 else "all requests served"
+    if missed(report) is not None:
+        served = "not all requests in time" if p.served_share >= 1 else served
     out.append(f"  {p.total_usd_per_hour:,.4f} USD/h{of}{million}; {served}")
-    promises = _promises(p, problem, {x["demand"]: x for x in seen})
+    if (over := report.get("over_time")) is not None:
+        out += over_time_lines(over)
+    promises = _promises(p, problem, {x["demand"]: x for x in seen}, report)
     if promises is not None:
         out += ["", promises]
     if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:
@@ -387,6 +412,19 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
     return out
+
+
+def over_time_lines(found: Mapping[str, Any]) -> list[str]:
+    """The busiest time of a trace, and the GPUs that its pieces need."""
+    lines = (
+        [] if found["busiest"] is None else [f"  Trace: {plain(found['busiest'])}. The plan carries its busiest piece."]
+    )
+    if len(found["pieces"]) > 1 and "peak_gpus" in found:
+        lines.append(
+            f"  A fleet that followed the trace: peak {found['peak_gpus']:,} GPUs, mean {found['mean_gpus']:.1f},"
+            f" {found['gpu_hours']:,.4g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
+        )
+    return lines
 
 
 def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:

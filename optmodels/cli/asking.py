@@ -80,7 +80,13 @@ def plan(
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
     ] = "1",
-    certify: Annotated[bool, typer.Option("--certify-replay", help="What it promises holds in simulation.")] = False,
+    certify: Annotated[
+        bool | None,
+        typer.Option(
+            "--certify-replay/--no-certify",
+            help="The plan's promises hold in simulation; default: with --trace, on the trace's own requests.",
+        ),
+    ] = None,
     write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
     time_limit: TimeLimit = None,

@@ -116,6 +116,7 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
 
 def _headline(result: Any) -> list[Any]:
     from optmodels.errors import printable
+    from optmodels.plan.replayed import missed
     from optmodels.reporting.text import plain
 
     title = result.problem.get("title") or result.problem.get("name") or ""
@@ -129,12 +130,16 @@ def _headline(result: Any) -> list[Any]:
     usual = "no candidate meets every limit" if result.status == "infeasible" else ""
     reason = printable(str(result.log.get("reason") or usual), 2000)
     proof = ""
+    refuted = missed(result.report)
+    if refuted is not None:
+        colour, words = "red", "promises missed on the trace; feasible"
     if result.status == "feasible":
         proved = result.gap is not None and math.isfinite(result.gap)
         proof = f", proved within {result.gap:.2%} of the best" if proved else ", nothing proved"
         proof += _stopped(result.limit, "; stopped at the")
     return [
         f"{plain(result.instance)}  [dim]{plain(title)}[/dim]",
+        *([] if refuted is None else [f"[red]{plain(printable(refuted, 400))}[/red]"]),
         f"[{colour}]{words}[/{colour}] by {plain(result.method)}{proof}" + (f": {plain(reason)}" if reason else ""),
         "",
     ]

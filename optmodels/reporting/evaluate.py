@@ -46,9 +46,11 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
     lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
-        kept = report["keeps_every_slo"].get(how)
+        at = report.get("predicted_at") if how == "predicted" else None  # its mean decides nothing: the replay does
+        kept = report["keeps_every_slo"].get(how) if at is None else None
         verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
-        lines.append(f"  {HOW.get(how, plain(words(how)))}: {share:.1%} of requests within their SLO{verdict}")
+        name = HOW.get(how, plain(words(how))) + ("" if at is None else f" at {plain(at)}")
+        lines.append(f"  {name}: {share:.1%} of requests within their SLO{verdict}")
     for title, key, columns in (
         ("Deployments", "deployments", DEPLOYMENT), ("Requests within their SLO", "demands", DEMAND)
     ):  # fmt: skip
@@ -104,9 +106,7 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     most = "" if saving["at_most"] is None else f"; no plan has more than {saving['at_most']:.1%} {word}"
     if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
         by = f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}"
-        lines.append(
-            f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
-        )
+        lines.append(f"  What you run misses SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}")
     else:
         lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
     return lines
@@ -125,10 +125,31 @@ def fewest_lines(found: Mapping[str, Any]) -> list[str]:
         return [
             f"[bold]No plan that attains {asked} was found in the time given[/bold]; {_gpus(found['bound'])} or more"
         ]
+    if found.get("missed"):
+        lines = [
+            f"[red]No fleet was found that attains {asked} on the trace itself[/red]",
+            f"  {_gpus(found['gpus'])} attain it by the model; on the trace {plain(found['missed'])}",
+        ]
+        return lines + _over_time(found)
     exact = found["gpus"] == found["bound"]
     attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
     lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
     if found.get("headline"):
         lines.append(f"  {plain(found['headline'])}")
+    lines += _over_time(found)
     return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])
+
+
+def _over_time(found: Mapping[str, Any]) -> list[str]:
+    """Of a fleet cut from a trace: peak, mean and GPU-hours."""
+    over = found.get("over_time")
+    if not over:
+        return []
+    busiest = "" if over["busiest"] is None else f" ({plain(over['busiest'])})"
+    if "peak_gpus" not in over:
+        return []
+    return [
+        f"  A fleet that followed the trace{busiest}: peak {over['peak_gpus']:,} GPUs, mean {over['mean_gpus']:.1f},"
+        f" {over['gpu_hours']:,.4g} GPU-hours (by the model, not simulated)"
+    ]

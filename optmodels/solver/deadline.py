@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from optmodels.solver.cancel import cancelled
 
 OUT_OF_SAMPLE = "the replay out of sample"
+OVER_TIME = "GPUs over time"
 
 
 class _Everything:

@@ -11,6 +11,7 @@ import yaml
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, printable
+from optmodels.plan.replayed import missed
 from optmodels.reporting.charts import Chart
 from optmodels.reporting.charts.generic import result_charts
 from optmodels.reporting.page.figures import Figure, key_figures, number
@@ -71,7 +72,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
     title = problem.get("title") or problem.get("name") or document.get("instance") or "Result"
     method = document.get("method", "")
     kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
-    article = Article(cut(str(title), 300), cut(kicker, 300), STATUS_WORDS.get(document.get("status", "")))
+    article = Article(cut(str(title), 300), cut(kicker, 300), _badge(document))
     words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
     lead: list[Any] = []
     if plan is None:
@@ -95,6 +96,13 @@ def of_result(document: Mapping[str, Any]) -> Article:
     said = f"Made by optmodels {version}. The same instance, method and seed give the same plan:"
     article.reproduce(command(document), *instance_of(document), before=[Paragraph([Span(said)])])
     return article
+
+
+def _badge(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The status as colour and words; a promise that the plan's own requests see missed comes first."""
+    if missed(document.get("report")) is not None:
+        return "bad", "promises missed on the trace"
+    return STATUS_WORDS.get(document.get("status", ""))
 
 
 def _formulation(name: Any) -> registry.Formulation | None:
@@ -124,7 +132,7 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     status, unit = document.get("status", ""), document.get("unit", "")
     objective, bound, gap = (document.get(k) for k in ("objective", "bound", "gap"))
     limit = document.get("limit")
-    rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
+    rows: list[tuple[str, str]] = [("Status", (_badge(document) or ("", str(status)))[1])]
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
     if document.get("certifies"):
@@ -150,6 +158,8 @@ def _promise(document: Mapping[str, Any]) -> str:
     better = "higher" if document.get("sense") == "max" else "lower"
     if verdict is not None and not verdict["ok"]:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
+    if (refuted := missed(document.get("report"))) is not None:
+        return f"The replay refutes the plan's promises: {refuted}. The bound is one of the model, not of the trace."
     if status == "optimal":
         checked = (
             " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's"
