@@ -280,7 +280,8 @@ def build_case(case: FleetCase) -> FleetTables:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
     tables = _measured(case) if case.points is not None else _modelled(case)
-    needed = tables.load * tables.rates.max(axis=0)[:, None]
+    rates = tables.rates.max(axis=0)[:, None]
+    needed = np.multiply(tables.load, rates, where=rates > 0, out=np.where(np.isfinite(tables.load), 0.0, np.inf))
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
     if total > MOST_DEPLOYMENTS:
@@ -327,6 +328,9 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
     case = tables.case
     old = case.problem
     if len(problem.workloads) != len(old.workloads):
+        return None
+    asks = {w.name for w in problem.workloads if w.min_replicas} - {w.name for w in old.workloads if w.min_replicas}
+    if asks - {d.workload for d in case.demands}:  # buckets without requests that the tables do not have
         return None
     back: dict[str, Any] = {f: getattr(old, f) for f in OUTSIDE}
     back["workloads"] = tuple(

@@ -86,8 +86,8 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
     seconds = {"prune": time.perf_counter() - clock}
     log: dict[str, Any] = {"columns": counts}
     missing = {
-        name: why for name, why in tables.blocked.items()
-        if tables.case.serve_at_least(tables.case.workload(name.split("/")[0])) > 0
+        d.name: tables.blocked[d.name] for d in tables.demands
+        if d.has_requests and d.name in tables.blocked and tables.case.serve_at_least(tables.case.workload(d.workload)) > 0
     }  # fmt: skip
     if missing:
         log["conflict"] = [f"{name}: {why}" for name, why in missing.items()]
