@@ -33,12 +33,10 @@ TRUSTED = {
     " latency and setting that follows is recomputed",
     "plan.periods[].deployments[].engine.wait_s": "as step_s",
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
-    "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
-    " promises and the objective of the plan's round are checked",
+    "plan.certification.rounds": "of plans that are not in the document; the plan's own is simulated again",
     "plan.certification.bound_stretch": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
-    "plan.certification.promises[].seen_s": "as rounds",
     "report.not_out_of_sample": "why a replay is missing: requests of a long trace are not in the document",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
