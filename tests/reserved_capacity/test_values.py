@@ -72,7 +72,7 @@ def test_with_reservations_fixed_purchases_are_saved():
 
 
 def test_large_instances_say_what_the_value_is_based_on(monkeypatch):
-    monkeypatch.setattr(reserved_values, "SOLVE_CELLS", 0)
+    monkeypatch.setattr(reserved_values, "SOLVED_CELLS", 0)
     assert "too large" in reported(two_regions())["values"]["basis"]
     hourly = reported(two_regions(terms=["reserved_3y", "on_demand"]))["values"]
     assert hourly["basis"].startswith("purchases with the reservations fixed")

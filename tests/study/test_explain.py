@@ -23,7 +23,7 @@ from optmodels.plan.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.reporting.explanation import limit_rows
 from optmodels.solver import solve_model
-from optmodels.study.explanation import margins
+from optmodels.study.explanation import margins, run
 from optmodels.study.explanation.conflicts import CLOSE, Together
 from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.margins import next_plans
@@ -35,6 +35,13 @@ from optmodels.study.explanation.thresholds import least_change, relative_change
 
 ROOT = Path(__file__).resolve().parents[2]
 INFEASIBLE = sorted(p for g in ("*/infeasible/*.yaml", "*/infeasible-*.yaml") for p in (ROOT / "instances").glob(g))
+
+
+@pytest.fixture(autouse=True)
+def time_enough(monkeypatch):
+    """A busy machine cuts nothing off."""
+    monkeypatch.setattr(run, "EXAMINED", 60.0)
+
 
 
 def family(path: Path) -> str:
