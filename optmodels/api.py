@@ -335,7 +335,8 @@ def explain(
 
     Args:
         source: instance file, mapping or problem; nothing may meet its limits.
-        time_limit: seconds for all solves together (default 60, of which a plan is examined for 10); what it cut off is listed as skipped.
+        time_limit: seconds for all solves together (default 60, of which a plan is examined for 10); what it cut off is
+            listed as skipped.
         everything: no time limit where none is given.
         max_solves: number of solves (default 1,000).
         next_plans: how many of the best plans beside the first.

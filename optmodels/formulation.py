@@ -165,8 +165,8 @@ class Formulation:
         trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
         timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
             out (`solver.deadline`).
-        simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run again:
-            its keys, or entries of its lists such as ``rounds[0]``, with what they state; None: nothing was simulated.
+        simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run
+            again: its keys, or entries such as ``rounds[0]``, with what they state; None: nothing was simulated.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.

@@ -413,7 +413,7 @@ def _judge(
 
 
 def _seed(seed: int, what: object) -> list[int]:
-    """A seed of what is simulated: the same in whichever round, so that a check can draw it again; another for others."""
+    """A seed of what is simulated: the same in every round, so that a check can draw it again; another for others."""
     return [seed, int.from_bytes(blake2b(repr(what).encode(), digest_size=8).digest())]
 
 

@@ -339,8 +339,8 @@ OUTSIDE_CHANGE = ("max_starts", "max_stops")
 def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
     """Tables of a changed problem.
 
-    They are the same where only limits outside of the points differ. Else the rows of models that are the same are taken
-    over; None: of measured points, or of other workloads.
+    They are the same where only limits outside of the points differ. Else rows of models that are the same are taken
+    over. None: of measured points, or of other workloads.
     """
     case = tables.case
     old = case.problem

@@ -172,8 +172,8 @@ class FleetWorkload(Entry):
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
         default=0,
-        description="deployments in every period that can serve one of its buckets with requests, or any of its buckets if"
-        " it has no requests; with disaggregated prefill and decode as many that prefill, and as many that decode",
+        description="deployments in every period that can serve one of its buckets with requests, or any of its buckets"
+        " if it has no requests; with disaggregated prefill and decode as many that prefill, and as many that decode",
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
         default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"

@@ -1,10 +1,10 @@
 """Independent check of a reserved-capacity plan, hour by hour: from the instance and the plan alone.
 
 Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
-of every hour are added up from the plan, and demand is served anew: first by filling the regions with the fewest
-choices (a plan that passes is proved feasible), then by max-flow for the hours it leaves open (one service or one machine
-type, no locality loss; scipy.sparse.csgraph), else by filling in other orders and then by linear programming: SciPy's own linprog,
-on purpose, where everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
+of every hour are added up from the plan, and demand is served anew. First the regions with the fewest choices are
+filled: a plan that passes is proved feasible. The hours left open go to max-flow (one service or one machine type, no
+locality loss; scipy.sparse.csgraph). Else they are filled in other orders, and then solved as linear programs by SciPy's
+linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What binds in a reserved-capacity plan, and what one more machine or 10 ms of reach would be worth.
 
 Values are differences of exact optima where solving the instance once for every place is little work. Else, where
-machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` says which. The
-work allowed is counted in cells (rows × sources × sinks), not in seconds, so that every machine gives the same basis.
+machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` says which.
+The work allowed is counted in cells (rows × sources × sinks), not in seconds: every machine gives the same basis.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def values(t: ReservedTables, held: Array) -> dict[str, Any]:
         ``net_usd_per_month`` after its price; ``reach_usd_per_month`` (None: not computed).
     """
     places, cells = len(t.sink_region), len(t.demand) * t.reach.size
-    solved = _by_solving(t) if 0 < places and cells * (places + 2) <= SOLVED_CELLS else None
+    solved = _by_solving(t) if places > 0 and cells * (places + 2) <= SOLVED_CELLS else None
     if solved is not None:
         return solved
     if len(t.option_sink) and cells <= DISPATCHED_CELLS:
@@ -165,7 +165,7 @@ def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
 
 
 def _by_dispatch(t: ReservedTables, held: Array, most: int) -> dict[int, float]:
-    """What one more machine saves in purchases in the `most` sinks where most is spent, as far as the call's time goes."""
+    """What one more machine saves in purchases in the `most` sinks where most is spent, as far as time goes."""
     if seconds_for(WHAT, math.inf) <= 0:
         return {}
     found = kept_dispatch(t, held)

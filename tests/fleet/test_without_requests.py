@@ -103,3 +103,20 @@ def test_evaluate_leaves_it_out():
     instance = yaml.safe_load((REPORTED / "fleet-replicas-zero-binds.yaml").read_text(encoding="utf-8"))
     current = {"schema": 1, "deployments": [{"workloads": ["w0", "w1"], "machine": "m0", "replicas": 1, "machines": 2}]}
     assert optmodels.evaluate(current, instance=instance)["report"]["usd_per_hour"] == pytest.approx(2 * 6.64)
+
+
+@pytest.mark.parametrize("objective", ["min_cost", "max_ce", "max_served"])
+@pytest.mark.parametrize(
+    "limit", [{"budget_usd_per_hour": 0.5}, {"quota": [{"machine": "*", "at_most": 0}]},
+              {"stock": [{"machine": "p", "at_most": 0}]}, {"points": [("p", 0.0)]}],
+)  # fmt: skip
+def test_nothing_that_can_run_and_nothing_that_has_to_be_served_is_an_empty_plan(objective, limit):
+    instance = MEASURED | {
+        "objective": objective,
+        "workloads": [{"name": "w", "serve_at_least": 0, "buckets": [{"name": "b", "requests_per_s": 1.0}]}],
+    }
+    served = dict(limit.get("points", [("p", 2.0)]))
+    points = [{"name": k, "usd_per_hour": 1.0, "requests_per_s": {"w/b": v}} for k, v in served.items()]
+    result = optmodels.solve(instance | limit | {"points": points})
+    assert (result.status, result.objective, result.bound, result.exit_status) == ("optimal", 0.0, 0.0, 0)
+    assert not result.plan["periods"][0]["deployments"]

@@ -43,7 +43,6 @@ def time_enough(monkeypatch):
     monkeypatch.setattr(run, "EXAMINED", 60.0)
 
 
-
 def family(path: Path) -> str:
     """The formulation an instance is shipped under."""
     return path.relative_to(ROOT / "instances").parts[0]

@@ -86,9 +86,10 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
     pruned, counts = prune(tables)
     seconds = {"prune": time.perf_counter() - clock}
     log: dict[str, Any] = {"columns": counts}
+    case = tables.case
     missing = {
         d.name: tables.blocked[d.name] for d in tables.demands
-        if d.has_requests and d.name in tables.blocked and tables.case.serve_at_least(tables.case.workload(d.workload)) > 0
+        if d.has_requests and d.name in tables.blocked and case.serve_at_least(case.workload(d.workload)) > 0
     }  # fmt: skip
     if missing:
         log["conflict"] = [f"{name}: {why}" for name, why in missing.items()]
@@ -100,9 +101,9 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
         log["reason"] = "; ".join(log["conflict"])
         return Outcome("infeasible", None, seconds=seconds, log=log)
     if not len(pruned.points):
-        empty = heuristics.finish(problem, pruned, heuristics.complete(problem, pruned, []), clock)
-        if empty.plan is not None:  # nothing has to be served
-            return replace(empty, status="optimal", bound=objective_value(empty.plan), log=log)
+        if (empty := _nothing(problem, pruned)) is not None:
+            seconds["solve"] = time.perf_counter() - clock
+            return Outcome("optimal", empty, objective_value(empty), None, seconds, log=log)
         log["reason"] = "no operating point serves any bucket"
         return Outcome("infeasible", None, seconds=seconds, log=log)
     parts = separate(problem, pruned)
@@ -261,6 +262,15 @@ def _with_best(
     return replace(outcome, plan=best, seconds=seconds, log=log)
 
 
+def _nothing(problem: Fleet, tables: FleetTables) -> FleetPlan | None:
+    """The plan that buys nothing, where that keeps all limits: none has to run, and nothing has to be served."""
+    choice = heuristics.complete(problem, tables, [])
+    if choice.n.any():
+        return None
+    plan = make_plan(tables, choice)
+    return None if heuristics.broken(problem, tables, choice, plan) else plan
+
+
 def _servable(tables: FleetTables, workload: str) -> bool:
     rows = [k for k, d in enumerate(tables.demands) if d.workload == workload]
     return not rows or bool(np.isfinite(tables.load[rows]).any())
@@ -350,7 +360,10 @@ def _by_part(
 def _content(problem: Fleet, part: FleetTables) -> bytes:
     """Of all that the answer to a part depends on; numbers of pools and exchanges count from its own first."""
     x = part.points
-    same = {"objective", "reserve", "change", "periods", "interruptions", "deployment", "queueing", "engine", "max_load"}
+    same = {
+        "objective", "reserve", "change", "periods", "interruptions", "deployment", "queueing", "engine", "max_load",
+        "serving",
+    }  # fmt: skip
     found = blake2b(problem.model_dump_json(include=same).encode())
     for w in part.case.workloads:
         found.update(w.model_dump_json(exclude={"requests"}).encode())
@@ -541,6 +554,8 @@ def _dinkelbach(
             seconds[k] += v
         size, r = solved.compiled.size, solved.report
         if r.status == "infeasible" and best is None:
+            if (empty := _nothing(problem, tables)) is not None:  # nothing can run, and nothing has to be served
+                return Outcome("optimal", empty, 0.0, None, seconds, size, log)
             log |= {} if options.answer_only else explain(solved, options)
             return Outcome("infeasible", None, None, None, seconds, size, log)
         if r.bound is not None:
