@@ -3,7 +3,7 @@
 Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
 of every hour are added up from the plan, and demand is served anew. First the regions with the fewest choices are
 filled: a plan that passes is proved feasible. The hours left open go to max-flow (one service or one machine type, no
-locality loss; scipy.sparse.csgraph). Else they are filled in other orders, and then solved as linear programs by SciPy's
+locality loss; scipy.sparse.csgraph). Else they are filled in other orders, then solved as linear programs by SciPy's
 linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
 """
 
