@@ -393,7 +393,7 @@ class _Network:
         left = np.ascontiguousarray(demand.transpose(2, 1, 0)).copy()
         idle = np.ascontiguousarray(machines.transpose(2, 1, 0)).copy()
         away = np.ascontiguousarray(ceiling.transpose(2, 1, 0)).copy()
-        asks, has = left.any(axis=2), idle.any(axis=2)
+        asks, has = left.max(axis=2, initial=0.0) > 0, idle.max(axis=2, initial=0.0) > 0
         for k, r, to, i, gain in order:
             if not (asks[k, r] and has[i, to]):
                 continue

@@ -67,7 +67,7 @@ def test_with_reservations_fixed_purchases_are_saved():
     tables = FORM.tables(problem)
     held = np.zeros((2, 1))
     held[:] = [[1.0], [0.0]]
-    found = reserved_values._by_dispatch(tables, held)
+    found = reserved_values._by_dispatch(tables, held, 2)
     assert found == {j: pytest.approx(0.1 * 3 * 730) for j in (0, 1)}  # one machine in one of ten hours
 
 
