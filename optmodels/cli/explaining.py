@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Instance, Json
 
 
@@ -21,7 +22,13 @@ def register(app: typer.Typer) -> None:
 def explain(
     instance: Instance,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds for all solves (default 60; 10 if there is a plan).")
+        float | None,
+        typer.Option(
+            "--time-limit",
+            parser=options.seconds,
+            metavar="SECONDS",
+            help="Seconds for all solves (default 60; 10 if there is a plan).",
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")
