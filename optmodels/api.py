@@ -331,13 +331,15 @@ def _inlined(problem: Problem) -> dict[str, Any]:
 
 def explain(
     source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
-    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+    everything: bool = False, on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
 ) -> Explanation:  # fmt: skip
     """Why an instance has no plan and what would give it one; or what its plan hangs on.
 
     Args:
         source: instance file, mapping or problem; nothing may meet its limits.
-        time_limit: seconds for all solves together (default 60); what it cut off is listed as skipped.
+        time_limit: seconds for all solves together (default 60, of which a plan is examined for 10); what it cut off is
+            listed as skipped.
+        everything: no time limit where none is given.
         max_solves: number of solves (default 1,000).
         next_plans: how many of the best plans beside the first.
         on_step: called before every solve with what it is for.
@@ -352,13 +354,13 @@ def explain(
     check_folder(None if out is None else Path(out))
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
     form = registry.get(problem.formulation)
-    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    seconds = checked_options(time_limit=time_limit).time_limit
     for name, value, least in (("max_solves", max_solves, 1), ("next_plans", next_plans, 0)):
         if value is not None and value < least:
             raise InputError(Mistake(None, name, value, f"a whole number ≥ {least}"))
     document = run.explain(
         form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
-        next_plans=next_plans, on_step=on_step,
+        next_plans=next_plans, everything=everything, on_step=on_step,
     )  # fmt: skip
     document.optmodels_version, document.problem = version(), _inlined(problem)
     if out is not None:

@@ -163,8 +163,10 @@ class Formulation:
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
         trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
-        timed: the same for parts, tables by file name, that depend on the clock where a time limit was set or something
-            stopped the method.
+        timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
+            out (`solver.deadline`).
+        simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run
+            again: its keys, or entries such as ``rounds[0]``, with what they state; None: nothing was simulated.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
@@ -206,6 +208,7 @@ class Formulation:
     plan: type[Any] | None = None
     trusted: Mapping[str, str] = field(default_factory=dict)
     timed: Mapping[str, str] = field(default_factory=dict)
+    simulated_again: Callable[[Any, Any, Any], Mapping[str, Any] | None] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     current: type[Any] | None = None

@@ -90,10 +90,11 @@ def verify(
         trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
     elif plan is not None:
         found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
-        limited = result.options.get("time_limit") is not None or result.limit is not None or "left_out" in result.log
-        timed = form.timed if limited else {}
+        timed = form.timed if result.log.get("left_out") else {}
         trusted |= timed
-        rebuilt = _rebuild(found, form, problem, plan, result, folder, {*form.trusted, *timed})
+        tables = form.tables(problem)
+        rebuilt = _rebuild(found, form, tables, plan, result, folder, {*form.trusted, *timed})
+        rebuilt += _simulated_again(found, form, problem, tables, plan, result, trusted)
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)
@@ -114,18 +115,17 @@ def _about_problem(
     name = document["plan"].get("name", problem.name)
     found.require("plan.name: its instance's", name == problem.name, name, problem.name)
     stated = document.get("problem_sha256")
-    if stated:
+    if stated or document.get("schema") != 1:
         true = digest(document["problem"])
         found.require("problem: as it was written", stated == true, stated, true)
     else:
-        trusted["problem"] = "the plan is judged by it; this document has no digest of it"
+        trusted["problem"] = "the plan is judged by it; documents of 0.1 have no digest of it"
 
 
 def _rebuild(
-    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
+    found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
     """Compare report and tables with those made anew, but for parts to `skip`; the names of what is there."""
-    tables = form.tables(problem)
     with deadline(None, (OVER_TIME,)):  # solves, which are on trust
         report = form.report(tables, plan)
     stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
@@ -138,6 +138,26 @@ def _rebuild(
                 _table(found, folder / name, text)
                 rebuilt.append(name)
     return rebuilt
+
+
+def _simulated_again(
+    found: Findings, form: Formulation, problem: Any, tables: Any, plan: Any, result: Result, trusted: dict[str, str]
+) -> list[str]:  # fmt: skip
+    """Compare what the plan's certification saw with the same simulation, run again; its name if it was compared."""
+    part = "plan.certification"
+    if form.simulated_again is None:
+        return []
+    if result.limit in ("time", "interrupt"):
+        trusted |= on_trust({"plan": result.plan}, {part: "its simulations may have been stopped by the clock"})
+        return []
+    seen = form.simulated_again(problem, tables, plan)
+    if seen is None:
+        return []
+    stated = plain(plan.model_dump(mode="json"))["certification"]
+    for path, true in seen.items():
+        name, _, index = path.removesuffix("]").partition("[")
+        compare(found, f"{part}.{path}", stated[name][int(index)] if index else stated[name], plain(true))
+    return [part]
 
 
 def _table(found: Findings, path: Path, text: str) -> None:

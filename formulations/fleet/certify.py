@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from hashlib import blake2b
 from typing import Any, get_args
 
 import numpy as np
@@ -417,12 +418,12 @@ def _judge(
     total = sum(len(x.promised) for _, x in parts)
     error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
     judged: list[_Judged] = []
-    for index, (q, x) in enumerate(parts):
+    for q, x in parts:
         if over():
             return judged, False
         what = x.stations, x.streams, tuple(x.promises)
         if what not in known:
-            seed = [rules.seed, number, index]
+            seed = _seed(rules.seed, what)
             known[what] = judge(x.stations, x.streams, x.promises, error, seed, over, hopeful=True)
         judged += [_Judged(q.name, of, v, x) for of, v in zip(x.promised, known[what], strict=True)]
     return _worst_of_each(judged), True
@@ -491,6 +492,25 @@ def _with_blame(judged: list[_Judged]) -> list[_Judged]:
     return [
         x if (x.period, x.of.demand, x.verdict.promise.metric) in blamed else replace(x, blamed=True) for x in judged
     ]
+
+
+def _seed(seed: int, what: object) -> list[int]:
+    """A seed of what is simulated: the same in every round, so that a check can draw it again; another for others."""
+    return [seed, int.from_bytes(blake2b(repr(what).encode(), digest_size=8).digest())]
+
+
+def simulated_again(problem: Fleet, tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
+    """The promises of a certified plan and the line of its round, from the same simulation run again."""
+    c = plan.certification
+    if c is None or not 0 < c.of_round <= len(c.rounds):
+        return None
+    rounds = FleetRounds(problem, tables, loose=plan.stretch)
+    judged, _ = rounds.judge(plan, c.of_round, lambda: False)
+    line = rounds.line(plan, judged, plan.stretch)
+    return {
+        "promises": [x.document().model_dump(mode="json") for x in judged],
+        f"rounds[{c.of_round - 1}]": line.model_dump(mode="json"),
+    }
 
 
 def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:

@@ -33,12 +33,10 @@ TRUSTED = {
     " latency and setting that follows is recomputed",
     "plan.periods[].deployments[].engine.wait_s": "as step_s",
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
-    "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
-    " promises and the objective of the plan's round are checked",
+    "plan.certification.rounds": "of plans that are not in the document; the plan's own is simulated again",
     "plan.certification.bound_stretch": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
-    "plan.certification.promises[].seen_s": "as rounds",
     "report.not_out_of_sample": "why a replay is missing: a workload without a trace",
     "report.over_time": "a solve for each piece of the trace",
     "report.replayed_whole": "a replay of a long trace, of which the document has the busiest stretch",
@@ -75,7 +73,8 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
                 return found.report()
     total_hours = sum(q.hours for q in case.periods)
     machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
-    top = min((w.priority for w in case.workloads), default=1)
+    asked = {d.workload for d in case.demands if max(d.requests_per_s) > 0}
+    top = min((w.priority for w in case.workloads if w.name in asked), default=1)
     for t, q in enumerate(p.periods):
         share = case.periods[t].hours / total_hours
         found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
@@ -808,6 +807,7 @@ def _stated(
         counted = not whole or abs((line.value + 0.5) % 1.0 - 0.5) <= slack
         found.require(f"{where}: value", counted and low - slack <= line.value <= high + slack, line.value, high)
         found.close(f"{where}: bound", math.nan if line.limit is None else line.limit, bound, unit)
+        found.limit_is_kept(f"{where}: kept", line.value, line.limit, line.sense, 1.0 if unit == "" else 0.0)
         same = (line.unit, line.sense) == (unit, sense)
         found.require(f"{where}: unit and sense", same, (line.unit, line.sense), (unit, sense))
         room = bound - line.value if sense == "<=" else line.value - bound

@@ -59,7 +59,7 @@ def check_engines(
         new = max(prompt * (1 - shares[x.workload]), 1.0)
         output = float(x.output_tokens or 1)
         requests[x.name] = Request(
-            prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, max(x.requests_per_s)
+            prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, x.weight
         )
     machine = next(m for m in d.machines if m.role == "main")
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))

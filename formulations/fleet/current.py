@@ -136,6 +136,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     if trace is not None:
         problem = of_trace(problem, trace)
     case = problem.resolve()
+    case = replace(case, demands=tuple(d for d in case.demands if d.has_requests))
     lines = _lines(case, current)
     period = max(range(len(case.periods)), key=lambda t: sum(d.requests_per_s[t] for d in case.demands))
     gpus = catalog.gpus() | dict(case.gpus)

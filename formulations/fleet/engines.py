@@ -100,7 +100,7 @@ def classes_of(case: FleetCase, demands: Sequence[int], kv_tokens: float = 0.0) 
     return Classes.of(
         [float(d.input_tokens or 1) for d in rows], [float(d.output_tokens or 1) for d in rows],
         cached=np.array([case.hit_share(d.workload, kv_tokens) for d in rows]),
-        weight=np.array([max(d.requests_per_s) for d in rows]),
+        weight=np.array([d.weight for d in rows]),
     )  # fmt: skip
 
 

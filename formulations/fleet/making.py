@@ -140,7 +140,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     served_rate = served * rates
     weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
     plain_tokens = float(share @ (served_rate @ tokens)) * 3600.0
-    first = min(case.workload(d.workload).priority for d in tables.demands)
+    first = min(case.workload(d.workload).priority for d in tables.demands if d.has_requests)
     top = np.array([case.workload(d.workload).priority == first for d in tables.demands])
     bought = points.usd_per_hour[(choice.n > 0).any(axis=0)]
     cheapest = float(bought.min(initial=np.inf))

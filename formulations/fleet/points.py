@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
+MOST_REMEMBERED = 200
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
@@ -98,6 +100,16 @@ class Latencies:
         return Latencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
+class Memory(dict[Any, Any]):
+    """What similar instances have in common, by its content; the oldest entries go."""
+
+    def keep(self, key: Any, value: Any) -> None:
+        """Remember a value."""
+        while len(self) >= MOST_REMEMBERED:
+            del self[next(iter(self))]
+        self[key] = value
+
+
 @dataclass(frozen=True, repr=False)
 class FleetTables:
     """Everything a method may look at."""
@@ -119,6 +131,7 @@ class FleetTables:
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
     stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them
+    memory: Memory = field(default_factory=lambda: Memory())  # of `rebind`: rows by model, answers by part
 
     def __repr__(self) -> str:
         return f"<FleetTables {self.case.problem.name}: {len(self.points)} points, {len(self.demands)} demands>"
@@ -271,16 +284,18 @@ def build_tables(problem: Fleet) -> FleetTables:
     return build_case(problem.resolve())
 
 
-def build_case(case: FleetCase) -> FleetTables:
-    """`build_tables` of a resolved problem.
+def build_case(case: FleetCase, memory: Memory | None = None) -> FleetTables:
+    """`build_tables` of a resolved problem; rows of models that `memory` has are not made again.
 
     A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` of it.
 
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case))
-    needed = tables.load * tables.rates.max(axis=0)[:, None]
+    memory = Memory() if memory is None else memory
+    tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case, memory))
+    rates = tables.rates.max(axis=0)[:, None]
+    needed = np.multiply(tables.load, rates, where=rates > 0, out=np.where(np.isfinite(tables.load), 0.0, np.inf))
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
     if total > MOST_DEPLOYMENTS:
@@ -361,11 +376,19 @@ OUTSIDE_CHANGE = ("max_starts", "max_stops")
 
 
 def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
-    """Tables of a problem that differs from theirs only in limits outside of the points; else None."""
+    """Tables of a changed problem.
+
+    They are the same where only limits outside of the points differ. Else rows of models that are the same are taken
+    over. None: of measured points, or of other workloads.
+    """
     case = tables.case
     old = case.problem
     if len(problem.workloads) != len(old.workloads):
         return None
+    again = None if case.points is not None else lambda: build_case(problem.resolve(), tables.memory)
+    asks = {w.name for w in problem.workloads if w.min_replicas} - {w.name for w in old.workloads if w.min_replicas}
+    if asks - {d.workload for d in case.demands}:  # buckets without requests that the tables do not have
+        return again and again()
     back: dict[str, Any] = {f: getattr(old, f) for f in OUTSIDE}
     back["workloads"] = tuple(
         w.model_copy(update={f: getattr(o, f) for f in OUTSIDE_WORKLOAD})
@@ -373,7 +396,7 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
     )
     back["change"] = problem.change.model_copy(update={f: getattr(old.change, f) for f in OUTSIDE_CHANGE})
     if dict(problem.model_copy(update=back)) != dict(old):  # fields, not caches
-        return None
+        return again and again()
     case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
     names, weights, limits = _limit_rows(case, tables.resources)
     return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names, models=case.by_model)
@@ -417,7 +440,7 @@ class _Rows:
         return np.concatenate([*each, self.penalty.T, *parts, *after], axis=1)
 
 
-def _modelled(case: FleetCase) -> FleetTables:
+def _modelled(case: FleetCase, memory: Memory) -> FleetTables:
     blocks: list[StaticTables] = []
     found: list[tuple[int, list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
@@ -429,15 +452,33 @@ def _modelled(case: FleetCase) -> FleetTables:
         if not rows_of:
             continue
         for region in regions:
-            made = _engine_rows if case.problem.continuous else _region_rows
-            rows = made(own, rows_of, region, blocks, why)
+            make = _engine_rows if case.problem.continuous else _region_rows
+            key = _content(case, own), region
+            if key not in memory:
+                own_blocks: list[StaticTables] = []
+                own_why: dict[int, tuple[float, str]] = {}
+                memory.keep(key, (make(own, rows_of, region, own_blocks, own_why), own_blocks, own_why))
+            rows, own_blocks, own_why = memory[key]
+            why |= {i: x for i, x in own_why.items() if i not in why or x[0] <= why[i][0]}
+            if rows is not None:
+                rows = replace(rows, block=rows.block + len(blocks))
+            blocks += own_blocks
             if rows is not None:
                 found.append((k, rows_of, rows, *_markets(rows, blocks)))
     served = {i for _, mine, rows, *_ in found for k, i in enumerate(mine) if np.isfinite(rows.load[k]).any()}
     for i, d in enumerate(case.demands):
         if i not in served:
             blocked[d.name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
-    return _assemble(case, blocks, found, blocked)
+    return replace(_assemble(case, blocks, found, blocked), memory=memory)
+
+
+def _content(case: FleetCase, own: FleetCase) -> bytes:
+    """Of all that the rows of one model depend on."""
+    found = blake2b(case.problem.model_dump_json(exclude={"workloads", "name", "title", *OUTSIDE, "change"}).encode())
+    for w in own.workloads:
+        found.update(w.model_dump_json(exclude={*OUTSIDE_WORKLOAD, "requests"}).encode())
+    found.update(repr(case.demands).encode())
+    return found.digest()
 
 
 def _region_rows(

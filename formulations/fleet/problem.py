@@ -210,7 +210,9 @@ class FleetWorkload(NamedModel):
         default=0.0, description="price of requests that are refused; above 0 they may be"
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
-        default=0, description="deployments that can serve this workload; where prefill and decode are apart, in either"
+        default=0,
+        description="deployments in every period that can serve one of its buckets with requests, or any of its buckets"
+        " if it has no requests; with disaggregated prefill and decode as many that prefill, and as many that decode",
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
         default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"
@@ -672,6 +674,9 @@ def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
 MAX_INLINE = 200_000  # measured throughputs beyond which a result keeps the reference to its table
 
 
+NO_REQUESTS = 1e-12  # requests/s: the weight of a bucket that has none
+
+
 @dataclass(frozen=True)
 class Demand:
     """One bucket of one workload."""
@@ -696,6 +701,16 @@ class Demand:
     def name(self) -> str:
         """``workload/bucket``."""
         return f"{self.workload}/{self.bucket}"
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests arrive in any period."""
+        return max(self.requests_per_s) > 0
+
+    @property
+    def weight(self) -> float:
+        """Its largest rate, by which it counts in means over buckets; without requests next to nothing."""
+        return max(*self.requests_per_s, NO_REQUESTS)
 
     @property
     def tokens(self) -> int:
@@ -1184,7 +1199,8 @@ def _demands(
 ) -> tuple[tuple[Demand, ...], dict[str, BucketRequests], dict[str, Pieces], dict[str, CutTrace]]:
     """Every bucket of every workload with its rate by period; of traces the requests, pieces, and long ones whole.
 
-    Buckets without requests are left out. `notes` are added to: what was done to rows of traces.
+    Buckets without requests are left out, except where a workload has none at all and asks for replicas: its buckets
+    show which deployments can serve it. `notes` are added to: what was done to rows of traces.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
@@ -1202,15 +1218,17 @@ def _demands(
         shares = sum(b.share for b in buckets if b.share is not None)
         if shares > 1 + 1e-9:
             wrong.add(f"workloads[{i}].buckets", shares, "shares that add up to at most 1")
+        mine: list[Demand] = []
         for b in buckets:
             rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
             by_period = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in periods)
-            if max(by_period) > 0:
-                demands.append(Demand(
-                    w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period, b.longest_tokens or 0,
-                    b.input_bounds, b.output_bounds, b.rates,
-                ))  # fmt: skip
-    if workloads and not demands and not wrong:
+            mine.append(Demand(
+                w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period, b.longest_tokens or 0,
+                b.input_bounds, b.output_bounds, b.rates,
+            ))  # fmt: skip
+        requested = [d for d in mine if d.has_requests]
+        demands += requested if requested or not w.min_replicas else mine
+    if workloads and not any(d.has_requests for d in demands) and not wrong:
         wrong.add("workloads", 0.0, "a bucket with requests_per_s > 0")
     return tuple(demands), requests, pieces, whole
 

@@ -26,6 +26,7 @@ from optmodels.serving.stages import Link
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit
+LET_IN = 0.7, 1.0, 1.5  # times what the crowd seldom exceeds: max_num_seqs that a plan may choose
 FILLED = 0.9  # of the room for prompts in a step
 
 
@@ -334,6 +335,15 @@ def _crowd(quantile: float, mean: float, load: float) -> float:
     z = float(ndtri(quantile))
     variance, skewed = r * odds * (1 + odds), 1 + 2 * odds  # the latter is skewness times standard deviation
     return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
+
+
+def may_let_in(of: Level, running: float) -> set[int]:
+    """The values of max_num_seqs that a plan may state where so many requests run on an engine in its busiest bin."""
+    limit, mean = of.engine.max_num_seqs, running / of.ranks
+    if of.stage == "prefill":
+        return {limit}
+    seldom = min(limit, math.ceil(_crowd(1 - FULL, max(mean, 1.0), 1.0 - of.fixed_s / of.step_s)))
+    return {min(limit, max(math.ceil(factor * seldom), math.ceil(mean) if factor != 1 else 0)) for factor in LET_IN}
 
 
 # ------------------------------------------------------------------------------------------ what is taken over time

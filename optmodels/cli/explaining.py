@@ -27,9 +27,12 @@ def explain(
             "--time-limit",
             parser=options.seconds,
             metavar="SECONDS",
-            help="Seconds for all solves together (default 60).",
+            help="Seconds for all solves (default 60; 10 if there is a plan).",
         ),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")
+    ] = False,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
     next_plans: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
@@ -43,7 +46,8 @@ def explain(
 
     with steps() as on_step:
         document, unwritten = attempted(lambda: api.explain(
-            instance, time_limit=time_limit, max_solves=max_solves, next_plans=next_plans, on_step=on_step, out=out
+            instance, time_limit=time_limit, max_solves=max_solves, next_plans=next_plans, everything=everything,
+            on_step=on_step, out=out,
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(document.to_json() + "\n")

@@ -74,6 +74,12 @@ def seconds_for(what: str, most: float, least: float = 0.0) -> float:
     return min(most, left)
 
 
+def leave_out(what: str) -> None:
+    """Name something that the clock of a method cut short or left out."""
+    if (found := _DEADLINE.get()) is not None:
+        found.leave_out(what)
+
+
 def wanted(what: str) -> bool:
     """Whether something beside the answer is done at all; if not, it is named as left out.
 

@@ -239,10 +239,10 @@ def _best_single(problem: Fleet, tables: FleetTables) -> Choice | None:
     tokens = np.array([d.tokens * tables.case.workload(d.workload).weight for d in tables.demands])
     t = 0
     for p in range(len(tables.points)):
-        load = tables.load[:, p] * tables.rates[t]
-        good = np.flatnonzero(np.isfinite(load) & (load > 0))
+        good = np.flatnonzero(np.isfinite(tables.load[:, p]) & (tables.load[:, p] > 0) & (tables.rates[t] > 0))
         if not len(good):
             continue
+        load = np.where(np.isfinite(tables.load[:, p]), tables.load[:, p], 0.0) * tables.rates[t]
         value = tokens[good] * tables.rates[t][good]
         order = good[np.argsort(-value / load[good], kind="stable")]
         shares, free, total = [], 1.0, 0.0
