@@ -12,6 +12,8 @@ import typer
 
 from optmodels.cli.options import Force, Json, TimeLimit
 
+SAFER_S = 10.0  # of the plan for latencies at the pessimistic end
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's verb."""
@@ -61,13 +63,18 @@ def plan(
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
     ] = "1",
     certify: Annotated[bool, typer.Option("--certify-replay", help="What it promises holds in simulation.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the equivalent instance file (YAML).")] = None,
+    show_instance: Annotated[
+        bool, typer.Option("--show-instance", help="Print the equivalent instance file (YAML).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for plan.json, report.html and tables as CSV (default: none).")
+    ] = None,
     time_limit: TimeLimit = None,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """What to rent for one workload, without a file. The plan, the instance it stands for, and what to try next."""
+    """What to rent for one workload, without a file. Machines and cost first, then SLO, proof and next commands."""
     from optmodels import question
     from optmodels.cli.planning import solved, whole_numbers
     from optmodels.errors import InputError
@@ -87,7 +94,8 @@ def plan(
         made = question.instance(asked, folder)
     except InputError as error:
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
-    text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
+    command = shlex.join(["optmodels", *sys.argv[1:]])
+    text = question.as_yaml(made, command)
     try:
         problem = load(made, folder=folder)
     except InputError as error:
@@ -101,8 +109,15 @@ def plan(
         from optmodels.io.write import write_text
 
         write_text(write, text, overwrite=force)
+
+    def note(found: Any) -> None:
+        """Keep the command, and what a plan for the pessimistic latencies costs where that is quickly known."""
+        found.log["command"] = command
+        if is_worth_a_safer_plan(found, safety):
+            found.log["safer"] = safer(made, folder, found)
+
     try:
-        result = solved(problem, out, as_json, time_limit=time_limit)
+        result = solved(problem, out, as_json, note, time_limit=time_limit)
     except InputError as error:  # what is known of latencies is seen when they are asked for
         raise question.as_options(error) from None
     if not as_json:
@@ -110,8 +125,8 @@ def plan(
         from optmodels.errors import printable
         from optmodels.reporting.text import plain
 
-        if write is None:
-            show(["", "[bold]The instance it stands for[/bold] (--write FILE)"])
+        if show_instance:
+            show(["", "[bold]The equivalent instance file[/bold] (--write FILE saves it)"])
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
@@ -138,6 +153,34 @@ def quota_of(text: str) -> tuple[str, int]:
     return gpu, int(most)
 
 
+def is_worth_a_safer_plan(result: Any, safety: float | None) -> bool:
+    """Whether a plan misses its SLO at the pessimistic end, and another one is quickly found."""
+    from optmodels.cli.planning import CHEAP_S
+
+    latency = (result.report or {}).get("latency") or {}
+    quick = result.limit is None and result.seconds["total"] < CHEAP_S
+    return safety is None and quick and bool(latency.get("missed_at_the_pessimistic_end"))
+
+
+def safer(made: dict[str, Any], folder: Path, result: Any) -> dict[str, Any]:
+    """The cost of the plan for latencies at the pessimistic end; None in it: there is no such plan.
+
+    Args:
+        made: the instance.
+        folder: of the files it names.
+        result: of the instance.
+    """
+    from optmodels import api
+    from optmodels.loading import load
+
+    level = min(e["level"] for e in result.report["latency"]["sources"])
+    asked = made | {"latency": made["latency"] | {"safety": level}, "certify": "none"}
+    found = api.solve(load(asked, folder=folder), out_of_sample=False, time_limit=SAFER_S)
+    if found.plan is None:
+        return {"safety": level, "usd_per_hour": None} if found.status == "infeasible" else {}
+    return {"safety": level, "usd_per_hour": found.summary["usd_per_hour"], "headline": found.summary["headline"]}
+
+
 def _has_experts(model: str) -> bool:
     from optmodels import catalog
 
@@ -147,29 +190,29 @@ def _has_experts(model: str) -> bool:
 def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
     """What to try after this answer, the most useful first."""
     file = str(write) if write is not None else "FILE"
-    keep = "" if write is not None else "  (FILE: of --write FILE)"
+    keep = "" if write is not None else " (after --write FILE)"
     if result.plan is None:
         return [
-            f"optmodels explain {shlex.quote(file)}{keep}: which limits cannot hold together, and what would help",
-            *(["without --quota, or with more of it"] if asked.quota else []),
+            f"optmodels explain {shlex.quote(file)}{keep}: which limits conflict, and the least change that helps",
+            *(["without --quota, or with a larger one"] if asked.quota else []),
             *(["with more --cloud or another --region"] if len(asked.clouds) == 1 else []),
         ]
     lines = []
     if "folder" in result.log:
         lines.append(f"optmodels export {shlex.quote(result.log['folder'])} --to vllm: the commands that start it")
     else:
-        lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER --to vllm")
+        lines.append("--out results: plan.json, report.html and tables; then optmodels export FOLDER --to vllm")
     if ((result.report or {}).get("latency") or {}).get("missed_at_the_pessimistic_end"):
-        lines.append("--safety 0.9: the fleet that keeps its limits at the pessimistic end too, and what it costs")
+        lines.append("--safety 0.9: a plan that also meets the SLO at the pessimistic end of the latencies")
     if not asked.survive:
-        lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
+        lines.append("--survive 1: the cost of losing any one deployment without missing the SLO")
     if not asked.apart:
-        lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
+        lines.append("--apart: whether disaggregated prefill and decode cost less")
     if list(asked.attention_ranks) == [1] and _has_experts(asked.model):
         lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")
     if len(asked.clouds) == 1:
-        lines.append("--cloud aws --cloud gcp --cloud azure: what other clouds charge")
+        lines.append("--cloud aws --cloud gcp --cloud azure: prices of other clouds")
     lines.append(f"optmodels explain {shlex.quote(file)}{keep}: what each limit costs, and the next best plans")
     return lines
