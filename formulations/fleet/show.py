@@ -385,6 +385,10 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
                 plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
+        if q is p.periods[-1]:
+            out.append(
+                "[dim]In use: share of the scarcest capacity at the planned rates. The SLO holds to 100 %.[/dim]"
+            )
         for sent in q.transfers:
             apart = [f"{share:.0%} of {name}" for name, share in sent.demands.items()]
             where = f" in {plain(sent.region)}" if sent.region else ""

@@ -14,7 +14,7 @@ from optmodels import formulation as registry
 from optmodels.errors import InputError, printable
 from optmodels.reporting.charts import Chart
 from optmodels.reporting.charts.generic import result_charts
-from optmodels.reporting.decision import first_lines
+from optmodels.reporting.decision import first_lines, is_refuted
 from optmodels.reporting.page.figures import Figure, key_figures, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, blocks, cut, made
 
@@ -73,7 +73,10 @@ def of_result(document: Mapping[str, Any]) -> Article:
     title = problem.get("title") or problem.get("name") or document.get("instance") or "Result"
     method = document.get("method", "")
     kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
-    article = Article(cut(str(title), 300), cut(kicker, 300), STATUS_WORDS.get(document.get("status", "")))
+    badge = STATUS_WORDS.get(document.get("status", ""))
+    if is_refuted(document):
+        badge = ("bad", "misses its SLO in the replay or prediction")
+    article = Article(cut(str(title), 300), cut(kicker, 300), badge)
     words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
     decided = list(blocks(first_lines(document)))
     lead: list[Any] = [*decided]
