@@ -1,7 +1,7 @@
 """The documented output of commands: run, compared with the page, or written into it (`make docs-outputs`).
 
-A ``console`` block with lines after a ``$ `` command documents what the command prints, wrapped to 100 columns. Its info
-string may say ``head=12 tail=3``: the first and last lines only. Without these, a line ``…`` stands for lines left out.
+A ``console`` block with lines after a ``$ `` command documents what the command prints, at 100 columns. Its info string
+may say ``head=12 tail=3``: the first and last lines only. Without these, a line ``…`` stands for lines left out.
 Wall-clock figures are not compared. A block with ``made=COMMIT`` takes long: it is not compared, and written with
 ``--slow`` only.
 """

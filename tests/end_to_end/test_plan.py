@@ -102,8 +102,8 @@ def test_what_nothing_serves_says_why_and_what_to_try(cli):
 
 
 def test_an_infeasible_answer_says_how_much_is_needed(cli):
-    asked = ["plan", "--model", "llama-3.3-70b", "--input", "1000", "--output", "300", "--rate", "100", "--tpot", "0.05",
-             "--gpu", "h100", "--quota", "h100=24"]  # fmt: skip
+    asked = ["plan", "--model", "llama-3.3-70b", "--input", "1000", "--output", "300", "--rate", "100",
+             "--tpot", "0.05", "--gpu", "h100", "--quota", "h100=24"]  # fmt: skip
     said = cli(*asked)
     assert said.status == 3
     line = next(line for line in said.out.splitlines() if "quota of h100: " in line)
@@ -246,6 +246,6 @@ def test_weights_are_as_published_unless_said(cli):
     experts = {n for n, x in catalog.llms().items() if x.moe is not None and x.moe.expert_precision is not None}
     assert {n for n, p in published.items() if p == "mxfp4"} == experts
     assert (published["qwen3-32b"], published["deepseek-r1"]) == ("fp16", "fp8_block")
-    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1"]
+    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1", "--show-instance"]
     assert "weights: mxfp4" in cli(*asked).out
     assert "precision:" not in cli(*asked, "--precision", "fp16").out
