@@ -20,7 +20,7 @@ from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.certification import certification_lines
-from optmodels.reporting.decision import usd
+from optmodels.reporting.decision import is_refuted, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.serving.continuous import seconds_and_quantile
@@ -146,7 +146,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if result.get("plan") is not None:
         problem = result.get("problem", {})
         seen = (result.get("report") or {}).get("predicted") or ()
-        out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen)
+        out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen, is_refuted(result))
         unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
         if unqueued and problem.get("serving") != "continuous":
             apart = any(q.get("transfers") for q in result["plan"]["periods"])  # measured: they have no queueing
@@ -242,10 +242,13 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
     return [f"  {known}; {proof}."]
 
 
-def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _promises(
+    p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]], refuted: bool = False
+) -> Table | None:
     """What requests see against what they are promised, tightest first; None: measured points do not say.
 
-    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow.
+    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow. Figures of
+    a plan that its own replay refutes have no colour.
     """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
@@ -282,7 +285,7 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
             limit, at = slo.get(key), " mean"
             if isinstance(limit, Mapping):
                 limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
-            cells = [_of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), value)]
+            cells = [_of(x, limit, not refuted) for x in (at_rates.get(demand, {}).get(key), value)]
             tight = max(tight, 0.0 if limit is None else value / limit)
             lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
         if lines:
@@ -309,12 +312,14 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
     return table
 
 
-def _of(seconds: float | None, limit: float | None) -> str:
+def _of(seconds: float | None, limit: float | None, coloured: bool = True) -> str:
     """Seconds, by colour within a limit or beyond it; nothing where they are not known."""
     if seconds is None or limit is None:
         return "" if seconds is None else _seconds(seconds)
-    colour = "green" if seconds <= limit * (1 + 1e-6) else "red"
-    return f"[{colour}]{told_apart(seconds, limit, _seconds)[0]}[/{colour}]"
+    text = told_apart(seconds, limit, _seconds)[0]
+    if seconds > limit * (1 + 1e-6):
+        return f"[red]{text}[/red]"
+    return f"[green]{text}[/green]" if coloured else text
 
 
 def _certification(c: CertificationLine) -> list[Any]:
@@ -349,12 +354,14 @@ def _seconds(value: float, more: int = 0) -> str:
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
-def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _plan(
+    p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]], refuted: bool = False
+) -> list[Any]:
     out: list[Any] = []
     parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
     if p.penalty_usd_per_hour or p.change_usd_per_hour:
         out.append("Cost in USD/h: " + ", ".join(f"{name} {usd(value)}" for name, value in parts.items() if value))
-    promises = _promises(p, problem, {x["demand"]: x for x in seen})
+    promises = _promises(p, problem, {x["demand"]: x for x in seen}, refuted)
     if promises is not None:
         out.append(promises)
     if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:

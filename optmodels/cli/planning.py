@@ -87,7 +87,7 @@ def _next(result: Any, instance: str) -> list[str]:
     lines = [f"optmodels explain {file}: what each limit costs, and the next best plans"]
     if "folder" in result.log and result.status != "error":
         folder = plain(shlex.quote(str(result.log["folder"])))
-        lines.append(f"optmodels export {folder} --to vllm (or kubernetes, terraform, …)")
+        lines.append(f"optmodels export {folder} --to vllm: the commands that start it")
     return ["[bold]Next[/bold]", *(f"  {line}" for line in lines)]
 
 

@@ -118,7 +118,8 @@ def market_words(market: str) -> str:
 
 def cost_words(usd_per_hour: float, per_token: str = "") -> str:
     """Cost by the hour and by the month of 730 hours."""
-    month = f"{usd(usd_per_hour)} USD/h ≈ {usd(rounded(usd_per_hour * HOURS_PER_MONTH))} USD/month"
+    each_month = rounded(usd_per_hour * HOURS_PER_MONTH)
+    month = f"{usd(usd_per_hour)} USD/h ≈ {each_month:,.0f} USD/month"
     return f"{month}; {per_token}" if per_token else month
 
 

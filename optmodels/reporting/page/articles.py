@@ -121,7 +121,7 @@ def next_commands(document: Mapping[str, Any]) -> list[str]:
     explain = f"optmodels explain {shlex.quote(printable(file))}"
     if document.get("plan") is None:
         return [*saved, f"{explain}  # which limits conflict, and the least change that helps"]
-    lines = ["optmodels export plan.json --to vllm  # or kubernetes, terraform, …"]
+    lines = ["optmodels export plan.json --to vllm  # or kubernetes, terraform and others"]
     report = document.get("report") or {}
     if (report.get("latency") or {}).get("missed_at_the_pessimistic_end"):
         safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the instance"
