@@ -98,10 +98,10 @@ def blocks(text: str) -> list[Block]:
 
 
 def masked(line: str) -> str:
-    """A line without what depends on the clock, and without blanks at its end."""
+    """A line without what depends on the clock, and without the widths of columns."""
     for pattern, text in WALL_CLOCK:
         line = pattern.sub(text, line)
-    return line.rstrip()
+    return re.sub(r"([ ─━]){2,}", r"\1", line).strip()
 
 
 def excerpt(printed: list[str], documented: list[str]) -> list[str]:

@@ -27,7 +27,7 @@ class Rented(NamedTuple):
     machine: str
     region: str
     market: str
-    count: int
+    number: int
     usd_per_hour_each: float
     gpu: str | None
     gpus_each: int
@@ -61,18 +61,18 @@ def summary(
     """
     counts: dict[Rented, int] = {}
     for m in machines:
-        key = m._replace(count=0)
-        counts[key] = counts.get(key, 0) + m.count
-    rented = [key._replace(count=n) for key, n in counts.items()]
-    rented.sort(key=lambda m: -m.count * m.usd_per_hour_each)
+        key = m._replace(number=0)
+        counts[key] = counts.get(key, 0) + m.number
+    rented = [key._replace(number=n) for key, n in counts.items()]
+    rented.sort(key=lambda m: -m.number * m.usd_per_hour_each)
     lines = []
     for m in rented:
         place = geography.places().get(m.region)
         note = _relevant((notes or {}).get((m.machine, m.region), ""), m.market)
         lines.append({
             "machine": m.machine, "provider": place.provider if place is not None else "", "region": m.region,
-            "market": m.market, "count": m.count, "gpu": m.gpu, "gpus": m.count * m.gpus_each,
-            "usd_per_hour": m.count * m.usd_per_hour_each, "note": note,
+            "market": m.market, "count": m.number, "gpu": m.gpu, "gpus": m.number * m.gpus_each,
+            "usd_per_hour": m.number * m.usd_per_hour_each, "note": note,
         })  # fmt: skip
     return {
         "headline": headline if headline is not None else rented_words(lines),
