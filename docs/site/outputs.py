@@ -172,6 +172,11 @@ def in_a_process(words: list[str], folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout or done.stderr
 
 
+def _current(shown: list[str], documented: list[str]) -> list[str]:
+    """What is shown today; the documented lines themselves where nothing but the clock differs."""
+    return documented if [masked(x) for x in shown] == [masked(x) for x in documented] else shown
+
+
 def rewrite(page: Path, slow: bool = False) -> bool:
     """Write what commands print today into their blocks; whether the page changed."""
     text = page.read_text(encoding="utf-8")
@@ -193,7 +198,7 @@ def rewrite(page: Path, slow: bool = False) -> bool:
                 body.append(typed)
                 if step.words[0] in COMMANDS:
                     made = next(lines)
-                    body += block.shown(made, step.documented) if step.documented else []
+                    body += _current(block.shown(made, step.documented), step.documented) if step.documented else []
                 else:
                     body += step.documented
             new = new[: block.span[0]] + "\n".join(body) + "\n" + new[block.span[1] :]
