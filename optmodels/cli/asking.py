@@ -171,11 +171,15 @@ def safer(made: dict[str, Any], folder: Path, result: Any) -> dict[str, Any]:
         result: of the instance.
     """
     from optmodels import api
+    from optmodels.errors import InputError
     from optmodels.loading import load
 
     level = min(e["level"] for e in result.report["latency"]["sources"])
     asked = made | {"latency": made["latency"] | {"safety": level}, "certify": "none"}
-    found = api.solve(load(asked, folder=folder), out_of_sample=False, time_limit=SAFER_S)
+    try:
+        found = api.solve(load(asked, folder=folder), out_of_sample=False, time_limit=SAFER_S)
+    except InputError:  # a machine's latencies are not known at that level
+        return {}
     if found.plan is None:
         return {"safety": level, "usd_per_hour": None} if found.status == "infeasible" else {}
     return {"safety": level, "usd_per_hour": found.summary["usd_per_hour"], "headline": found.summary["headline"]}

@@ -240,7 +240,7 @@ def first_lines(document: Mapping[str, Any]) -> list[str]:
 def _safer(document: Mapping[str, Any]) -> list[str]:
     """The cost of a plan with the pessimistic latencies, where it was solved."""
     safer = (document.get("log") or {}).get("safer")
-    if not isinstance(safer, Mapping):
+    if not isinstance(safer, Mapping) or "safety" not in safer:
         return []
     option, cost = f"--safety {safer['safety']:g}", safer.get("usd_per_hour")
     if cost is None:
