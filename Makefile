@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test test-all newest lowest quick coverage fuzz adversary check lint types docs study bench comparison bench-latency answers lock dist clean
+.PHONY: setup demo test test-all newest lowest quick coverage fuzz adversary check lint types docs docs-outputs study bench comparison bench-latency answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -60,6 +60,9 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test
+
+docs-outputs: setup  ## what commands print today, into the blocks of README and docs; SLOW=--slow: long ones, too
+	$(BIN)/python docs/site/outputs.py $(SLOW)
 
 docs: setup  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

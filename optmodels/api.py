@@ -30,7 +30,7 @@ from optmodels.io.write import (
     write_text,
 )
 from optmodels.loading import load
-from optmodels.plan.claims import digest
+from optmodels.plan.claims import digest, plain
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, Violation, judged
 from optmodels.plan.replayed import missed
 from optmodels.problem import Problem
@@ -147,9 +147,11 @@ def solve(
 
 
 def _html(form: Formulation, result: Result) -> str:
+    from optmodels.reporting.decision import first_lines
     from optmodels.reporting.text import as_html
 
-    return as_html(form.summary(result.document()))
+    document = result.document()
+    return as_html([*first_lines(document), "", *form.summary(document)])
 
 
 def _shown(source: Source, problem: Problem) -> str:
@@ -176,12 +178,16 @@ def _result(
     sense, unit = form.goal_of(problem)
     inlined = _inlined(problem)
     outcome = judged(outcome, objective, sense, verdict, missed(report))
+    summary = {}
+    if data is not None and form.decision is not None and verdict is not None and verdict.ok:
+        summary = form.decision(inlined, data, plain(report))
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
         gap=relative_gap(objective, outcome.bound), certifies=form.certifies, seconds=seconds,
         size={"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
-        plan=data, check=verdict, report=report, log=outcome.log,
+        plan=data, check=verdict, report=report,
+        summary=summary, log=outcome.log,
         events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}
                 for e in outcome.events],
         problem=inlined, problem_sha256=digest(inlined), optmodels_version=version(),

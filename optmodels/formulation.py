@@ -78,7 +78,8 @@ STANDARD = {
     "check": "check:check", "report": "show:report", "summary": "show:summary", "frames": "show:frames",
 }  # fmt: skip
 OPTIONAL = {
-    "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
+    "decision": "decision:decision", "check_files": "check_requests:check_files", "replay": "replay:replay",
+    "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "fewest": "fewest:fewest", "bounded": "certify:bounded",
 }  # fmt: skip
@@ -184,6 +185,8 @@ class Formulation:
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
+        decision: (problem, plan, report as JSON data) → the document's `summary` (`reporting.decision.summary`), which
+            screen and page show first; None: they begin with `summary`.
     """
 
     name: str
@@ -215,6 +218,7 @@ class Formulation:
     evaluate: Callable[..., Any] | None = None
     fewest: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None

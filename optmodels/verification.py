@@ -76,7 +76,7 @@ def verify(
     if form.plan is None:
         trusted["objective"] = "this formulation states no schema of its plans"
     if not own:
-        parts = ("problem", "check", "report", "certifies", "*.csv")
+        parts = ("problem", "check", "report", "summary", "certifies", "*.csv")
         trusted |= dict.fromkeys(parts, "of the document's own instance, not of this one")
         return _report(verdict, found, [], trusted)
     rebuilt: list[str] = []
@@ -87,7 +87,7 @@ def verify(
     found.require("schema: of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
     if not same_program:
         why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
-        trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
+        trusted |= dict.fromkeys(("report", "summary", "certifies", "*.csv"), why)
     elif plan is not None:
         found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
         timed = form.timed if result.log.get("left_out") else {}
@@ -132,6 +132,10 @@ def _rebuild(
                     for data in (result.report, report))  # fmt: skip
     compare(found, "report", stated, true)
     rebuilt = ["report"]
+    if form.decision is not None and result.summary:
+        true_summary = form.decision(result.problem, plan.model_dump(mode="json"), plain(result.report))
+        compare(found, "summary", plain(result.summary), plain(true_summary))
+        rebuilt.append("summary")
     if folder is not None:
         for name, text in csv_files(form, tables, plan).items():
             if name not in skip and (folder / name).is_file():

@@ -170,6 +170,9 @@ class Result(Document):
     size: dict[str, int] = {}
     plan: dict[str, Any] | None = None
     check: CheckReport | None = None
+    summary: dict[str, Any] = Field(
+        default={}, description="the decision: machines, cost, SLO and how sure, in figures and in words"
+    )
     report: dict[str, Any] = {}
     log: dict[str, Any] = {}
     events: list[dict[str, float | int | None]] = []

@@ -113,7 +113,7 @@ def test_promised_replayed_and_out_of_sample_are_those_of_replays(file: Path, tm
 def test_percentiles_say_that_they_are_of_mean_lengths_where_nothing_is_certified(file: Path, tmp_path: Path) -> None:
     result = optmodels.solve(file)
     [note] = result.report["notes"]
-    assert note.startswith("percentiles are of the mean lengths of each bucket; where lengths vary fewer")
+    assert note.startswith("percentiles are computed for the mean lengths of each bucket; with varying lengths")
     assert optmodels.check(result).ok  # the document says the same of the instance that it carries
     certified, means = document() | {"certify": "replay"}, document()
     means["workloads"][0]["slo"] = {"ttft_s": 2.0}

@@ -82,5 +82,5 @@ def test_summary_names_them():
     result = api.solve(two_regions()).model_dump(mode="json")
     text = "\n".join(map(str, FORM.summary(result)))
     assert "What binds" in text
-    assert "Worth of one more" in text
+    assert "Shadow prices" in text
     assert "10 ms more TTFT: 0 USD/month" in text

@@ -322,13 +322,13 @@ def _by_part(
         part = tables.restricted(columns).of_demands(rows)
         mine: dict[str, float] = {}
         details: dict[str, Any] = {}
-        key = (_content(problem, part), options.gap) if options.answer_only else None
-        found = tables.memory.get(key)
+        content = (_content(problem, part), options.gap) if options.answer_only else None
+        found = tables.memory.get(content)
         if found is None:
             asked = replace(options, time_limit=share, on_event=None)
             found = _one_part(problem, part, asked, mine, details, plain=True)
-            if key is not None and found.status in ("optimal", "infeasible"):
-                tables.memory.keep(key, found)
+            if content is not None and found.status in ("optimal", "infeasible"):
+                tables.memory.keep(content, found)
         for key, v in mine.items():
             seconds[key] = seconds.get(key, 0.0) + v
         for key, count in found.size.items():
