@@ -164,16 +164,6 @@ class CostEfficiency(StaticBatch):
         """Attention ranks to choose from: one of models without routed experts."""
         return self.strategies.attention_ranks if case.architecture.routed else (1,)
 
-    def transfer_bytes(self, case: Case) -> float:
-        """Of a request's KV cache, from its prefill to its decode engine."""
-        precisions = self.precision.weights, self.precision.kv
-        drafts = drafts_of(self.engine, case.architecture, *precisions)
-        return float(cache_bytes(layer_work(case.architecture, *precisions), self.alike.input_tokens, drafts))
-
-    def network(self, machine: Machine) -> float:
-        """Bytes/s through the network of a machine; 0: not known, so that it can do no stage alone."""
-        return (self.deployment.link.net_gbps or machine.net_gbps or 0.0) * GBPS
-
     @property
     def usd_per_hour_at_most(self) -> float:
         """What machines may cost: the budget, and what rounding adds to five times 5.69; infinite without a budget."""
