@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -384,6 +385,8 @@ def validate(
     """
     try:
         return model.model_validate(data)
+    except InputError as error:  # of a validator that knows its path
+        raise InputError(replace(m, file=file, line=line(tuple(m.path.split(".")))) for m in error.mistakes) from None
     except ValidationError as error:
         found = [_mistake(model, data, e, file, line, prefix) for e in error.errors()]
         raise InputError(_without_union_noise(found)) from None
