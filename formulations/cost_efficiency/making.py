@@ -135,12 +135,13 @@ def nearest_miss(tables: CostTables) -> str:
             continue
         worst = max(max(k["value"], k["limit"]) / max(min(k["value"], k["limit"]), 1e-12) for k in over)
         if worst < best:
-            best = worst
+            best, late = worst, {k["name"] for k in over} & {"TTFT", "TPOT", "E2E"}
             misses = ", ".join(
                 f"{k['name']} {k['value']:,.4g} {k['unit']} against {k['limit']:,.4g} {k['unit']}".replace("  ", " ")
                 for k in over
             )
             text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
+            text += OF_BOUNDS if late and tables.engines is not None else ""
     return text
 
 
@@ -159,7 +160,7 @@ def unmodelled(tables: CostTables) -> list[str]:
         elif engines is None:
             reason = "in no configuration"
         elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram, _ in engines.costs):
-            reason = "at no level within the SLO has it room for the requests in flight" + bounds
+            reason = "no number of machines holds the requests in flight, or keeps the deadline" + bounds
         else:
             reason = "no memory for a KV cache beside the weights, or latencies unknown"
         lines.append(f"{m.machine}: {reason}")

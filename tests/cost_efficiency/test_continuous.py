@@ -100,8 +100,11 @@ def test_levels_that_miss_the_slo_are_said_to_be_bounds(ttft_s: Any, status: str
     one = {"batch": 1, "input_tokens": 4000, "output_tokens": 4}
     found = optmodels.solve(instance(workload=one, slo={"kind": "real_time", "tps": 1, "ttft_s": ttft_s, "tbt_s": 5}))
     assert found.status == status
-    of_all = f"small, large, pair: at no level within the SLO has it room for the requests in flight{OF_BOUNDS}"
-    assert found.log.get("reason", "") == ("" if status == "optimal" else f"no candidate in the pool: {of_all}")
+    reason = found.log.get("reason", "")
+    if status == "optimal":
+        assert not reason
+    else:
+        assert reason.startswith("the nearest is High-end (no offload) on large: TTFT 1.") and reason.endswith(OF_BOUNDS)
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])
@@ -175,7 +178,7 @@ def test_the_plan_of_a_tight_limit_is_found_at_a_loose_one() -> None:
     assert first.status == second.status == "optimal" and second.check is not None and second.check.ok
     assert first.plan["machines"] == second.plan["machines"] and first.objective == pytest.approx(second.objective)
     document = optmodels.explain(loose)
-    assert document.status == "optimal" and not document.conflicts
+    assert document.status == "feasible" and not document.conflicts
 
 
 @pytest.mark.parametrize("name", ["stages-tight", "stages-loose", "stages-loosen-1.6"])
