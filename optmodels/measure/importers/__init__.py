@@ -15,7 +15,6 @@ from types import ModuleType
 
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.latency.fit.measurements import COLUMNS, Kind
-from optmodels.measure.campaign import Measured
 from optmodels.measure.importers import (
     aiconfigurator,
     blis,
@@ -32,6 +31,7 @@ from optmodels.measure.importers import (
     vllm_serve,
 )
 from optmodels.measure.importers.source import Source
+from optmodels.measure.rows import Measured
 
 FORMATS: dict[str, ModuleType] = {
     m.NAME: m
