@@ -53,9 +53,9 @@ def test_instances_that_once_differed(file: str) -> None:
     capacity 341), and at a demand below HiGHS's tolerance (1137); flows that are the rounding of 10¹⁵ requests/s (693);
     users out of reach whose demand is 0 in every scenario (717), and a service that no machine can serve (70258, made
     small); machines alike on spot and not, filled equally beyond what may be on spot, and loads that only the reference
-    lost (fleet 101402 and 101156), a pool that its load fills but for 5·10⁻⁷, of which rounding decided how many may be lost
-    (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose weights
-    are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them from
+    lost (fleet 101402 and 101156), a pool that its load fills but for 5·10⁻⁷, of which rounding decided how many may be
+    lost (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose
+    weights are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them from
     HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines whose
     steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks to the
     last token (cost efficiency 300112), made small; a price of requests that are always served, beside which machines
