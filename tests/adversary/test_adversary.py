@@ -55,13 +55,13 @@ def test_instances_that_once_differed(file: str) -> None:
     small); machines alike on spot and not, filled equally beyond what may be on spot, and loads that only the reference
     lost (fleet 101402 and 101156), a pool that its load fills but for 5·10⁻⁷, of which rounding decided how many may be
     lost (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose
-    weights are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them from
-    HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines whose
-    steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks to the
-    last token (cost efficiency 300112), made small; a price of requests that are always served, beside which machines
-    cost nothing (801199, a false optimum), and a ratio of 10²¹ tokens/USD to begin with, at which HiGHS gave up
-    (800525), an instance of several engines that send caches, running prefill engines that a plan without stages stops,
-    and decode engines without any that prefill (orchestration 900384, 920084 and 920164), an offload family with
+    weights are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them
+    from HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines
+    whose steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks
+    to the last token (cost efficiency 300112), made small; a price of requests that are always served, beside which
+    machines cost nothing (801199, a false optimum), and a ratio of 10²¹ tokens/USD to begin with, at which HiGHS gave
+    up (800525), an instance of several engines that send caches, running prefill engines that a plan without stages
+    stops, and decode engines without any that prefill (orchestration 900384, 920084 and 920164), an offload family with
     nothing to offload beside a calibration of the other (fleet 1001904), made small, and what is served of a demand
     10¹⁶ times as large (1000896); a demand 10⁻⁶ below what two machines carry (fleet hair); prompts too late once their
     caches are sent, which left blocks for others (orchestration prefill-ttft); reservations below a minimum among plans

@@ -104,7 +104,8 @@ def test_levels_that_miss_the_slo_are_said_to_be_bounds(ttft_s: Any, status: str
     if status == "optimal":
         assert not reason
     else:
-        assert reason.startswith("the nearest is High-end (no offload) on large: TTFT 1.") and reason.endswith(OF_BOUNDS)
+        assert reason.startswith("the nearest is High-end (no offload) on large: TTFT 1.")
+        assert reason.endswith(OF_BOUNDS)
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])
