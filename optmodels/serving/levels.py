@@ -169,7 +169,8 @@ class _Mixture:
             self.mean(points.work_s), first, ttft - first, ttft, self.per_token_s(points),
             e2e if self.q_e2e is not None else late, late,  # a mean is one E2E
         )  # fmt: skip
-        return Levels(e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]), level
+        found = (e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level])
+        return Levels(*found), level
 
 
 def _joined(parts: Sequence[Levels]) -> Levels:
