@@ -836,7 +836,7 @@ def simulate(
     *,
     columns: Mapping[str, str] | None = None,
     tp: int = 1,
-    precision: str = "fp16",
+    precision: str | None = None,
     kv_precision: str = "fp16",
     engine: str = "vllm",
     model: str = "default",
@@ -863,7 +863,7 @@ def simulate(
             LOW-HIGH, drawn evenly.
         columns: of the file, ours → theirs, as `traces.readers.read_trace` has them.
         tp: GPUs of an instance.
-        precision, kv_precision: of weights and cache.
+        precision, kv_precision: of weights and cache; None: the weights as the name says, or as they are published.
         engine: vllm, sglang or trtllm.
         model: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
         max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
@@ -879,6 +879,8 @@ def simulate(
     Raises:
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
+    from optmodels import catalog
+    from optmodels.catalog import spelling
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
@@ -903,6 +905,10 @@ def simulate(
         requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
     requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
+    stated = spelling.precision_of(llm)
+    llm, gpu, engine = spelling.llm_of(llm) or llm, spelling.gpu(gpu), spelling.engine(engine)
+    precision = spelling.precision(precision) or stated or catalog.published_precision(llm)
+    kv_precision = spelling.kv_precision(kv_precision)
     one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
     costs, provenance = one.costs(model, float(requests.prompt_tokens.mean()))
     room = kv_tokens

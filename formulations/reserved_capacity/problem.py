@@ -24,16 +24,16 @@ from formulations.reserved_capacity.throughput import (
 )
 from optmodels import catalog
 from optmodels.catalog import geography
-from optmodels.catalog.types import MARKETS, Entry, Market, Prices
+from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import Limit, doubtful
+from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.serving.lengths import ALIKE_OF_STATIC, in_words
-from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
+from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -116,10 +116,12 @@ class Network(Entry):
 class Serving(Entry):
     """What one machine does for one service."""
 
-    requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TPOT")
-    prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of a mean prompt")
-    e2e_s: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False,
+    requests_per_second: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
+        description="at the largest batch that holds TPOT"
+    )
+    prefill_s: NonNegativeSeconds = Field(default=0.0, description="of a mean prompt")
+    e2e_s: NonNegativeSeconds | None = Field(
+        default=None,
         description="of a whole request at the machine, queue included; for services with a deadline_s",
     )  # fmt: skip
 
@@ -132,7 +134,7 @@ class MachineType(Entry):
     prices_by_region: dict[str, Prices] = Field(default={}, description="in place of prices, region by region")
     prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
     price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
-    catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
+    catalog: CloudName | None = Field(default=None, description="pool whose prices by region and GPU are used")
     regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
     reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
         default=None, description="most reserved machines per region"
@@ -155,7 +157,7 @@ class MachineType(Entry):
     serves: dict[str, Serving] = Field(
         default={}, description="what one machine does for each service; default: derived from the service's workload"
     )
-    gpu: str | None = Field(default=None, description="type; default: the list's")
+    gpu: GpuName | None = Field(default=None, description="type; default: the list's")
     gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
     vram_gib: Gib | None = Field(default=None, description="of all its GPUs together; default: the list's or the GPU's")
 
@@ -169,7 +171,7 @@ class ServiceSlo(Entry):
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(
         description="time to the first token, round trip and queue included"
     )
-    queue_s: Annotated[float, Unit("s"), Field(ge=0)] = Field(
+    queue_s: NonNegativeSeconds = Field(
         default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
@@ -532,7 +534,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, e2e, offered)
     _reachable(p, names, rtt, rate, prefill, e2e, demand, allowed, offered)
-    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices) + doubtful(p)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, e2e_s=e2e, reservable=caps["reservable"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.latency import print_result
 from optmodels.cli.measure import whole_numbers
 from optmodels.cli.options import Force, Json, OutFile
@@ -53,16 +54,28 @@ def rows_to_measure(
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, max=100, help="How many to choose.")] = 5,
-    engine: Annotated[str | None, typer.Option(help="vllm, sglang or trtllm; default: the instance's.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(parser=options.engine, metavar="TEXT", help="vllm, sglang or trtllm; default: the instance's."),
+    ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="GPU of the catalogue, or a YAML file of one; default: the instance's.")
+        str | None,
+        typer.Option(
+            parser=options.gpu,
+            metavar="TEXT",
+            help="GPU of the catalogue, or a YAML file of one; default: the instance's.",
+        ),
     ] = None,
     llm: Annotated[
         str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one; default: the instance's.")
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16."),
+        typer.Option(
+            parser=options.precision,
+            metavar="TEXT",
+            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16.",
+        ),
     ] = None,
     attention_ranks: Annotated[int | None, typer.Option(min=1, help="Data-parallel attention ranks.")] = None,
     tp: Annotated[

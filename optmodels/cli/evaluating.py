@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Columns, Instance, Json, TimeLimit
 
 
@@ -26,7 +27,9 @@ def evaluate(
     instance: Annotated[Path | None, typer.Option(help="In place of the one that the file names.")] = None,
     column: Columns = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    first: Annotated[
+        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
+    ] = None,
     time_limit: TimeLimit = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
     out: Annotated[

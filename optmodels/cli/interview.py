@@ -75,7 +75,7 @@ def instance() -> str:
         say("\n")
     made = question.instance(question.Question(**given))
     try:
-        load(made)
+        load(made, computed=False)
     except InputError as error:
         raise question.as_options(error) from None
     return question.as_yaml(made, "optmodels new fleet --interactive")
@@ -84,8 +84,9 @@ def instance() -> str:
 # ----------------------------------------------------------------------------------------------------- answers
 
 
-def _one_of(known: Any, what: str) -> Callable[[str], str]:
+def _one_of(known: Any, what: str, spelled: Callable[[str], str]) -> Callable[[str], str]:
     def read(text: str) -> str:
+        text = spelled(text)
         if text not in known:
             from difflib import get_close_matches
 
@@ -112,8 +113,9 @@ def _whole(text: str) -> int:
 
 def _llm() -> Callable[[str], str]:
     from optmodels import catalog
+    from optmodels.catalog.spelling import llm_of
 
-    return _one_of(catalog.llms(), "LLM")
+    return _one_of(catalog.llms(), "LLM", lambda text: llm_of(text) or text)
 
 
 _LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"

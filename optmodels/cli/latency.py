@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Columns, Force, Json, OutFile
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing
@@ -61,18 +62,27 @@ def calibrate(
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say."
+            parser=options.gpu,
+            metavar="TEXT",
+            help="GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say.",
         ),
     ] = None,
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(
-            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: what the rows say (with default), or fp16."
+            parser=options.precision,
+            metavar="TEXT",
+            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the rows' (with default), or fp16.",
         ),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="That was measured: vllm, sglang or trtllm; default: what the rows say.")
+        str | None,
+        typer.Option(
+            parser=options.engine,
+            metavar="TEXT",
+            help="That was measured: vllm, sglang or trtllm; default: what the rows say.",
+        ),
     ] = None,
     attention_ranks: Annotated[
         int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
@@ -172,6 +182,7 @@ def _pull(
 
     What the command does not say of the deployment is what the rows say.
     """
+    from optmodels.catalog.spelling import precision as read_precision
     from optmodels.catalog.spelling import precision_of
     from optmodels.latency.engines.own import described, served_rows, with_own_rows
     from optmodels.latency.output import write_text, yaml_text
@@ -179,7 +190,7 @@ def _pull(
     engine, gpu, llm, precision, ranks = of
     llm = llm or m.states.get("model")
     stated = m.states.get("precision") or precision_of(llm or "") or "fp16"
-    precision = precision or {"bf16": "fp16"}.get(stated, stated)
+    precision = precision or str(read_precision(stated))
     rows = served_rows(
         m, engine or m.states.get("engine"), gpu or m.states.get("gpu"), llm, precision,
         ranks or round(float(m.states.get("attention_ranks", 1))),
@@ -302,7 +313,9 @@ def batch_limits(
     output_mean: Annotated[float | None, typer.Option(help="Without a trace: mean output tokens.")] = None,
     output_std: Annotated[float, typer.Option(help="Standard deviation of output tokens.")] = 0.0,
     model: Annotated[Path | None, typer.Option(help="Model file for b_SLA.")] = None,
-    limit_s: Annotated[float | None, typer.Option(help="Time between tokens allowed, seconds.")] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(parser=options.tpot, metavar="SECONDS", help="Time between tokens allowed, seconds.")
+    ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below it.")] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,
     as_json: Json = False,

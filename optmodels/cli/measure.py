@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.latency import Where, pairs, print_result
 from optmodels.cli.options import Columns, Force, Json, OutFile
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
@@ -160,8 +161,18 @@ def operating_points(
         typer.Option(help="points_table: WORKLOAD/BUCKET, or WORKLOAD/BUCKET=INxOUT of other lengths; repeatable."),
     ] = None,
     service: Annotated[str | None, typer.Option(help="serves: the service's name.")] = None,
-    ttft_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TTFT.")] = None,
-    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TPOT.")] = None,
+    ttft_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.ttft, metavar="SECONDS", help="points_table, serves: only loads that keep this TTFT."
+        ),
+    ] = None,
+    tbt_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.tpot, metavar="SECONDS", help="points_table, serves: only loads that keep this TPOT."
+        ),
+    ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
@@ -171,11 +182,20 @@ def operating_points(
     ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="With default: vllm, sglang or trtllm; with rows of your own: theirs.")
+        str | None,
+        typer.Option(
+            parser=options.engine,
+            metavar="TEXT",
+            help="With default: vllm, sglang or trtllm; with rows of your own: theirs.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row."),
+        typer.Option(
+            parser=options.gpu,
+            metavar="TEXT",
+            help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row.",
+        ),
     ] = None,
     llm: Annotated[
         str | None,
@@ -184,7 +204,9 @@ def operating_points(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16."
+            parser=options.precision,
+            metavar="TEXT",
+            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16.",
         ),
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,

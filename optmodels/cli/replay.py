@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Columns, Json, PlanFile
 
 
@@ -42,7 +43,9 @@ def replay(
         ),
     ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    first: Annotated[
+        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
+    ] = None,
     part: Annotated[
         str | None, typer.Option(help="Only the first part of the trace's time, or the rest: first or rest.")
     ] = None,
@@ -52,7 +55,10 @@ def replay(
         typer.Option(help="Out of sample: another trace drawn from this one in blocks of time, with this seed."),
     ] = None,
     block_s: Annotated[
-        float | None, typer.Option(help="Seconds of such a block; default: a 24th of the trace.")
+        float | None,
+        typer.Option(
+            parser=options.seconds, metavar="SECONDS", help="Seconds of such a block; default: a 24th of the trace."
+        ),
     ] = None,
     predicted_error: Annotated[
         float | None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Columns, Json
 from optmodels.errors import InputError, Mistake
 
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    gpu: Annotated[str, typer.Option(help="GPU of the catalogue.")],
+    gpu: Annotated[str, typer.Option(parser=options.gpu, metavar="TEXT", help="GPU of the catalogue.")],
     trace: Annotated[
         str,
         typer.Option(
@@ -30,9 +31,18 @@ def simulate(
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue: optmodels list catalog. Required.")] = None,
     column: Columns = None,
     tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
-    precision: Annotated[str, typer.Option(help="Of the weights.")] = "fp16",
-    kv_precision: Annotated[str, typer.Option(help="Of the KV cache.")] = "fp16",
-    engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            parser=options.precision, metavar="TEXT", help="Of the weights; default: as the name says or as published."
+        ),
+    ] = None,
+    kv_precision: Annotated[
+        str, typer.Option(parser=options.kv_precision, metavar="TEXT", help="Of the KV cache.")
+    ] = "fp16",
+    engine: Annotated[
+        str, typer.Option(parser=options.engine, metavar="TEXT", help="vllm, sglang or trtllm.")
+    ] = "vllm",
     latencies: Annotated[
         str | None,
         typer.Option(help="default (unless said), roofline, or a model file of calibrate --model steps."),
@@ -52,11 +62,20 @@ def simulate(
         typer.Option(help="earliest_finish, least_kv, shortest_queue, round_robin or prefix_affine."),
     ] = "earliest_finish",
     refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what is predicted to exceed the limits.")] = False,
-    ttft_limit: Annotated[float | None, typer.Option(help="Seconds; what goodput counts.")] = None,
-    tpot_limit: Annotated[float | None, typer.Option(help="Seconds per output token after the first.")] = None,
-    e2e_limit: Annotated[float | None, typer.Option(help="Seconds to the last token.")] = None,
+    ttft_limit: Annotated[
+        float | None, typer.Option(parser=options.ttft, metavar="SECONDS", help="Seconds; what goodput counts.")
+    ] = None,
+    tpot_limit: Annotated[
+        float | None,
+        typer.Option(parser=options.tpot, metavar="SECONDS", help="Seconds per output token after the first."),
+    ] = None,
+    e2e_limit: Annotated[
+        float | None, typer.Option(parser=options.e2e, metavar="SECONDS", help="Seconds to the last token.")
+    ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    first: Annotated[
+        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of a trace that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for simulate.json and a table of the requests.")] = None,
     as_json: Json = False,

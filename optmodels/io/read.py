@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -429,7 +430,7 @@ def _mistake(
     unit = next((u for s, u in _UNIT_OF_SUFFIX.items() if path.endswith(s)), "")
     match e["type"]:
         case "missing":
-            expected = f"a value{f' in {unit}' if unit else ''}"
+            expected = _wanted(model, location) or f"a value{f' in {unit}' if unit else ''}"
         case "extra_forbidden":
             known = _known_keys(model, location[:-1])
             expected = f"one of the known keys: {', '.join(known)}" if known else "no such key"
@@ -474,6 +475,16 @@ def _mistake(
     return Mistake(file, full, value, expected, line(location), hint)
 
 
+def _wanted(model: type[BaseModel], location: Location) -> str | None:
+    """The values that a missing key may have, with their meanings; None: any."""
+    section, name = _section(model, location[:-1]), location[-1]
+    for key, field in section.model_fields.items() if section is not None else ():
+        if name in (key, field.alias) and typing.get_origin(field.annotation) is Literal:
+            values = " or ".join(map(str, typing.get_args(field.annotation)))
+            return f"{values} ({field.description})" if field.description else values
+    return None
+
+
 def _in_a_section(section: type[BaseModel] | None, value: object) -> str | None:
     """The key of a section, all others left out, that a value alone would be right for."""
     if section is None:
@@ -499,8 +510,6 @@ def _keys(section: type[BaseModel]) -> list[str]:
 
 def _section(model: Any, location: Location) -> type[BaseModel] | None:
     """The section at `location` of a pydantic model; best effort."""
-    import typing
-
     for part in location:
         if isinstance(part, int) or not (isinstance(model, type) and issubclass(model, BaseModel)):
             continue
@@ -520,8 +529,6 @@ def _section(model: Any, location: Location) -> type[BaseModel] | None:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    import typing
-
     kind = model.model_fields.get("kind")
     return typing.get_args(kind.annotation) if kind is not None else ()
 

@@ -95,7 +95,7 @@ from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
 from optmodels.limits import Limit
-from optmodels.units import PositiveInt, Seconds
+from optmodels.units import PositiveInt, Seconds, Tokens
 
 Array = npt.NDArray[np.float64]
 
@@ -136,10 +136,10 @@ class EngineLimits(Entry):
     """What the engine may do in a step; vLLM's names."""
 
     max_num_seqs: PositiveInt = Field(default=256, description="requests that run at a time")
-    max_num_batched_tokens: PositiveInt = Field(
+    max_num_batched_tokens: Tokens = Field(
         default=8192, description="tokens of a step, at most: a plan may tell an engine less"
     )
-    chunk_tokens: PositiveInt | None = Field(
+    chunk_tokens: Tokens | None = Field(
         default=None, description="of one prompt in a step; default: as many as there is room for"
     )
     speculation: tuple[Speculation, ...] = Field(default=(), description="speculative decoding, at most once a model")

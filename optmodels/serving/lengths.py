@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
 from optmodels.serving.continuous import Classes
-from optmodels.units import PositiveInt
+from optmodels.units import PositiveInt, Tokens
 
 Array = npt.NDArray[np.float64]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -32,8 +32,8 @@ ROUNDING = 1e-9  # relative, of a sum of shares
 class Length(Entry):
     """A class of requests of equal lengths."""
 
-    input_tokens: PositiveInt = Field(description="of a prompt")
-    output_tokens: PositiveInt = Field(description="of an answer")
+    input_tokens: Tokens = Field(description="of a prompt")
+    output_tokens: Tokens = Field(description="of an answer")
     share: Positive = Field(default=1.0, description="of the requests, on any scale")
 
 
