@@ -401,6 +401,22 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
     return at
 
 
+def poisson_quantile(quantile: float, mean: Array) -> Array:
+    """The least count that a Poisson variable stays within with a probability; of means above 30 from its moments."""
+    from scipy.special import ndtri
+
+    z, mean = float(ndtri(quantile)), np.minimum(mean, 1e9)
+    few = mean <= 30.0
+    found = np.where(few, 0.0, mean + z * np.sqrt(mean) + (z * z - 1.0) / 6.0)
+    left = np.where(few, np.exp(-np.where(few, mean, 0.0)), 1.0)  # P(N = k)
+    within, k = left.copy(), 0
+    while (short := few & (within < quantile)).any():
+        k += 1
+        left = left * np.where(few, mean, 0.0) / k
+        within, found = within + left, np.where(short, float(k), found)
+    return found
+
+
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
     """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
     from scipy.special import btdtrib
@@ -411,6 +427,27 @@ def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array
 
 
 # ---------------------------------------------------------------------------------------------- operating points
+
+
+@dataclass(frozen=True)
+class FewSteps:
+    """Prompts of others in the n decode steps of a request, as so many equal ones, (P, L, W) or (P, L, 1).
+
+    Attributes:
+        decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
+        prompt_s: seconds by which a prompt prolongs each of the n steps in their mean.
+        expected: prompts in them, mean of a Poisson distribution.
+        longest_s: by which prompts prolong a step at most: they fill it.
+    """
+
+    decodes_s: Array
+    prompt_s: Array
+    expected: Array
+    longest_s: Array
+
+    def prolonged_s(self, quantile: float) -> Array:
+        """Seconds by which prompts prolong each of the n steps in their mean, at a quantile."""
+        return np.minimum(poisson_quantile(quantile, self.expected) * self.prompt_s, self.longest_s)
 
 
 @dataclass(frozen=True)
@@ -435,6 +472,7 @@ class Points:
         following_s: F: work of the prompts that come while a request's is prefilled, (P, L, W).
         left_s, bursts: what these prolong its decode steps by in their mean, and the variance that prompts of others
             make in that, at most, s², (P, L, W).
+        few: the prompts in a request's decode steps, counted one by one.
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -458,6 +496,7 @@ class Points:
     following_s: Array
     left_s: Array
     bursts: Array
+    few: FewSteps
     request_s: Array
     of: Coefficients
     ranks: Array
@@ -523,7 +562,12 @@ class Points:
         fits = np.isfinite(self.load).all(axis=0)
         heaviest = np.where(fits, self.crowd_s, 0.0).max(axis=2, keepdims=True)
         most = self.ranks * self.engine.max_num_seqs * np.maximum(heaviest / self.crowd_s, 1.0)
-        return _tpot(*seen, quantile, most, MARGIN)
+        of_crowd = _tpot(*seen, quantile, most, MARGIN)
+        if quantile is None:
+            return of_crowd
+        crowd = crowd_quantile(quantile, load * fixed / self.crowd_s, np.clip(load, 1e-9, 1.0 - 1e-9))
+        counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
+        return np.maximum(of_crowd, np.where(self.few.expected > 0.0, counted, 0.0))
 
     @property
     def _steps_per_token(self) -> Array:
@@ -746,12 +790,45 @@ def operating_points(
             for of_work in (prefill / work, prefill**2 / work)
         )
         bursts = np.where(decodes > 0, squares * t / decodes / (1.0 - prompts) ** 2, 0.0)
+        few = _few_steps(
+            rho, fits, t, beside + outside, filled, prefill, work, chunks, decodes, prompts, squares,
+            np.fmax(own, mixture(decoding) / mixture(decodes)), ranks,
+        )  # fmt: skip
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
-        mean_turn, crowd_s, own, following, left, bursts, c.request_s[:, 0, 0], c, ranks,
+        mean_turn, crowd_s, own, following, left, bursts, few, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
+
+
+def _few_steps(
+    rho: Array, fits: npt.NDArray[np.bool_], t: Array, beside: Array, filled: Array, prefill: Array, work: Array,
+    chunks: Array, decodes: Array, prompts: Array, squares: Array, decodes_s: Array, ranks: Array,
+) -> FewSteps:  # fmt: skip
+    """Prompts in the decode steps of a request (S11), of the mixtures with most of them.
+
+    Args:
+        rho: load of the level.
+        fits: classes that can be there.
+        t: step time.
+        beside: of a step beside prompts.
+        filled, prefill, work, chunks, decodes: of each class.
+        prompts, squares: largest Σλp and Σλp² of any mixture.
+        decodes_s: of `FewSteps`.
+        ranks: D.
+    """
+    turn = ranks * (filled * beside + prefill)
+    busy, late = (
+        rho * np.where(fits & (prefill > 0), of_work, 0.0).max(axis=2, keepdims=True)
+        for of_work in (turn / work / ranks, turn**2 / work / ranks)
+    )
+    waits = np.where(busy < 1.0, late / (2.0 * (1.0 - busy)), np.inf)
+    window = (decodes * t + chunks * beside + prefill + waits) / (1.0 - prompts)
+    one = squares / prompts
+    expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
+    full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
+    return FewSteps(decodes_s, np.where(decodes > 0, one / decodes, 0.0), expected, full)
 
 
 def _prompt_steps(
