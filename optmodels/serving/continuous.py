@@ -75,6 +75,18 @@ experts, and several by no more than the longest of them while ranks are as many
 concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(−Λ₀(z)) dz and a₀ has the rest,
 ∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
+*Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
+prompts that came after it until its last step are prefilled in them, as in a queue served in order,
+
+    μ = Σλ·(n·t + m·b + p + w)/(1 − Σλp),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
+
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp. With K_q the quantile of their number, TPOT is at most
+
+    a₀ + `MARGIN`·d·N_q + min(max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/n, p of a step full of prompts)       (S11)
+
+with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
+where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
+
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
 """
@@ -108,6 +120,7 @@ MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+FEW = 8  # decode steps of a request in which prompts are counted one by one
 BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
@@ -435,19 +448,26 @@ class FewSteps:
 
     Attributes:
         decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
-        prompt_s: seconds by which a prompt prolongs each of the n steps in their mean.
+        prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
         expected: prompts in them, mean of a Poisson distribution.
         longest_s: by which prompts prolong a step at most: they fill it.
+        counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
     """
 
     decodes_s: Array
     prompt_s: Array
+    heaviest_s: Array
     expected: Array
     longest_s: Array
+    counts: Array
 
     def prolonged_s(self, quantile: float) -> Array:
         """Seconds by which prompts prolong each of the n steps in their mean, at a quantile."""
-        return np.minimum(poisson_quantile(quantile, self.expected) * self.prompt_s, self.longest_s)
+        from scipy.special import ndtri
+
+        z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
+        skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
+        return np.minimum(np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed), self.longest_s)
 
 
 @dataclass(frozen=True)
@@ -551,7 +571,7 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Drafts make several tokens of one. Of one output token there is none.
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). Drafts make several tokens of one. Of one output token there is none.
         """
         each = self._decode_step_s(quantile) * self._steps_per_token
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
@@ -567,7 +587,7 @@ class Points:
             return of_crowd
         crowd = crowd_quantile(quantile, load * fixed / self.crowd_s, np.clip(load, 1e-9, 1.0 - 1e-9))
         counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
-        return np.maximum(of_crowd, np.where(self.few.expected > 0.0, counted, 0.0))
+        return of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
 
     @property
     def _steps_per_token(self) -> Array:
@@ -828,7 +848,10 @@ def _few_steps(
     one = squares / prompts
     expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
     full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
-    return FewSteps(decodes_s, np.where(decodes > 0, one / decodes, 0.0), expected, full)
+    heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
+    each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
+    counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
+    return FewSteps(decodes_s, each, longest, expected, full, counts)
 
 
 def _prompt_steps(
