@@ -75,6 +75,21 @@ experts, and several by no more than the longest of them while ranks are as many
 concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(−Λ₀(z)) dz and a₀ has the rest,
 ∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
+*Waiting for a place.* S3 and S4 keep requests from waiting for a slot or for KV cache. They may wait as for prefill. An
+engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts nobody, and one that
+is full serves a request every
+
+    s = steps·a₀/(n·D) + W
+
+seconds, so that b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
+ratio b finds n running with a probability F(b) that grows with b. Of its ρ and N₀ = (b − ρ)n it is largest where ρ is
+least, Σλs·min W/s. Who waits does so for θ = D·max s/2(1 − b) in the mean, as in M/G/1 with all as long as the longest,
+and exponentially: by ω in the mean over all, and at quantiles as waits for prefill, with
+
+    Σ λs ≤ b,   b the largest with F(b)·θ(b) ≤ ω and θ(b) ≤ (1 + most/2)·ω                                  (S12)
+
+in place of S3 and S4. A level's wait is then divided: a part of it for places (`PLACE_WAITS`), the rest for prefill.
+
 *Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
 prompts that came after it until its last step are prefilled in them, as in a queue served in order,
 
@@ -123,6 +138,8 @@ MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and 
 FEW = 8  # decode steps of a request in which prompts are counted one by one
 BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
+PLACE_HALVINGS = 24  # of a load, to find the one at which requests wait for a place as long as planned
+PLACE_WAITS = (0.5, 0.9)  # of a wait, the parts that may be for a slot or KV cache, beside none of it
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 CROWDS = 24  # equally likely ones that TTFT is averaged over
@@ -493,6 +510,9 @@ class Points:
         left_s, bursts: what these prolong its decode steps by in their mean, and the variance that prompts of others
             make in that, at most, s², (P, L, W).
         few: the prompts in a request's decode steps, counted one by one.
+        place_s: seconds between two departures of a class while every place is taken, (P, L, W).
+        places: n, requests of any class that a rank has slots and KV cache for, (P, L, 1).
+        holds: classes that can be on the level, however few at a time, (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -517,6 +537,9 @@ class Points:
     left_s: Array
     bursts: Array
     few: FewSteps
+    place_s: Array
+    places: Array
+    holds: npt.NDArray[np.bool_]
     request_s: Array
     of: Coefficients
     ranks: Array
@@ -546,6 +569,30 @@ class Points:
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
+    def with_places(self, wait_s: Array, most: float) -> Array:
+        """`load` where requests wait for one of `places` by ω in the mean, not seldom (S12), (5, P, L, V, W).
+
+        Args:
+            wait_s: ω, (P, L, V).
+            most: of `MOST_OF_WAIT`.
+        """
+        fits = np.isfinite(self.place_s)
+        slowest = np.where(fits, self.place_s, 0.0).max(axis=2, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steady = np.where(fits, self.work_s / self.place_s, 1.0).min(axis=2, keepdims=True)
+        busy = busiest_places(self.places, steady, self.ranks * slowest, wait_s, most)[..., None]
+        found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, self.place_s[:, :, None, :] / busy, np.inf)
+        return found
+
+    def waits_for_places(self, capacities: Array) -> npt.NDArray[np.bool_]:
+        """Whether slots or KV cache are what a class takes most of, (…, W): with waits for them others may count."""
+        others = np.delete(capacities, (RUNNING, MEMORY), axis=0).max(axis=0)
+        with np.errstate(invalid="ignore"):
+            found: npt.NDArray[np.bool_] = capacities[[RUNNING, MEMORY]].max(axis=0) > others
+        return found & np.isfinite(others)
+
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
@@ -559,7 +606,7 @@ class Points:
             found = np.maximum(per_token_s / at_most_s, room)
         return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 
-    def tpot_s(self, quantile: float | None) -> Array:
+    def tpot_s(self, quantile: float | None, placed: bool = False) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
@@ -571,17 +618,17 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). Drafts make several tokens of one. Of one output token there is none.
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). `placed`: of engines that run `places` at most. Drafts make several tokens of one. Of one output token there is none.
         """
-        each = self._decode_step_s(quantile) * self._steps_per_token
+        each = self._decode_step_s(quantile, placed) * self._steps_per_token
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
 
-    def _decode_step_s(self, quantile: float | None) -> Array:
+    def _decode_step_s(self, quantile: float | None, placed: bool) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
-        fits = np.isfinite(self.load).all(axis=0)
-        heaviest = np.where(fits, self.crowd_s, 0.0).max(axis=2, keepdims=True)
-        most = self.ranks * self.engine.max_num_seqs * np.maximum(heaviest / self.crowd_s, 1.0)
+        heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)
+        slots = np.maximum(self.places, 1.0) if placed else float(self.engine.max_num_seqs)
+        most = self.ranks * slots * np.maximum(heaviest / self.crowd_s, 1.0)
         of_crowd = _tpot(*seen, quantile, most, MARGIN)
         if quantile is None:
             return of_crowd
@@ -609,10 +656,10 @@ class Points:
         base = base + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
 
-    def decoding_s(self, quantile: float | None) -> Array:
+    def decoding_s(self, quantile: float | None, placed: bool = False) -> Array:
         """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
         rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
-        return self.of.rounds(rest) * self._decode_step_s(quantile)
+        return self.of.rounds(rest) * self._decode_step_s(quantile, placed)
 
 
 def longest_wait(quantile: float | None, most: float) -> float:
@@ -646,6 +693,41 @@ def _tpot(
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho, bursts / crowd_s**2)
     at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most) + left_s
     return at
+
+
+def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
+    """Probability that a request finds all places taken, for a share `busy` < 1 of what full engines serve (S12).
+
+    Args:
+        places: n that a rank has, at least 1.
+        steady: least share of the time between two departures of a full engine that is work.
+        busy: b.
+    """
+    alone, load = (1.0 - steady) * busy * places, np.clip(steady * busy, 1e-9, 1.0 - 1e-9)
+    above, beyond = crowd_above(places, alone, load), crowd_above(places + 1.0, alone, load)
+    queue = np.maximum(above - beyond, 0.0) / (1.0 - busy)
+    found: Array = queue / np.maximum(1.0 - above + queue, 1e-300)
+    return found
+
+
+def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float) -> Array:
+    """Largest b at which requests wait for a place by ω in the mean (S12), never more; 0 where there is none.
+
+    Args:
+        places, steady: of `chance_of_waiting`, to broadcast with ω.
+        slowest_s: seconds between two departures of a full rank, of its slowest class.
+        wait_s: ω.
+        most: of `MOST_OF_WAIT`.
+    """
+    shape = np.broadcast_shapes(places.shape, wait_s.shape)
+    places, steady, slowest_s, omega = (np.broadcast_to(x, shape) for x in (places, steady, slowest_s, wait_s))
+    low, high = np.zeros(shape), np.ones(shape)
+    for _ in range(PLACE_HALVINGS):
+        busy = (low + high) / 2.0
+        waits = slowest_s / (2.0 * (1.0 - busy))
+        keeps = (waits <= omega * (1.0 + most / 2.0)) & (waits * chance_of_waiting(places, steady, busy) <= omega)
+        low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
+    return np.where(places >= 1.0, low, 0.0)
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
@@ -787,9 +869,16 @@ def operating_points(
         if stage == "both":
             load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
+    holds = np.isfinite(load[TIME]) & (prompt + classes.output_tokens.max(axis=1) + c.drafts <= kv)
     if stage == "decode":
+        holds &= classes.output_tokens.mean(axis=1) > 1.0
         load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
+    largest = np.where(holds, prompt + classes.output_tokens.max(axis=1) + c.drafts, 0.0).max(axis=2, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = np.floor(np.minimum(float(engine.max_num_seqs), kv / largest) * (1.0 + 1e-12))
+        places = np.where((largest > 0.0) & (stage == "both"), places, 0.0)
+        place = np.where(holds & (places > 0.0), steps * a0 / (ranks * places) + work, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
@@ -804,7 +893,7 @@ def operating_points(
         prefilling = rho * np.fmax(prefill / work, prefill_share)
         following = prefilling * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
         left = np.where(decodes > 0, following / (1.0 - rho) / decodes, 0.0)
-        fits = np.isfinite(load).all(axis=0) & (work > 0)
+        fits = holds & (work > 0)
         prompts, squares = (  # the largest Σλp and Σλp² of any mixture with ΣλW ≤ ρ
             rho * np.where(fits, of_work, 0.0).max(axis=2, keepdims=True)
             for of_work in (prefill / work, prefill**2 / work)
@@ -818,7 +907,7 @@ def operating_points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
-        mean_turn, crowd_s, own, following, left, bursts, few, c.request_s[:, 0, 0], c, ranks,
+        mean_turn, crowd_s, own, following, left, bursts, few, place, places, holds, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 
