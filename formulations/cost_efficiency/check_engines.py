@@ -119,6 +119,7 @@ def _side(
     except InputError as error:
         found.add(f"{stage}: engines", str(error), "steps of known latency")
         return None
+    limits = limits.choosing(e.max_num_seqs)
     check_stated(found, stage, e, engine, limits)
     w = problem.alike
     asked = Request(float(w.input_tokens), 0.0 if stage == "decode" else float(w.input_tokens),

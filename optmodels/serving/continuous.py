@@ -81,14 +81,16 @@ is full serves a request every
 
     s = steps·a₀/(n·D) + W
 
-seconds, so that b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
+seconds, and later by ω_p·a₀/(t·n·D) where requests hold their places for a wait ω_p for prefill besides, so that
+b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
 ratio b finds n running with a probability F(b) that grows with b. Of its ρ and N₀ = (b − ρ)n it is largest where ρ is
-least, Σλs·min W/s. Who waits does so for θ = D·max s/2(1 − b) in the mean, as in M/G/1 with all as long as the longest,
+least, Σλs·min W/s. Who waits does so for θ = D·max s/(1 − b) in the mean, as in M/M/n with all as long as the longest,
 and exponentially: by ω in the mean over all, and at quantiles as waits for prefill, with
 
-    Σ λs ≤ b,   b the largest with F(b)·θ(b) ≤ ω and θ(b) ≤ (1 + most/2)·ω                                  (S12)
+    Σ λs ≤ b,   b the largest with F(b)·θ(b) ≤ ω, θ(b) ≤ (1 + most/2)·ω, b ≤ `engine.most_used`              (S12)
 
-in place of S3 and S4. A level's wait is then divided: a part of it for places (`PLACE_WAITS`), the rest for prefill.
+in place of S3 and S4. A level's wait is then divided: few turns of the longest prompt for prefill (`TURNS`), the rest
+for places.
 
 *Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
 prompts that came after it until its last step are prefilled in them, as in a queue served in order,
@@ -111,7 +113,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +124,7 @@ from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
 from optmodels.limits import Limit
-from optmodels.units import PositiveInt, Seconds
+from optmodels.units import PositiveFraction, PositiveInt, Seconds
 
 Array = npt.NDArray[np.float64]
 
@@ -139,8 +141,10 @@ FEW = 8  # decode steps of a request in which prompts are counted one by one
 BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
 PLACE_HALVINGS = 24  # of a load, to find the one at which requests wait for a place as long as planned
-PLACE_WAITS = (0.5, 0.9)  # of a wait, the parts that may be for a slot or KV cache, beside none of it
-LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
+TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
+LONGEST_WAIT_S = 30.0  # default of `engine.longest_wait_s`
+BUSIEST_PLACES = 0.95  # default of `engine.most_used`
+FEWEST_SEQS, MOST_SEQS = 256, 2048  # the plan's choice of max_num_seqs: doubled from one to the other
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 CROWDS = 24  # equally likely ones that TTFT is averaged over
 LEAST_RPS = 1e-12  # requests/s of an instance below which, to rounding, a request is alone
@@ -162,10 +166,38 @@ def ttft_form(quantile: float | None) -> tuple[float, float, float]:
     return first, own, waits
 
 
+def _of_engines(default: float) -> Callable[[Any, Any], float | None]:
+    """The value of an absent key, where there are engines that it limits."""
+    return lambda problem, _: default if getattr(problem, "serving", None) == "continuous" else None
+
+
 class EngineLimits(Entry):
     """What the engine may do in a step; vLLM's names."""
 
-    max_num_seqs: PositiveInt = Field(default=256, description="requests that run at a time")
+    max_num_seqs: Annotated[PositiveInt | None, Limit("requests at a time (max_num_seqs)", "most")] = Field(
+        default=None,
+        description="requests that run at a time, at most: a plan may tell an engine fewer, which its KV cache holds"
+        " whole; default: the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
+    )
+    most_num_seqs: Annotated[
+        PositiveInt | None,
+        Limit("largest choice of max_num_seqs", "most", off=65536, implied=_of_engines(MOST_SEQS)),
+    ] = Field(default=None, description="largest max_num_seqs that a plan chooses; default: 2048")
+    longest_wait_s: Annotated[
+        Seconds | None, Limit("longest mean wait", "most", "s", off=math.inf, implied=_of_engines(LONGEST_WAIT_S))
+    ] = Field(
+        default=None,
+        description="mean wait of requests before prefill, for it and for a slot or KV cache, that a plan counts with"
+        " at most, whatever the limits on TTFT and E2E allow; default: 30 s",
+    )
+    most_used: Annotated[
+        Annotated[PositiveFraction, Field(lt=1)] | None,
+        Limit("largest use of slots and KV cache", "most", "%", top=0.99, implied=_of_engines(BUSIEST_PLACES)),
+    ] = Field(
+        default=None,
+        description="share of the requests that an engine could serve with every slot or all of its KV cache taken, at"
+        " most, where requests wait for these; default: 0.95",
+    )
     max_num_batched_tokens: PositiveInt = Field(
         default=8192, description="tokens of a step, at most: a plan may tell an engine less"
     )
@@ -177,7 +209,8 @@ class EngineLimits(Entry):
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
         drafts = max((s.drafts for s in self.speculation), default=0)
-        if self.max_num_batched_tokens < self.max_num_seqs * (1 + drafts) + LEAST_ROOM:
+        least = self.max_num_seqs or min(FEWEST_SEQS, self.most_num_seqs or FEWEST_SEQS)
+        if self.max_num_batched_tokens < least * (1 + drafts) + LEAST_ROOM:
             each = f" × {1 + drafts} (a token and its drafts)" if drafts else ""
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs{each} + {LEAST_ROOM:g}: room for prompts")
         return self
@@ -189,9 +222,44 @@ class EngineLimits(Entry):
             raise ValueError("speculation of a model once, and alone where it is every model's")
         return self
 
+    @property
+    def slots(self) -> int:
+        """Requests that run at a time: max_num_seqs, or the least that a plan chooses."""
+        return self.choices[0] if self.max_num_seqs is None else self.max_num_seqs
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it."""
+        if self.max_num_seqs is not None:
+            return (self.max_num_seqs,)
+        drafts = max((s.drafts for s in self.speculation), default=0)
+        most = min(
+            self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
+        )  # fmt: skip
+        found, n = [min(FEWEST_SEQS, most)], FEWEST_SEQS
+        while n < most:
+            n = min(2 * n, most)
+            found.append(n)
+        return tuple(found)
+
+    def choosing(self, max_num_seqs: int) -> Self:
+        """The same with the least of its choices that lets in so many requests, or the most of them."""
+        least = next((n for n in self.choices if n >= max_num_seqs), self.choices[-1])
+        return self.model_copy(update={"max_num_seqs": least})
+
+    @property
+    def wait_s(self) -> float:
+        """Longest mean wait."""
+        return LONGEST_WAIT_S if self.longest_wait_s is None else self.longest_wait_s
+
+    @property
+    def busiest(self) -> float:
+        """Largest b of (S12)."""
+        return BUSIEST_PLACES if self.most_used is None else self.most_used
+
     def room_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
         """Prompt tokens of a step beside a token of each running request, and its drafts."""
-        running = np.minimum(crowd, self.max_num_seqs)
+        running = np.minimum(crowd, self.slots)
         return np.maximum(self.max_num_batched_tokens - running * (1.0 + drafts), LEAST_ROOM)
 
     def chunk_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
@@ -569,29 +637,30 @@ class Points:
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
-    def with_places(self, wait_s: Array, most: float) -> Array:
+    def prefill_waits(self, turns: float) -> Array:
+        """Mean waits for prefill of so many turns of the longest prompt that can be on a level, (P, L)."""
+        longest: Array = (self.ranks * np.where(self.holds, self.turn_s, 0.0)).max(axis=2)
+        return turns * longest
+
+    def with_places(self, wait_s: Array, prefill_wait_s: Array, most: float) -> Array:
         """`load` where requests wait for one of `places` by ω in the mean, not seldom (S12), (5, P, L, V, W).
 
         Args:
             wait_s: ω, (P, L, V).
+            prefill_wait_s: ω of (S7), which they hold their places for, (P, L).
             most: of `MOST_OF_WAIT`.
         """
         fits = np.isfinite(self.place_s)
-        slowest = np.where(fits, self.place_s, 0.0).max(axis=2, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
-            steady = np.where(fits, self.work_s / self.place_s, 1.0).min(axis=2, keepdims=True)
-        busy = busiest_places(self.places, steady, self.ranks * slowest, wait_s, most)[..., None]
+            later = (prefill_wait_s * self.fixed_s / self.step_s)[..., None] / (self.ranks * self.places)
+            place = np.where(fits, self.place_s + later, np.inf)
+            slowest = np.where(fits, place, 0.0).max(axis=2, keepdims=True)
+            steady = np.where(fits, self.work_s / place, 1.0).min(axis=2, keepdims=True)
+        busy = busiest_places(self.places, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
         found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, self.place_s[:, :, None, :] / busy, np.inf)
+            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, place[:, :, None, :] / busy, np.inf)
         return found
-
-    def waits_for_places(self, capacities: Array) -> npt.NDArray[np.bool_]:
-        """Whether slots or KV cache are what a class takes most of, (…, W): with waits for them others may count."""
-        others = np.delete(capacities, (RUNNING, MEMORY), axis=0).max(axis=0)
-        with np.errstate(invalid="ignore"):
-            found: npt.NDArray[np.bool_] = capacities[[RUNNING, MEMORY]].max(axis=0) > others
-        return found & np.isfinite(others)
 
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
@@ -627,11 +696,11 @@ class Points:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
         heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)
-        slots = np.maximum(self.places, 1.0) if placed else float(self.engine.max_num_seqs)
+        slots = np.maximum(self.places, 1.0) if placed else float(self.engine.slots)
         most = self.ranks * slots * np.maximum(heaviest / self.crowd_s, 1.0)
         of_crowd = _tpot(*seen, quantile, most, MARGIN)
         if quantile is None:
-            return of_crowd
+            return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if placed else of_crowd
         crowd = crowd_quantile(quantile, load * fixed / self.crowd_s, np.clip(load, 1e-9, 1.0 - 1e-9))
         counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
         return of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
@@ -710,7 +779,9 @@ def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
     return found
 
 
-def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float) -> Array:
+def busiest_places(
+    places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float, busiest: float
+) -> Array:
     """Largest b at which requests wait for a place by ω in the mean (S12), never more; 0 where there is none.
 
     Args:
@@ -718,16 +789,26 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
         slowest_s: seconds between two departures of a full rank, of its slowest class.
         wait_s: ω.
         most: of `MOST_OF_WAIT`.
+        busiest: b at most.
     """
     shape = np.broadcast_shapes(places.shape, wait_s.shape)
     places, steady, slowest_s, omega = (np.broadcast_to(x, shape) for x in (places, steady, slowest_s, wait_s))
-    low, high = np.zeros(shape), np.ones(shape)
+    low, high = np.zeros(shape), np.full(shape, 2.0 * busiest)  # the first to be tried is b itself
     for _ in range(PLACE_HALVINGS):
         busy = (low + high) / 2.0
-        waits = slowest_s / (2.0 * (1.0 - busy))
-        keeps = (waits <= omega * (1.0 + most / 2.0)) & (waits * chance_of_waiting(places, steady, busy) <= omega)
+        used = np.minimum(busy, busiest)
+        waits = slowest_s / (1.0 - used)
+        keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
+        keeps &= waits * chance_of_waiting(places, steady, used) <= omega
         low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
     return np.where(places >= 1.0, low, 0.0)
+
+
+def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
+    """Whether slots or KV cache are scarcest, so that waiting for them gains something; of rows in order of `ROWS`."""
+    others = np.delete(capacities, (RUNNING, MEMORY), axis=0).max(axis=0)
+    found: npt.NDArray[np.bool_] = capacities[[RUNNING, MEMORY]].max(axis=0) > others
+    return found & np.isfinite(others)
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
@@ -836,7 +917,7 @@ def operating_points(
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
-        crowd = np.minimum(ranks * engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
+        crowd = np.minimum(ranks * engine.slots, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
     exists = t > bare
     room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B of a rank
@@ -861,7 +942,7 @@ def operating_points(
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / (ranks * crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho))
+        load[RUNNING] = steps * t / (ranks * crowd_allowed(np.full_like(rho, float(engine.slots)), rho))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight) / ranks
         load[TOKENS] = u * t / (TOKENS_FILLED * ranks * room)
@@ -876,7 +957,7 @@ def operating_points(
 
     largest = np.where(holds, prompt + classes.output_tokens.max(axis=1) + c.drafts, 0.0).max(axis=2, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.floor(np.minimum(float(engine.max_num_seqs), kv / largest) * (1.0 + 1e-12))
+        places = np.floor(np.minimum(float(engine.slots), kv / largest) * (1.0 + 1e-12))
         places = np.where((largest > 0.0) & (stage == "both"), places, 0.0)
         place = np.where(holds & (places > 0.0), steps * a0 / (ranks * places) + work, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
@@ -899,7 +980,7 @@ def operating_points(
             for of_work in (prefill / work, prefill**2 / work)
         )
         bursts = np.where(decodes > 0, squares * t / decodes / (1.0 - prompts) ** 2, 0.0)
-        few = _few_steps(
+        few_steps = _few_steps(
             rho, fits, t, beside + outside, filled, prefill, work, chunks, decodes, prompts, squares,
             np.fmax(own, mixture(decoding) / mixture(decodes)), ranks,
         )  # fmt: skip
@@ -907,7 +988,7 @@ def operating_points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
-        mean_turn, crowd_s, own, following, left, bursts, few, place, places, holds, c.request_s[:, 0, 0], c, ranks,
+        mean_turn, crowd_s, own, following, left, bursts, few_steps, place, places, holds, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 
@@ -1097,7 +1178,7 @@ def predict(
         ValueError: the rates are more than it can serve.
     """
     c, ranks = Coefficients.of(costs), float(attention_ranks)
-    most = min(most, ranks * engine.max_num_seqs)
+    most = min(most, ranks * engine.slots)
     if 0.0 < rates.sum() < LEAST_RPS:
         rates = rates / rates.sum() * LEAST_RPS
     u, outputs = classes.new_tokens, classes.output_tokens

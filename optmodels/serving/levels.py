@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from optmodels.serving.continuous import (
-    LONGEST_WAIT_S,
     MOST_OF_WAIT,
     ROWS,
+    RUNNING,
+    TURNS,
     Classes,
     EngineLimits,
     LatencyLimit,
@@ -30,6 +31,7 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
+    waits_for_places,
     with_best_steps,
 )
 from optmodels.serving.engine import EngineCosts
@@ -46,6 +48,8 @@ class Levels:
     Attributes:
         engine: row of the engines.
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
+        place_wait_s: mean wait for a slot or KV cache besides; 0: requests seldom wait for these.
+        max_num_seqs: requests that a rank runs at a time, at most.
         requests_per_s: λ, the most that all its capacities carry.
         alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps; means.
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
@@ -73,6 +77,8 @@ class Levels:
     e2e_s: Array
     deadline_s: Array
     capacities: Array
+    place_wait_s: Array
+    max_num_seqs: npt.NDArray[np.intp]
 
     @property
     def running(self) -> Array:
@@ -92,7 +98,7 @@ def levels(
     tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,), stage: Stage = "both",
     moved_s: npt.ArrayLike = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
 ) -> Levels:  # fmt: skip
-    """All of them.
+    """All of them, at every max_num_seqs of `EngineLimits.choices` below which slots are what an engine lacks.
 
     Args:
         engines: whose caches hold something.
@@ -107,9 +113,35 @@ def levels(
         deadline: seconds of the stage's part of E2E, waiting included, and the quantile that they bound
             (None: the mean). Of engines that only decode the quantile alone counts.
     """
+    moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))
+    which, parts = list(range(len(engines))), []
+    for n in limits.choices:
+        mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
+        which = list(mine)
+        at = _levels(
+            [*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, shares, stage, moved[which], deadline
+        )  # fmt: skip
+        at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
+        parts.append(at)
+        lacking = (at.max_num_seqs == n) & (at.capacities[RUNNING] > 1.0 - 1e-9)
+        which = np.unique(at.engine[lacking]).tolist()
+        if not which:
+            break
+    return Levels(**{
+        f.name: np.concatenate([getattr(part, f.name) for part in parts], axis=-1) for f in fields(Levels)
+    })  # fmt: skip
+
+
+def _levels(
+    engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
+    tpot: LatencyLimit | None, waiting_s: float, shares: Sequence[float], stage: Stage, moved_s: Array,
+    deadline: tuple[float, float | None],
+) -> Levels:  # fmt: skip
+    """Those of engines told one max_num_seqs; arguments are those of `levels`."""
     if not engines:
         z = np.zeros(0)
-        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)), z,
+                      np.zeros(0, dtype=np.intp))  # fmt: skip
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
@@ -126,10 +158,10 @@ def levels(
     def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
         return points.step_s + moved + points.request_s[:, None]
 
-    def per_token(points: Points) -> Array:
+    def per_token(points: Points, placed: bool = False) -> Array:
         if stage == "prefill":
             return np.zeros_like(points.step_s)
-        of_each = np.stack([points.tpot_s(q) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
+        of_each = np.stack([points.tpot_s(q, placed) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
         if stage == "decode":
             tokens = np.maximum(points.classes.output_at(q_tpot) - 1.0, 1.0)
             of_each = of_each + (joins(points)[..., None] / tokens)[..., None]
@@ -145,13 +177,19 @@ def levels(
         return -over_classes(-spare / per[:, None, None], weight, quantile)
 
     points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    each, load = per_token(points), mean(points.load)
     work, steps = mean(points.work_s), mean(points.steps)
-    decoding = mean(points.decoding_s(None))
-    rest = np.stack([points.decoding_s(q) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
+    load = mean(points.load)
+    after = {}  # the first token: seconds a token, those to the last in the mean and where the deadline is bounded
+    for placed in (False, True) if stage == "both" else (False,):
+        whole = np.stack([points.decoding_s(q, placed) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
+        after[placed] = per_token(points, placed), mean(points.decoding_s(None, placed)), whole
     sent: Array | float = moved if stage == "prefill" else 0.0
     parts = []
-    for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
+    ways: list[tuple[float, float, float]] = [(math.inf, 1.0, 0.0)]  # most, share, turns
+    if stage != "decode":
+        ways = [*product(MOST_OF_WAIT, shares, (0.0,)), *product(MOST_OF_WAIT[:1], shares, TURNS * (stage == "both"))]
+    for most, share, turns in ways:
+        each, decoding, rest = after[turns > 0.0]
 
         def first_tokens(quantile: float | None, most: float = most) -> tuple[Array, Array]:
             """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
@@ -163,7 +201,7 @@ def levels(
         (mean_base, per_mean) = points.ttft_s(None, most)
         first = over_classes(base, weight, q_ttft)
         spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
-        most_s = np.minimum(longest(spare, per, q_ttft), LONGEST_WAIT_S)
+        most_s = np.minimum(longest(spare, per, q_ttft), limits.wait_s)
         whole = whole + rest
         if math.isfinite(at_e2e):
             most_s = np.minimum(most_s, longest(at_e2e - whole, per_whole, q_e2e))
@@ -173,6 +211,14 @@ def levels(
         able = points.exists & (each <= at_tpot) & (wait > 0)
         wait = np.where(able, wait, 1.0)
         loads = np.concatenate([load, mean(points.waiting(wait[..., None], most)[:, :, 0])[None]])
+        prefill, slots = wait, np.full(wait.shape, limits.slots)
+        if turns > 0.0:  # where slots or KV cache are scarcest, requests may wait for them
+            prefill, slots = points.prefill_waits(turns), points.places[..., 0].astype(int)
+            able &= waits_for_places(loads) & (wait > prefill) & (slots > 0)
+            prefill = np.where(able, prefill, wait)
+            places = np.where(able, wait - prefill, 1.0)
+            rows = points.with_places(places[..., None], prefill, most)[:, :, :, 0]
+            loads = np.concatenate([mean(rows), mean(points.waiting(prefill[..., None], most)[:, :, 0])[None]])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
@@ -184,8 +230,11 @@ def levels(
             e2e, e2e_q, wait = decoding + joins(points), over_classes(rest, weight, q_e2e) + joins(points), 0.0 * wait
             waiting = wait
         columns = (
-            points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
+            points.step_s, prefill if stage != "decode" else wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
             np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,  # a mean is one E2E
         )  # fmt: skip
-        parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
+        parts.append((
+            e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level],
+            np.where(turns > 0.0, wait - prefill, 0.0)[e, level], slots[e, level],
+        ))  # fmt: skip
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))

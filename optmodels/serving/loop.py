@@ -214,7 +214,7 @@ def loop_apart(
         """Of a request: half a step until it joins, and its steps, in which as many are as come meanwhile."""
         per, seconds = rate / decode.engines, 0.0
         for _ in range(100):
-            crowd = min(_met(per * seconds), float(decode.ranks * decode.limits.max_num_seqs))
+            crowd = min(_met(per * seconds), float(decode.ranks * decode.limits.slots))
             waits = waits_s(per * seconds) if decode.ranks > 1 else 0.0
             before, seconds = seconds, rounds * (float(d.step_fixed_s(crowd, 0.0)) + crowd * each + waits)
             if abs(seconds - before) <= 1e-9 * seconds:
