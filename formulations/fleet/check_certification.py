@@ -38,7 +38,9 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> 
             and c.stage == d.stage
             and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
         )
-        if same and all(_near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait", "place_wait_s")):
+        if same and all(
+            _near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait", "place_wait_s")
+        ):
             return c
     return None
 

@@ -97,7 +97,8 @@ def check_engines(
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
-    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
+    told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
+    level = at_level(told, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"

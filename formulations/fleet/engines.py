@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -252,7 +253,9 @@ def levels(
     """
     parts, which = [], list(range(len(kinds)))
     for n in case.problem.engine.choices:
-        made, spread, why = _levels(case, demands, [kinds[e] for e in which], case.problem.engine.choosing(n), stage, rest_s)
+        made, spread, why = _levels(
+            case, demands, [kinds[e] for e in which], case.problem.engine.choosing(n), stage, rest_s
+        )
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
         parts.append((made, spread, why))
         with np.errstate(invalid="ignore"):  # engines that lack slots before all else
@@ -289,7 +292,9 @@ def _levels(
     found, index = [], []
     for e, kind in enumerate(kinds):
         try:
-            found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest, limits)))
+            found.append(
+                (*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest, limits))
+            )
         except UnpublishedError:
             continue
         index.append(e)
@@ -312,11 +317,11 @@ def _levels(
         held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
 
-    def at(step_s: Array) -> Points:
-        return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks)
+    def at(step_s: Array, placed: bool = False) -> Points:
+        return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks, placed)
 
-    def missed(step_s: Array) -> Array:
-        points = at(step_s)
+    def missed(step_s: Array, placed: bool = False) -> Array:
+        points = at(step_s, placed)
         at_most = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
         return points.missed(_per_token(points, works, stage, held), at_most)
 
@@ -324,11 +329,16 @@ def _levels(
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
-        ways = [(most, 0.0) for most in MOST_OF_WAIT]
-        ways += [(MOST_OF_WAIT[0], turns) for turns in TURNS] if stage == "both" else []
+        ways = [(points, most, 0.0) for most in MOST_OF_WAIT]
+        scarce = waits_for_places(np.concatenate([points.load, 0.0 * points.load[:1]])).any(axis=(1, 2))
+        if stage == "both" and scarce.any():
+            steps = with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True))
+            placed = at(steps, placed=True)
+            placed = replace(placed, exists=placed.exists & scarce[:, None])
+            ways += [(placed, MOST_OF_WAIT[0], turns) for turns in TURNS]
         parts = [
-            _with_waits(points, works, np.array(slower), np.array(kv), most, turns, engines, stage, held, rest_s)
-            for most, turns in ways
+            _with_waits(of, works, np.array(slower), np.array(kv), most, turns, engines, stage, held, rest_s)
+            for of, most, turns in ways
         ]
     made = _joined([part for part, _ in parts])
     served = np.isfinite(made.capacities[0]).any(axis=1)
@@ -348,9 +358,7 @@ def _one_by_one(
     return made, max(spread for _, spread, _ in parts), why
 
 
-def _per_token(
-    points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array, placed: bool = False
-) -> Array:
+def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
     """Each bucket's time per token at the quantile of its limit, at most, (P, L, D); none of engines that prefill.
 
     Of engines that only decode with what it takes to join: at the end of the step in which the cache has come.
@@ -358,7 +366,7 @@ def _per_token(
     if stage == "prefill":
         return np.zeros(points.work_s.shape)
     asked = [seconds_and_quantile(w.slo.tbt_s)[1] for w in works]
-    each = {q: points.tpot_s(q, placed) for q in set(asked)}
+    each = {q: points.tpot_s(q) for q in set(asked)}
     found = np.stack([each[q][..., k] for k, q in enumerate(asked)], axis=-1)
     if stage == "decode":
         decoded = [points.classes.output_at(q)[k] - 1.0 for k, q in enumerate(asked)]
@@ -382,8 +390,8 @@ def _with_waits(
     """
     shape, slow = points.work_s.shape, slower[:, None]
     ttft, e2e = (np.empty(shape) for _ in range(2))  # without waiting
-    placed, longest = turns > 0.0, points.engine.wait_s
-    tpot = _per_token(points, works, stage, sends_s, placed)
+    longest = points.engine.wait_s
+    tpot = _per_token(points, works, stage, sends_s)
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, longest), np.full(shape, longest), np.empty(shape)
     left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
@@ -391,7 +399,7 @@ def _with_waits(
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
     asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
-    rest = {q: points.decoding_s(q, placed) for q in asked}
+    rest = {q: points.decoding_s(q) for q in asked}
     for k, slo in enumerate(w.slo for w in works):
         (at_ttft, q_ttft), (at_tpot, _), (at_e2e, q_e2e) = map(
             seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
@@ -411,19 +419,20 @@ def _with_waits(
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits: Mask = points.holds if placed else np.asarray(np.isfinite(points.load).all(axis=0))
+    fits: Mask = (
+        points.holds & points.exists[..., None] if points.placed else np.asarray(np.isfinite(points.load).all(axis=0))
+    )
     able: Mask = fits & (missed <= up_to)
     budgeted = range(BUDGETS if np.isfinite(left).any() else 1)
     waits = np.concatenate([
         _ranks(*(np.where(able, np.minimum(a, left[b]), 0.0) for a in (allowed, soft_allowed))) for b in budgeted
     ], axis=2)  # fmt: skip
     shares, load = points.waiting(waits, most), np.repeat(points.load[:, :, :, None, :], waits.shape[2], axis=3)
-    prefill, slots = waits, np.full(waits.shape[:2], points.engine.slots)
-    if placed:
-        gains = waits_for_places(np.concatenate([load, shares[None]])).any(axis=3)
+    prefill = waits
+    if points.placed:
         prefill = np.repeat(points.prefill_waits(turns)[..., None], waits.shape[2], axis=2)
-        some = gains & (waits > prefill) & (points.places > 0.0)
-        prefill, slots = np.where(some, prefill, waits), points.places[..., 0]
+        some = points.exists[..., None] & (waits > prefill)
+        prefill = np.where(some, prefill, waits)
         load = points.with_places(np.where(some, waits - prefill, 1.0), prefill[..., 0], most)
         shares = np.where(some[..., None], points.waiting(prefill, most), np.inf)
     rows: list[Levels] = []
@@ -438,7 +447,7 @@ def _with_waits(
             engines[e], points.step_s[e, level], prefill[e, level, v], np.full(len(e), most), kv[e],
             capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
-            late[e, level].T.astype(float), (waits - prefill)[e, level, v], slots[e, level],
+            late[e, level].T.astype(float), (waits - prefill)[e, level, v], points.slots[e, 0, 0],
         ))  # fmt: skip
         if stage == "prefill":
             rows[-1].tpot_s.fill(np.nan)

@@ -201,7 +201,8 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: what the mixture's decode adds to its step. `room` and `kv` are those of each of its data-parallel
+    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: what the mixture's decode adds to its step. `room` and
+    `kv` are those of each of its data-parallel
     attention ranks.
     """
 
@@ -328,7 +329,8 @@ def at_level(
     outside = (1 - within) * costs.prompt_step_s
     return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv / ranks,
                  prefill_share, longest, ranks, uneven,
-                 mean({k: r.decode for k, r in made.items()}) / (mean({k: r.decodes for k, r in made.items()}) or 1.0))  # fmt: skip
+                 mean({k: r.decode for k, r in made.items()})
+                 / (mean({k: r.decodes for k, r in made.items()}) or 1.0))  # fmt: skip
 
 
 def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
@@ -393,7 +395,8 @@ def capacities(
     """Share of an engine's capacities that one request/s of each bucket takes.
 
     `place_wait`: mean wait for one of the slots, each of which has KV cache for any request; 0: none is counted with.
-    `busiest`: of what full engines serve, the most that is planned then. `on_the_way`: seconds that the cache of each bucket's prompt is on its way from or to the engine.
+    `busiest`: of what full engines serve, the most that is planned then. `on_the_way`: seconds that the cache of each
+    bucket's prompt is on its way from or to the engine.
     """
     joins = 1.0 if level.stage == "decode" else 0.0
     in_cache = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
@@ -449,7 +452,7 @@ def _busy_places(
     if places * largest > level.kv * (1 + 1e-9):
         return 0.0
     work = min(level.requests[k].work / s for k, s in each.items())
-    slowest = level.ranks * max(each.values())
+    slowest = level.ranks * max(each.values()) * (1 - 1 / (2 * math.sqrt(places)))
 
     def keeps(share: float) -> bool:
         alone, load = (1 - work) * share * places, work * share
@@ -634,7 +637,10 @@ def check_engine(
     check_stated(found, where, e, engine, limits)
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
-        level = at_level(limits, costs, engine.kv_tokens, kind.requests, e.step_s, ranks=engine.ranks)
+        told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
+        level = at_level(
+            told, costs, engine.with_slots(limits.slots).kv_tokens, kind.requests, e.step_s, ranks=engine.ranks
+        )
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
@@ -643,7 +649,9 @@ def check_engine(
     if rate is None:
         rate = in_flight / (steps * level.fixed + in_flight * work)
     placed = e.place_wait_s > 0
-    of_each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, None, e.place_wait_s, limits.busiest)
+    of_each = capacities(
+        level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, None, e.place_wait_s, limits.busiest
+    )
     each = {name: sum(shares[k] * of_each[k][name] for k in shares) for name in next(iter(of_each.values()))}
     takes = {k: v * rate for k, v in each.items()}
     names = sorted(e.capacities)
@@ -667,7 +675,8 @@ def check_engine(
     wait = e.wait_s + e.place_wait_s
     first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, wait)
     full = 1 / max(each.values())
-    return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait), full * steps * level.fixed / (1 - full * work))  # fmt: skip
+    return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
+                full * steps * level.fixed / (1 - full * work))  # fmt: skip
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:

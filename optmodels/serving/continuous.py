@@ -84,8 +84,9 @@ is full serves a request every
 seconds, and later by ω_p·a₀/(t·n·D) where requests hold their places for a wait ω_p for prefill besides, so that
 b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
 ratio b finds n running with a probability F(b) that grows with b. Of its ρ and N₀ = (b − ρ)n it is largest where ρ is
-least, Σλs·min W/s. Who waits does so for θ = D·max s/(1 − b) in the mean, as in M/M/n with all as long as the longest,
-and exponentially: by ω in the mean over all, and at quantiles as waits for prefill, with
+least, Σλs·min W/s. Who waits does so for θ = (1 − 1/(2√n))·D·max s/(1 − b) in the mean, all as long as the
+longest, which lies between M/D/1 at n = 1 and M/M/n at many, and exponentially: by ω in the mean over all, and at
+quantiles as waits for prefill, with
 
     Σ λs ≤ b,   b the largest with F(b)·θ(b) ≤ ω, θ(b) ≤ (1 + most/2)·ω, b ≤ `engine.most_used`              (S12)
 
@@ -579,7 +580,7 @@ class Points:
             make in that, at most, s², (P, L, W).
         few: the prompts in a request's decode steps, counted one by one.
         place_s: seconds between two departures of a class while every place is taken, (P, L, W).
-        places: n, requests of any class that a rank has slots and KV cache for, (P, L, 1).
+        slots: requests that a rank runs at a time, at most, (P, 1, 1); `placed`: they are n of (S12).
         holds: classes that can be on the level, however few at a time, (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
@@ -606,7 +607,8 @@ class Points:
     bursts: Array
     few: FewSteps
     place_s: Array
-    places: Array
+    slots: Array
+    placed: bool
     holds: npt.NDArray[np.bool_]
     request_s: Array
     of: Coefficients
@@ -643,7 +645,7 @@ class Points:
         return turns * longest
 
     def with_places(self, wait_s: Array, prefill_wait_s: Array, most: float) -> Array:
-        """`load` where requests wait for one of `places` by ω in the mean, not seldom (S12), (5, P, L, V, W).
+        """`load` of `placed` where requests wait for one of `slots` by ω in the mean (S12), (5, P, L, V, W).
 
         Args:
             wait_s: ω, (P, L, V).
@@ -652,14 +654,22 @@ class Points:
         """
         fits = np.isfinite(self.place_s)
         with np.errstate(divide="ignore", invalid="ignore"):
-            later = (prefill_wait_s * self.fixed_s / self.step_s)[..., None] / (self.ranks * self.places)
+            later = (prefill_wait_s * self.fixed_s / self.step_s)[..., None] / (self.ranks * self.slots)
             place = np.where(fits, self.place_s + later, np.inf)
             slowest = np.where(fits, place, 0.0).max(axis=2, keepdims=True)
             steady = np.where(fits, self.work_s / place, 1.0).min(axis=2, keepdims=True)
-        busy = busiest_places(self.places, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
+        busy = busiest_places(self.slots, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
         found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
         with np.errstate(divide="ignore", invalid="ignore"):
             found[[RUNNING, MEMORY]] = np.where(busy > 0.0, place[:, :, None, :] / busy, np.inf)
+        return found
+
+    def rows_of_step(self) -> Array:
+        """`load` but for what (S12) has in place of it, at the longest waits for places."""
+        if not self.placed:
+            return self.load
+        found = self.load.copy()
+        found[[RUNNING, MEMORY]] = self.place_s / self.engine.busiest
         return found
 
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
@@ -669,13 +679,13 @@ class Points:
         what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
         infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
-        load = self.load if load is None else load
+        load = self.rows_of_step() if load is None else load
         with np.errstate(divide="ignore", invalid="ignore"):
             room = load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / load[TIME]
             found = np.maximum(per_token_s / at_most_s, room)
         return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 
-    def tpot_s(self, quantile: float | None, placed: bool = False) -> Array:
+    def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
@@ -687,20 +697,20 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). `placed`: of engines that run `places` at most. Drafts make several tokens of one. Of one output token there is none.
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). Drafts make several
+        tokens of one. Of one output token there is none.
         """
-        each = self._decode_step_s(quantile, placed) * self._steps_per_token
+        each = self._decode_step_s(quantile) * self._steps_per_token
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
 
-    def _decode_step_s(self, quantile: float | None, placed: bool) -> Array:
+    def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
         heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)
-        slots = np.maximum(self.places, 1.0) if placed else float(self.engine.slots)
-        most = self.ranks * slots * np.maximum(heaviest / self.crowd_s, 1.0)
+        most = self.ranks * self.slots * np.maximum(heaviest / self.crowd_s, 1.0)
         of_crowd = _tpot(*seen, quantile, most, MARGIN)
         if quantile is None:
-            return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if placed else of_crowd
+            return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if self.placed else of_crowd
         crowd = crowd_quantile(quantile, load * fixed / self.crowd_s, np.clip(load, 1e-9, 1.0 - 1e-9))
         counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
         return of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
@@ -725,10 +735,10 @@ class Points:
         base = base + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
 
-    def decoding_s(self, quantile: float | None, placed: bool = False) -> Array:
+    def decoding_s(self, quantile: float | None) -> Array:
         """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
         rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
-        return self.of.rounds(rest) * self._decode_step_s(quantile, placed)
+        return self.of.rounds(rest) * self._decode_step_s(quantile)
 
 
 def longest_wait(quantile: float | None, most: float) -> float:
@@ -779,9 +789,7 @@ def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
     return found
 
 
-def busiest_places(
-    places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float, busiest: float
-) -> Array:
+def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float, busiest: float) -> Array:
     """Largest b at which requests wait for a place by ω in the mean (S12), never more; 0 where there is none.
 
     Args:
@@ -797,7 +805,7 @@ def busiest_places(
     for _ in range(PLACE_HALVINGS):
         busy = (low + high) / 2.0
         used = np.minimum(busy, busiest)
-        waits = slowest_s / (1.0 - used)
+        waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * slowest_s / (1.0 - used)
         keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
         keeps &= waits * chance_of_waiting(places, steady, used) <= omega
         low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
@@ -868,6 +876,7 @@ def operating_points(
     stage: Stage = "both",
     held_s: Array | float = 0.0,
     attention_ranks: Array | int = 1,
+    placed: bool = False,
 ) -> Points:
     """Capacities and latencies of deployments at levels.
 
@@ -881,6 +890,7 @@ def operating_points(
         held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
         attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
             steps of all, `kv_tokens` of all together, `engine` of each.
+        placed: engines run no more at a time than their KV caches hold of the largest requests (S12).
     """
     if stage == "prefill":
         classes = replace(classes, output_tokens=np.ones((len(classes), 1)))
@@ -889,6 +899,11 @@ def operating_points(
     ranks = np.broadcast_to(np.asarray(attention_ranks, dtype=float), len(costs))[:, None, None]  # D
     kv = np.asarray(kv_tokens, dtype=float)[:, None, None] / ranks
     prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
+    slots = np.full(kv.shape, float(engine.slots))
+    if placed:
+        whole = prompt + classes.output_tokens.max(axis=1) + c.drafts
+        with np.errstate(divide="ignore"):
+            slots = np.minimum(slots, np.floor(kv / np.where(whole <= kv, whole, 0.0).max(axis=2, keepdims=True)))
     u = np.zeros(len(classes)) if stage == "decode" else classes.new_tokens
     earlier = prompt - u
     each = c.rounds((classes.output_tokens - 1.0).ravel())  # (P, 1, W·J)
@@ -917,10 +932,10 @@ def operating_points(
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
-        crowd = np.minimum(ranks * engine.slots, np.maximum(t - c.fixed_s, 0.0) / lightest)
+        crowd = np.minimum(ranks * slots, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
     exists = t > bare
-    room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B of a rank
+    room = np.maximum(engine.max_num_batched_tokens - slots * (1.0 + c.drafts), LEAST_ROOM) + 0.0 * bare  # B of a rank
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
     chunks, filled = np.ceil(u / chunk), u / (ranks * room)
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
@@ -942,7 +957,7 @@ def operating_points(
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / (ranks * crowd_allowed(np.full_like(rho, float(engine.slots)), rho))
+        load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight) / ranks
         load[TOKENS] = u * t / (TOKENS_FILLED * ranks * room)
@@ -955,11 +970,7 @@ def operating_points(
         holds &= classes.output_tokens.mean(axis=1) > 1.0
         load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
-    largest = np.where(holds, prompt + classes.output_tokens.max(axis=1) + c.drafts, 0.0).max(axis=2, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.floor(np.minimum(float(engine.slots), kv / largest) * (1.0 + 1e-12))
-        places = np.where((largest > 0.0) & (stage == "both"), places, 0.0)
-        place = np.where(holds & (places > 0.0), steps * a0 / (ranks * places) + work, np.inf)
+    place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
@@ -988,7 +999,8 @@ def operating_points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
-        mean_turn, crowd_s, own, following, left, bursts, few_steps, place, places, holds, c.request_s[:, 0, 0], c, ranks,
+        mean_turn, crowd_s, own, following, left, bursts, few_steps, place, slots, placed, holds,
+        c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 

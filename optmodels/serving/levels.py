@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -149,8 +150,8 @@ def _levels(
     weight = kind.weight / kind.weight.sum()
     several = kind.output_tokens.max(axis=1) > 1.0  # output tokens
 
-    def at(step_s: Array) -> Points:
-        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None], ranks)
+    def at(step_s: Array, placed: bool = False) -> Points:
+        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None], ranks, placed)
 
     def mean(of_each: Array) -> Array:
         return (weight * of_each).sum(axis=-1)
@@ -158,40 +159,45 @@ def _levels(
     def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
         return points.step_s + moved + points.request_s[:, None]
 
-    def per_token(points: Points, placed: bool = False) -> Array:
+    def per_token(points: Points) -> Array:
         if stage == "prefill":
             return np.zeros_like(points.step_s)
-        of_each = np.stack([points.tpot_s(q, placed) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
+        of_each = np.stack([points.tpot_s(q) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
         if stage == "decode":
             tokens = np.maximum(points.classes.output_at(q_tpot) - 1.0, 1.0)
             of_each = of_each + (joins(points)[..., None] / tokens)[..., None]
         of = weight * several if q_tpot is None else weight  # without a token after the first there is no mean of them
         return over_classes(of_each, of / (of.sum() or 1.0), q_tpot)
 
-    def missed(step_s: Array) -> Array:
-        points = at(step_s)
-        return points.missed(per_token(points)[..., None], at_tpot, mean(points.load)[..., None])
+    def missed(step_s: Array, placed: bool = False) -> Array:
+        points = at(step_s, placed)
+        return points.missed(per_token(points)[..., None], at_tpot, mean(points.rows_of_step())[..., None])
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], weight, quantile)
 
-    points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    work, steps = mean(points.work_s), mean(points.steps)
-    load = mean(points.load)
-    after = {}  # the first token: seconds a token, those to the last in the mean and where the deadline is bounded
-    for placed in (False, True) if stage == "both" else (False,):
-        whole = np.stack([points.decoding_s(q, placed) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
-        after[placed] = per_token(points, placed), mean(points.decoding_s(None, placed)), whole
+    crowd = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
+    scarce = waits_for_places(np.concatenate([mean(crowd.load), 0.0 * crowd.step_s[None]])).any(axis=1)
     sent: Array | float = moved if stage == "prefill" else 0.0
     parts = []
     ways: list[tuple[float, float, float]] = [(math.inf, 1.0, 0.0)]  # most, share, turns
     if stage != "decode":
-        ways = [*product(MOST_OF_WAIT, shares, (0.0,)), *product(MOST_OF_WAIT[:1], shares, TURNS * (stage == "both"))]
+        ways = [*product(MOST_OF_WAIT, shares, (0.0,))]
+    if stage == "both" and scarce.any():
+        ways += product(MOST_OF_WAIT[:1], shares, TURNS)
+    after = {}  # by whether requests wait for places: points, and what follows the first token
+    for placed in {turns > 0.0 for *_, turns in ways}:
+        points = crowd
+        if placed:
+            points = at(with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True)), placed)
+        whole = np.stack([points.decoding_s(q) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
+        after[placed] = points, per_token(points), mean(points.decoding_s(None)), whole
     for most, share, turns in ways:
-        each, decoding, rest = after[turns > 0.0]
+        points, each, decoding, rest = after[turns > 0.0]
+        work, steps, load = mean(points.work_s), mean(points.steps), mean(points.load)
 
-        def first_tokens(quantile: float | None, most: float = most) -> tuple[Array, Array]:
+        def first_tokens(quantile: float | None, most: float = most, points: Points = points) -> tuple[Array, Array]:
             """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
             found = [points.ttft_s(q, most) for q in shares_bounded(quantile, len(kind))]
             base = np.stack([x for x, _ in found], axis=-1) * slower[..., None, None]
@@ -211,13 +217,12 @@ def _levels(
         able = points.exists & (each <= at_tpot) & (wait > 0)
         wait = np.where(able, wait, 1.0)
         loads = np.concatenate([load, mean(points.waiting(wait[..., None], most)[:, :, 0])[None]])
-        prefill, slots = wait, np.full(wait.shape, limits.slots)
-        if turns > 0.0:  # where slots or KV cache are scarcest, requests may wait for them
-            prefill, slots = points.prefill_waits(turns), points.places[..., 0].astype(int)
-            able &= waits_for_places(loads) & (wait > prefill) & (slots > 0)
+        prefill = wait
+        if points.placed:  # where slots or KV cache are scarcest, requests may wait for them
+            prefill = points.prefill_waits(turns)
+            able &= scarce[:, None] & (wait > prefill)
             prefill = np.where(able, prefill, wait)
-            places = np.where(able, wait - prefill, 1.0)
-            rows = points.with_places(places[..., None], prefill, most)[:, :, :, 0]
+            rows = points.with_places(np.where(able, wait - prefill, 1.0)[..., None], prefill, most)[:, :, :, 0]
             loads = np.concatenate([mean(rows), mean(points.waiting(prefill[..., None], most)[:, :, 0])[None]])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
@@ -230,11 +235,12 @@ def _levels(
             e2e, e2e_q, wait = decoding + joins(points), over_classes(rest, weight, q_e2e) + joins(points), 0.0 * wait
             waiting = wait
         columns = (
-            points.step_s, prefill if stage != "decode" else wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
+            points.step_s, prefill if stage != "decode" else wait, np.full_like(wait, most), rate,
+            steps * points.fixed_s, work, first, waiting,
             np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,  # a mean is one E2E
         )  # fmt: skip
         parts.append((
             e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level],
-            np.where(turns > 0.0, wait - prefill, 0.0)[e, level], slots[e, level],
+            (wait - prefill)[e, level], points.slots[e, 0, 0].astype(np.intp),
         ))  # fmt: skip
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))
