@@ -141,7 +141,7 @@ MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and 
 FEW = 8  # decode steps of a request in which prompts are counted one by one
 BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
-PLACE_HALVINGS = 24  # of a load, to find the one at which requests wait for a place as long as planned
+PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
 TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
 LONGEST_WAIT_S = 30.0  # default of `engine.longest_wait_s`
 BUSIEST_PLACES = 0.95  # default of `engine.most_used`
@@ -652,17 +652,39 @@ class Points:
             prefill_wait_s: ω of (S7), which they hold their places for, (P, L).
             most: of `MOST_OF_WAIT`.
         """
+        place, slowest, steady = self._places(prefill_wait_s)
+        busy = busiest_places(self.slots, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
+        found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, place[:, :, None, :] / busy, np.inf)
+        return found
+
+    def place_waits(self, prefill_wait_s: Array, most: float, of: Callable[[Array], Array]) -> Array:
+        """The least ω with which `with_places` carries rates; infinite where none does, (P, L).
+
+        Args:
+            prefill_wait_s: ω of (S7), (P, L).
+            most: of `MOST_OF_WAIT`.
+            of: of what one request/s of each class takes what the rates take together, (P, L, W) → (P, L).
+        """
+        place, slowest, steady = self._places(prefill_wait_s)
+        busy = of(place)
+        with np.errstate(invalid="ignore"):
+            able = (busy <= self.engine.busiest) & (self.slots[..., 0] >= 1.0)
+        used, places = np.where(able, busy, 0.0), self.slots[..., 0]
+        waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * (self.ranks * slowest)[..., 0] / (1.0 - used)
+        found = np.maximum(waits * chance_of_waiting(places, steady[..., 0], used), waits / (1.0 + most / 2.0))
+        return np.where(able, found, np.inf)
+
+    def _places(self, prefill_wait_s: Array) -> tuple[Array, Array, Array]:
+        """Seconds between departures while every place is taken: of each class, of the slowest; least share of work."""
         fits = np.isfinite(self.place_s)
         with np.errstate(divide="ignore", invalid="ignore"):
             later = (prefill_wait_s * self.fixed_s / self.step_s)[..., None] / (self.ranks * self.slots)
             place = np.where(fits, self.place_s + later, np.inf)
             slowest = np.where(fits, place, 0.0).max(axis=2, keepdims=True)
             steady = np.where(fits, self.work_s / place, 1.0).min(axis=2, keepdims=True)
-        busy = busiest_places(self.slots, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
-        found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, place[:, :, None, :] / busy, np.inf)
-        return found
+        return place, slowest, steady
 
     def rows_of_step(self) -> Array:
         """`load` but for what (S12) has in place of it, at the longest waits for places."""

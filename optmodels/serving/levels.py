@@ -32,6 +32,7 @@ import numpy.typing as npt
 from optmodels.serving.continuous import (
     MEMORY,
     MOST_OF_WAIT,
+    PLACE_HALVINGS,
     ROWS,
     RUNNING,
     TURNS,
@@ -54,6 +55,7 @@ Index = npt.NDArray[np.intp]
 LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
 HALVINGS = 40  # of the range in which the shortest step is
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
+HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
 
 @dataclass(frozen=True)
@@ -184,10 +186,8 @@ class _Mixture:
             e2e if self.q_e2e is not None else late, late,  # a mean is one E2E
         )  # fmt: skip
         slots = points.slots[e, 0, 0].astype(np.intp)
-        return (
-            Levels(e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level], place[e, level], slots),
-            level,
-        )
+        found = (e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level], place[e, level], slots)
+        return Levels(*found), level
 
 
 def _joined(parts: Sequence[Levels]) -> Levels:
@@ -245,21 +245,10 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, npt
         wait = np.maximum(waits, ranks * points.turn_s.max(axis=2) / most) * (1.0 + ROUNDING)
         able, place = carried & (wait <= of.limits.wait_s) & (wait > 0.0), np.zeros_like(wait)
         if placed:
-            prefill = np.where(able, wait, 1.0)
-
-            def keeps(place_wait_s: Array, prefill: Array = prefill, most: float = most) -> npt.NDArray[np.bool_]:
-                found = of.mean(points.with_places(place_wait_s[..., None], prefill, most)[:, :, :, 0])
-                with np.errstate(invalid="ignore"):
-                    kept: npt.NDArray[np.bool_] = (found[[RUNNING, MEMORY]] * rate <= 1.0).all(axis=0)
-                return kept
-
-            low, place = place, np.maximum(of.limits.wait_s - prefill, 1e-9)
-            able &= keeps(place)
-            for _ in range(HALVINGS):
-                middle = (low + place) / 2.0
-                enough = keeps(middle)
-                low, place = np.where(enough, low, middle), np.where(enough, middle, place)
+            with np.errstate(invalid="ignore"):
+                place = points.place_waits(np.where(able, wait, 1.0), most, lambda taken: of.mean(taken) * rate + HALVED)
             place *= 1.0 + ROUNDING
+            able &= wait + place <= of.limits.wait_s
         parts.append(of.rows(points, wait, most, able, place))
     with np.errstate(invalid="ignore"):
         lacks = (users > ranks * points.slots[:, :, 0]) | (load[RUNNING] * rate > fit)
