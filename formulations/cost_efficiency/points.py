@@ -115,7 +115,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             dp = case.machines[i].gpu_count // (key[1] * key[3])
             some = counts[counts * dp <= w.batch]
             fewest[dp] = dict(zip((-(-w.batch // (some * dp))).tolist()[::-1], some.tolist()[::-1], strict=True))
-    most = max((e.ranks * limits.max_num_seqs for e in costs.values()), default=0)
+    most = max((e.ranks * limits.choices[-1] for e in costs.values()), default=0)
     users = np.array(sorted({n for by in fewest.values() for n in by if n <= most}), dtype=float)
     at, each = loop_levels(list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem))
     rows: list[tuple[int, ...]] = []

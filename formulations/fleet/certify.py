@@ -63,7 +63,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 NEAR = 1.05  # times the limit: half of that less load is enough as a rule
 LEAST_SOUGHT, HALVINGS = 0.4, 3  # of the rates of an engine further off, at which its promises are looked for to hold
 FOR_STAGES = 0.6  # of a time limit, where the best fleet without is looked for in the rest
-_Key = tuple[str, str | None, Stage, str, float, int, int | None, float, float, float | None]
+_Key = tuple[str, str | None, Stage, str, float, int, int | None, float, float, float | None, float]
 
 
 @dataclass(frozen=True)
@@ -533,7 +533,7 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     return (
         first.name, None if first.models is None else first.models[0].label, d.stage, machine.gpu or "",
         machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, d.attention_ranks,
-        e.step_s, e.wait_s, e.most_of_wait,
+        e.step_s, e.wait_s, e.most_of_wait, e.place_wait_s,
     )  # fmt: skip
 
 
@@ -589,6 +589,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
                 "step_s",
                 "wait_s",
                 "most_of_wait",
+                "place_wait_s",
             )
             cuts[key] = CutLine(**dict(zip(fields, key, strict=True)), keep=kept, forbidden=sorted(forbidden))
 
@@ -607,12 +608,12 @@ def _room(
     rates = np.array([s.requests_per_s for s in served]) / (d.count * (d.replicas_per_machine or 1))  # of an engine
     each = tables.capacities[:, [names.index(s.demand) for s in served]][:, :, rows] * replicas[rows]
     load = np.einsum("w,kwp->kp", rates, each).max(axis=0)
-    levels, at = np.unique(x.level[rows, :3], axis=0, return_inverse=True)
+    levels, at = np.unique(x.level[rows, :4], axis=0, return_inverse=True)
     least = np.full(len(levels), np.inf)
     np.minimum.at(least, at.ravel(), load)
-    for (step, wait, most), taken in zip(levels.tolist(), least.tolist(), strict=True):
+    for (step, wait, most, place_wait), taken in zip(levels.tolist(), least.tolist(), strict=True):
         if math.isfinite(taken):
-            yield (*key[:7], step, wait, None if math.isinf(most) else most), taken
+            yield (*key[:7], step, wait, None if math.isinf(most) else most, place_wait), taken
 
 
 def _holds_at(x: Together, seed: int) -> float:

@@ -32,6 +32,7 @@ TRUSTED = {
     "plan.periods[].deployments[].engine.step_s": "any step, wait and kind of wait may be planned for; every capacity,"
     " latency and setting that follows is recomputed",
     "plan.periods[].deployments[].engine.wait_s": "as step_s",
+    "plan.periods[].deployments[].engine.place_wait_s": "as step_s",
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
     "plan.certification.rounds": "of plans that are not in the document; the plan's own is simulated again",
     "plan.certification.bound_stretch": "of the bound: `optmodels check --prove` derives that of the model it names",
@@ -289,7 +290,7 @@ def _well_formed(
     found.require(f"{where}: machines of its family", roles == expected, roles, expected)
     batches, families = s.batches, s.families
     if problem.continuous:
-        batches, families = (problem.engine.max_num_seqs,), ("high_end",)
+        batches, families = () if d.engine is None else (d.engine.max_num_seqs,), ("high_end",)
     found.require(f"{where}: family is allowed", d.family in families, d.family, families)
     found.require(f"{where}: batch", d.batch in batches, d.batch, batches)
     pool = {(m.machine, m.region): m for m in case.machines}

@@ -16,7 +16,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, drafted, latencies
+from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_slots, drafted, latencies
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
@@ -38,9 +38,10 @@ def check_engines(
     """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
     e, loads = d.engine, d.loads or ""
     assert e is not None
-    limits = problem.engine
+    limits = problem.engine.choosing(e.max_num_seqs)
+    check_slots(found, where, e, limits)
     for what, stated, true in (
-        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
         ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
@@ -90,19 +91,22 @@ def check_engines(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
         utilization=problem.memory.vram_usable, runtime_bytes=problem.memory.runtime_gib * 2**30,
-        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
+        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.slots,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
         drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
-    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
+    told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
+    level = at_level(told, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
+    each = capacities(
+        level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, on_the_way, e.place_wait_s, limits.busiest
+    )  # fmt: skip
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
     engines = (d.replicas_per_machine or 1) * d.load_level
@@ -193,8 +197,8 @@ def _share(
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     seen = latencies(
-        level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
-        (limits[0][2], limits[1][2], limits[2][2]),
+        level, level.requests[s.demand], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
+        request_s, (limits[0][2], limits[1][2], limits[2][2]), e.place_wait_s > 0,
     )  # fmt: skip
     first, each, whole = seen
     true: tuple[float | None, float | None, float | None] = seen

@@ -286,7 +286,8 @@ def _limits(case: FleetCase, d: CurrentDeployment) -> EngineLimits:
     from optmodels.io.read import validate
 
     stated = d.model_dump(include=set(EngineLimits.model_fields), exclude_none=True)
-    return validate(EngineLimits, case.problem.engine.model_dump() | stated)
+    limits = validate(EngineLimits, case.problem.engine.model_dump() | stated)
+    return limits.choosing(limits.slots)
 
 
 def _machine(case: FleetCase, d: CurrentDeployment, at: str, wrong: Mistakes) -> Machine | None:
@@ -342,7 +343,7 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
             w = case.workload(lines[j].workloads[0])
             with wrong.collecting():
                 costs, slower = step_costs(own, w, lines[j].kind, mean_prompt(classes))
-                kv = kv_tokens_of(own, w, lines[j].kind, shortest)
+                kv = kv_tokens_of(own, w, lines[j].kind, shortest, lines[j].limits)
                 if kv < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
                     raise InputError(
@@ -397,7 +398,7 @@ class _Simulation:
             for i, j in enumerate(g.lines):
                 limits = lines[j].limits
                 one = Engine(
-                    g.costs[i], int(g.kv_tokens[i]), limits.max_num_seqs, limits.max_num_batched_tokens,
+                    g.costs[i], int(g.kv_tokens[i]), limits.slots, limits.max_num_batched_tokens,
                     limits.chunk_tokens, overlap=True, pool=pool, kind=j,
                 )  # fmt: skip
                 self.engines += [one] * lines[j].count

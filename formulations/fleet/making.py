@@ -436,7 +436,7 @@ def _model_name(case: FleetCase, workload: str | None) -> str | None:
 def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
     """How the engines of a point batch; `used` (Q,) of each capacity."""
     case, limits = tables.models[tables.points.model[p]], tables.case.problem.engine
-    step_s, wait_s, most_of_wait, kv_tokens = tables.points.level[p].tolist()
+    step_s, wait_s, most_of_wait, place_wait_s, kv_tokens = tables.points.level[p].tolist()
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
@@ -444,8 +444,8 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
                       attention_ranks=details["attention_ranks"] or 1)  # fmt: skip
     return EngineLine(
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
-        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
-        chunk_tokens=limits.chunk_tokens,
+        place_wait_s=place_wait_s, max_num_seqs=int(tables.points.slots[p]),
+        max_num_batched_tokens=limits.max_num_batched_tokens, chunk_tokens=limits.chunk_tokens,
         kv_tokens=kv_tokens, latency=source_of(case, first, kind),
         capacities={
             name: max(float(v), 0.0)

@@ -149,6 +149,7 @@ class CutLine(RankedDocument):
     step_s: Money
     wait_s: Amount
     most_of_wait: Amount | None = None
+    place_wait_s: Amount = 0.0
     keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
 

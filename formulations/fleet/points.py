@@ -44,7 +44,7 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
-LEVEL = ("step_s", "wait_s", "most_of_wait", "kv_tokens")
+LEVEL = ("step_s", "wait_s", "most_of_wait", "place_wait_s", "kv_tokens")
 SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
 SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
@@ -69,7 +69,7 @@ class Points:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
-    level: Array  # (P, 4) of `LEVEL`; NaN where batches are static
+    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
     model: Index  # of `FleetTables.models`
@@ -598,7 +598,7 @@ def _engine_rows(
                            for i in demands])  # fmt: skip
     rows = _Rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
-        slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
+        slots=joined("max_num_seqs").astype(np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
         latencies={
             "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"), "e2e_s": e2e,
@@ -1156,7 +1156,8 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     keep, forbidden = np.ones(len(x)), np.zeros(tables.load.shape, dtype=bool)
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
-        level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
+        same = [line.step_s, line.wait_s, most, line.place_wait_s]
+        level = np.isclose(x.level[:, :4], same, rtol=SAME_LEVEL, atol=0.0).all(axis=1)
         mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
         mine &= (tp == line.tensor_parallel) & (ranks == (line.attention_ranks or 1))
         mine &= x.stage == STAGES.index(line.stage)

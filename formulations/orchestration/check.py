@@ -119,7 +119,7 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
     if engine is None or of is None:
         return
     limits = of.engine
-    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.max_num_seqs)
+    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.slots)
     found.equal(
         f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens)
     )

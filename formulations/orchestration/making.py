@@ -179,7 +179,7 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
         of = t.configurations[c].engine
         if line.engine is not None and of is not None and line.stage != "prefill":
             most = max(math.ceil(of.lets_in(least[c]) * factor), math.ceil(least[c] / line.ranks))
-            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.max_num_seqs)})
+            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.slots)})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})

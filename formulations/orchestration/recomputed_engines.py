@@ -200,7 +200,7 @@ def level(
     mixed = min(1.0, 2 * batch * float((weight * chunks).sum()) / turns) if unlike else 1.0
     experts = 0.0
     if costs.experts is not None:
-        tokens = ranks * engine.max_num_seqs * (1 + costs.drafts)
+        tokens = ranks * engine.slots * (1 + costs.drafts)
         touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** tokens
         experts = costs.experts.all_s * (touched + mixed * (1 - touched))
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
@@ -246,7 +246,7 @@ def level(
     crowd = _crowd(engine.quantile, batch, busy)
     limits = {
         "time": load,
-        "running requests": ranks * _mean_below(engine.max_num_seqs, busy),
+        "running requests": ranks * _mean_below(engine.slots, busy),
         "KV tokens": ranks * typical * _mean_below(kv_tokens / typical, busy),
     }
     if stage != "decode":
@@ -255,7 +255,7 @@ def level(
             limits["chunks of a step"] = mixed
     if stage != "both":
         limits["network for KV caches"] = 1.0
-    token = max(step, fixed + each * min(crowd, ranks * engine.max_num_seqs)) / costs.tokens
+    token = max(step, fixed + each * min(crowd, ranks * engine.slots)) / costs.tokens
     return Level(
         costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, queued, slope,
         limits, stage, sent, part, unused, None, ranks, uneven,
