@@ -201,7 +201,7 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: what the mixture's decode adds to its step. `room` and
+    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and
     `kv` are those of each of its data-parallel
     attention ranks.
     """
