@@ -96,11 +96,13 @@ for places.
 *Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
 prompts that came after it until its last step are prefilled in them, as in a queue served in order,
 
-    μ = Σλ·(n·t + m·b + p + w)/(1 − Σλp),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
+    μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
 
-counted as Poisson many equal prompts of p̂ = Σλp²/Σλp. With K_q the quantile of their number, TPOT is at most
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time. With K_q the
+quantile of their number, TPOT is at most
 
-    a₀ + `MARGIN`·d·N_q + min(max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/n, p of a step full of prompts)       (S11)
+    a₀ + `MARGIN`·d·N_q + min(J, p of a step full of prompts),                                              (S11)
+    J = `MARGIN`·max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(n(1 − Σλp))
 
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
@@ -554,7 +556,7 @@ class FewSteps:
         z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
         counted = np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed)
-        return np.minimum(np.where(self.counts > 0.0, counted, 0.0), self.longest_s)
+        return np.minimum(np.where(self.counts > 0.0, MARGIN * counted, 0.0), self.longest_s)
 
 
 @dataclass(frozen=True)
@@ -1030,12 +1032,13 @@ def _few_steps(
         for of_work in (turn / work / ranks, turn**2 / work / ranks)
     )
     waits = np.where(busy < 1.0, late / (2.0 * (1.0 - busy)), np.inf)
-    window = (decodes * t + chunks * beside + prefill + waits) / (1.0 - prompts)
+    window = decodes * t + chunks * beside + prefill + waits
     one = squares / prompts
     expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
     full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
     heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
-    each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
+    followed = decodes * (1.0 - prompts)  # each prompt is followed by those that come in its own time
+    each, longest = (np.where(decodes > 0, x / followed, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
     return FewSteps(decodes_s, each, longest, expected, full, counts)
 
