@@ -330,7 +330,8 @@ def _levels(
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
         ways = [(points, most, 0.0) for most in MOST_OF_WAIT]
-        scarce = waits_for_places(np.concatenate([points.load, np.zeros_like(points.load[:1])])).any(axis=(1, 2))
+        rows = np.concatenate([points.load, np.zeros_like(points.load[:1])])
+        scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
         if stage == "both" and scarce.any():
             steps = with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True))
             placed = at(steps, placed=True)

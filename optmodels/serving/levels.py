@@ -178,7 +178,9 @@ def _levels(
         return -over_classes(-spare / per[:, None, None], weight, quantile)
 
     crowd = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    scarce = waits_for_places(np.concatenate([mean(crowd.load), np.zeros_like(crowd.step_s)[None]])).any(axis=1)
+    scarce = np.asarray(
+        waits_for_places(np.concatenate([mean(crowd.load), np.zeros_like(crowd.step_s)[None]])).any(axis=1)
+    )
     sent: Array | float = moved if stage == "prefill" else 0.0
     parts = []
     ways: list[tuple[float, float, float]] = [(math.inf, 1.0, 0.0)]  # most, share, turns
