@@ -31,10 +31,12 @@ from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.methods.melange import MelangeModel
 from formulations.fleet.points import STAGES, build_tables
-from formulations.fleet.queue_simulation import confirm
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.solver import Settings, solve_compiled
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from references.fleet_queues import confirm
 
 
 def report(name, problem, options):

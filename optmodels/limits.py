@@ -67,7 +67,7 @@ class Limit:
 
 
 FORBIDDING = 1e5
-SECONDS_USUAL = {"TTFT": 60.0, "TPOT": 5.0}  # longest that anybody waits for tokens
+SECONDS_USUAL = {"TTFT": 60.0, "TPOT": 5.0, "time of a request": 3600.0}  # longest that users wait
 
 
 @dataclass(frozen=True)
@@ -302,14 +302,6 @@ def _restrictions(problem: BaseModel, place: _Place, marker: Limit) -> Iterator[
 def _named(name: str, owner: str, key: str, lists: str) -> str:
     text = name.format(owner=owner, key=key, list=lists)
     return text if "{owner}" in name or not owner else f"{text} of {owner}"
-
-
-def doubtful(problem: BaseModel) -> list[str]:
-    """Latency limits so long that milliseconds were written as seconds, most likely, each in a line."""
-    return [
-        f"{r.where}: {r.value:g} s is long for a {r.marker.name}; milliseconds are written '{r.value:g} ms'"
-        for r in restrictions(problem) if r.marker.name in SECONDS_USUAL and r.value > SECONDS_USUAL[r.marker.name]
-    ]  # fmt: skip
 
 
 def offers(problem: BaseModel) -> list[Offer]:

@@ -10,17 +10,22 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import read_document, refuse_strange, validate
+from optmodels.io.write import path_text
+from optmodels.limits import SECONDS_USUAL, restrictions
 from optmodels.problem import Problem
+from optmodels.units import bare_number
 
 
 def load(
-    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
-) -> Problem:
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False,
+    computed: bool | None = None,
+) -> Problem:  # fmt: skip
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
         folder: where a mapping's files are; None: it names none.
+        computed: a program wrote it, so that every bare number is in the unit of its key; default: of a mapping.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
@@ -52,8 +57,11 @@ def load(
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
     problem: Problem = validate(schema, dict(data), file, line)
     problem._file, problem._folder = file, folder
+    computed = file is None if computed is None else computed
+    if not computed and (bare := _without_unit(problem, data)):
+        raise InputError(replace(m, file=file, line=line(_location(m.path))) for m in bare)
     if not problem.name and file is not None:
-        problem = problem.model_copy(update={"name": Path(file).stem})
+        problem = problem.model_copy(update={"name": Path(path_text(file)).stem})
     try:
         problem.resolve()
     except InputError as error:
@@ -63,6 +71,36 @@ def load(
             m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
         ) from None
     return problem
+
+
+def _without_unit(problem: Problem, data: Any) -> list[Mistake]:
+    """Latency limits that a file writes as bare numbers and that are longer than users wait: seconds or milliseconds?
+
+    Args:
+        problem: the validated instance.
+        data: the same as its author wrote it.
+    """
+    return [
+        Mistake(
+            None, r.where, int(bare) if bare.is_integer() else bare,
+            f"a {r.marker.name} with its unit: '{bare:g} ms' or '{bare:g} s'",
+        )
+        for r in restrictions(problem)
+        if r.marker.name in SECONDS_USUAL and r.value > SECONDS_USUAL[r.marker.name]
+        and (bare := bare_number(_at(data, r.at))) is not None
+    ]  # fmt: skip
+
+
+def _at(data: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path of a document; None: not there."""
+    for part in path:
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
 
 
 def _shipped(path: Path) -> str | None:

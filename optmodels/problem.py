@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from optmodels.catalog.spelling import own_gpus
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
 
@@ -26,6 +27,13 @@ class Problem(Entry):
 
     _file: str | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_own_gpus(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        own = data.get("gpus") if isinstance(data, Mapping) else None
+        with own_gpus(own if isinstance(own, Mapping) else ()):
+            return handler(data)
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -45,7 +53,7 @@ class Problem(Entry):
             raise InputError(Mistake(None, path, file, "inline data: this problem was not loaded from a file"))
         try:
             target = (self._folder / file).resolve()
-            there = target.is_file()
+            there = target.is_file() or target.is_fifo()
         except (OSError, ValueError):  # a name too long for the disk, or with a NUL
             raise InputError(Mistake(None, path, file, "the name of a file")) from None
         if not target.is_relative_to(self._folder.resolve()):

@@ -10,15 +10,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from optmodels import catalog
+from optmodels.catalog import spelling
+from optmodels.catalog.config import config_file, read_config
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.units import REQUESTS, convert, tokens
 
 # Of each GPU: 0.16 to 0.25 GiB for context and communication in vLLM's logs (vllm-project/vllm pulls 12126,
 # 14447), 0.36 for CUDA graphs (gpustack/runner pull 251), and 0.9 of what a device reports less than is
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
 RUNTIME_GIB = 1.0
 
-Limit = float | tuple[float, float]  # seconds of the mean; or seconds and the share of requests that keep them
+Duration = float | str  # seconds, or a number with its unit
+Limit = Duration | tuple[Duration, float]  # of the mean; or of a share of the requests
 
 
 @dataclass(frozen=True)
@@ -26,16 +32,17 @@ class Question:
     """What is to be served, how fast, and on what.
 
     Attributes:
-        model: an LLM of the catalogue.
-        input_tokens, output_tokens: of a request; None: a trace says.
-        rate: requests/s; None: the trace's.
+        model: an LLM of the catalogue, by any of its names (`catalog.spelling`), or a `config.json` or its folder.
+        input_tokens, output_tokens: of a request, 8k or 8000; None: a trace says.
+        rate: requests/s, or a rate with its unit; None: the trace's.
         trace: a file of requests, in place of these three.
         rate_factor: its requests come so many times as often.
-        weights, kv: precision; None: the weights as they are published.
+        reading: how its file is read: `columns`, `where`, `skip_bad` of the workload's trace.
+        weights, kv: precision; None: the weights as the model's name says or as they are published.
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
         region: of all of them; None: each list's default.
-        gpus: the only types to use; empty: all.
+        gpus: the only types to use; empty: those with a quota, or all without quotas.
         markets: that machines are bought on.
         quota: (GPU type, GPUs at most).
         survive: deployments that may be lost at a time.
@@ -50,11 +57,12 @@ class Question:
     """
 
     model: str
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    rate: float | None = None
+    input_tokens: int | str | None = None
+    output_tokens: int | str | None = None
+    rate: float | str | None = None
     trace: Path | None = None
     rate_factor: float = 1.0
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     weights: str | None = None
     kv: str = "fp16"
     ttft: Limit | None = None
@@ -69,7 +77,7 @@ class Question:
     budget: float | None = None
     engine: str = "vllm"
     safety: float | None = None
-    longest: int | None = None
+    longest: int | str | None = None
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
     certify: bool = False
@@ -78,7 +86,8 @@ class Question:
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
 OPTIONS = {
-    "workloads[0].model": "--model", "workloads[0].precision": "--precision", "workloads[0].precision.kv": "--kv",
+    "workloads[0].model": "--model", "workloads[0].name": "--model", "workloads[0].precision": "--precision",
+    "workloads[0].precision.kv": "--kv",
     "workloads[0].buckets[0].input_tokens": "--input", "workloads[0].buckets[0].output_tokens": "--output",
     "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].trace.rate_factor": "--rate-factor",
     "workloads[0].trace": "--trace", "workloads[0].buckets[0].longest_tokens": "--longest",
@@ -100,14 +109,17 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     """
     if q.survive < 0:
         raise InputError(Mistake(None, "--survive", q.survive, "a whole number of deployments ≥ 0"))
+    q = read(q)
+    model, written, _ = named(q.model)
     requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
-    precision = {"weights": q.weights or catalog.published_precision(q.model), "kv": q.kv}
+    precision = {"weights": q.weights, "kv": q.kv}
+    said = assumptions(q)
     found: dict[str, Any] = {
-        "formulation": "fleet", "schema": 1, "name": f"{q.model}-plan",
-        "title": f"{q.model}, {_title(q)}",
+        "formulation": "fleet", "schema": 1, "name": f"{model}-plan",
+        "title": f"{model}, {_title(q)}", **({"notes": " ".join(said)} if said else {}),
         "workloads": [{
-            "name": q.model, "model": q.model,
+            "name": model, "model": written,
             **({} if precision == {"weights": "fp16", "kv": "fp16"} else {"precision": precision}),
             **requests, "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
         }],
@@ -134,6 +146,95 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     return found
 
 
+def named(model: str) -> tuple[str, Any, str | None]:
+    """An LLM's name, what a file says of it, and the weight precision it states.
+
+    A repository of Hugging Face stays as it is, so that exports start it; a `config.json` becomes its shape.
+
+    Raises:
+        InputError: an unknown model, or a configuration that is not read.
+    """
+    file = config_file(model)
+    if file is not None:
+        found, weights = read_config(file)
+        return found.title, found.model_dump(mode="json", exclude_defaults=True), weights
+    key = spelling.llm_of(model)
+    if key is None:
+        raise InputError(spelling.unknown_llm("--model", model, ", or a config.json of Hugging Face"))
+    return key, key if spelling.llm(model) == key else model, spelling.precision_of(model)
+
+
+def _plain(value: Any) -> Any:
+    """The number that a text is, ``inf`` too; else the text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def read(q: Question) -> Question:
+    """The same question with numbers in their units and with the catalogue's names of all but the model.
+
+    Raises:
+        InputError: an unknown model, a precision that its name contradicts, or a number that cannot be read.
+    """
+    wrong = Mistakes()
+
+    def number(option: str, value: Any, unit: str) -> Any:
+        try:
+            found = tokens(value) if unit == "tokens" else convert(_plain(value), unit)
+        except PydanticCustomError as error:
+            wrong.add(option, value, error.message())
+            return None
+        return found
+
+    numbers = {
+        "input_tokens": number("--input", q.input_tokens, "tokens"),
+        "output_tokens": number("--output", q.output_tokens, "tokens"),
+        "longest": number("--longest", q.longest, "tokens"), "rate": number("--rate", q.rate, REQUESTS),
+    }  # fmt: skip
+    key, stated, weights = "", None, spelling.precision(q.weights)
+    with wrong.collecting():
+        key, _, stated = named(q.model)
+    if weights is not None and stated is not None and spelling.differ(weights, stated):
+        wrong.add(
+            "--precision", q.weights, f"{stated}, which {q.model} says, or a model without a precision in its name"
+        )
+    wrong.raise_any()
+    return dataclasses.replace(
+        q, **numbers, weights=weights or stated or catalog.published_precision(key), kv=spelling.kv_precision(q.kv),
+        clouds=[spelling.cloud(c) for text in q.clouds for c in text.split(",") if c.strip()],
+        region=None if q.region is None else spelling.region(q.region.strip()),
+        gpus=[spelling.gpu(g) for text in q.gpus for g in text.split(",")],
+        markets=[spelling.market(m) for text in q.markets for m in text.split(",")],
+        quota=[(spelling.gpu(g), most) for g, most in q.quota], engine=spelling.engine(q.engine),
+    )  # fmt: skip
+
+
+def allowed_gpus(q: Question) -> Sequence[str]:
+    """The GPU types that may be rented: those of --gpu; without it those with a quota; empty: all."""
+    return q.gpus or list(dict.fromkeys(g for g, most in q.quota if most > 0))
+
+
+def assumptions(q: Question) -> list[str]:
+    """What a read question leaves to defaults, a sentence each."""
+    found, pools = [], catalog.pools()
+    left_out = []
+    for cloud in (c for c in dict.fromkeys(q.clouds) if c in pools):
+        default = pools[cloud].default_region
+        if q.region is not None and q.region not in {m.region for m in catalog.machines(cloud)}:
+            left_out.append(cloud)
+        elif q.region is None and default is not None:
+            found.append(f"Region of {cloud}: {default} (--region for another).")
+    if left_out and len(left_out) < len(set(q.clouds)):
+        found.append(f"Left out: {', '.join(left_out)} (no region {q.region} there).")
+    if q.quota and not q.gpus and (named := allowed_gpus(q)):
+        found.append(f"GPUs: {', '.join(named)} only, which --quota names (--gpu for others, without a quota).")
+    elif free := [g for g in q.gpus if q.quota and g not in dict(q.quota)]:
+        found.append(f"No quota for {', '.join(free)}: any number.")
+    return found
+
+
 def _title(q: Question) -> str:
     if q.trace is None:
         return f"{q.rate:g} requests/s of {q.input_tokens} + {q.output_tokens} tokens"
@@ -148,14 +249,17 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         for option, value in stated.items():
             if value is None:
                 wrong.add(option, None, "a number, or a --trace of requests")
-        if q.rate is not None and q.rate <= 0:
+        if isinstance(q.rate, float | int) and q.rate <= 0:
             wrong.add("--rate", q.rate, "requests/s > 0")
         if q.rate_factor != 1:
             wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
+        if q.reading:
+            option = {"columns": "--column", "where": "--where", "skip_bad": "--skip-bad"}[next(iter(q.reading))]
+            wrong.add(option, next(iter(q.reading.values())), "beside a --trace of requests")
         wrong.raise_any()
-        assert q.input_tokens is not None and q.output_tokens is not None
+        assert isinstance(q.input_tokens, int) and isinstance(q.output_tokens, int)
         bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
-        if q.longest is not None:
+        if isinstance(q.longest, int):
             mean = q.input_tokens + q.output_tokens
             if q.longest < mean:
                 expected = f"at least the {mean} tokens of --input and --output"
@@ -170,7 +274,7 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         expected = f"a file in {q.trace.parent} or above it, since instances name traces beside them or below"
         raise InputError(Mistake(None, "--write", str(folder), expected))
     factor = {} if q.rate_factor == 1 else {"rate_factor": q.rate_factor}
-    return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor}}
+    return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor, **q.reading}}
 
 
 def _limit(limit: Limit) -> Any:
@@ -179,7 +283,7 @@ def _limit(limit: Limit) -> Any:
 
 def _pools(q: Question) -> Any:
     """The pool, or the list of them; machines by name where only some GPU types may be used."""
-    wrong = Mistakes()
+    wrong, allowed = Mistakes(), allowed_gpus(q)
     known = catalog.pools()
     pools: list[dict[str, Any]] = []
     regions: set[str] = set()
@@ -197,16 +301,18 @@ def _pools(q: Question) -> Any:
         mine = [m for m in listed if region is None or m.region == region]
         gpus |= {m.gpu for m in mine if m.gpu}
         pool: dict[str, Any] = {"catalog": cloud} | ({} if q.region is None else {"region": q.region})
-        if q.gpus:
-            pool["include"] = sorted({m.machine for m in mine if m.gpu in q.gpus})
-        if not q.gpus or pool["include"]:
+        if allowed:
+            pool["include"] = sorted({m.machine for m in mine if m.gpu in allowed})
+        if not allowed or pool["include"]:
             pools.append(pool)
     if not wrong and q.region is not None and q.region not in regions:
         wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
     for option, names in (("--gpu", q.gpus), ("--quota", [gpu for gpu, _ in q.quota])):
         for name in names if not wrong else ():
             if name not in gpus:
-                wrong.unknown(option, name, "a GPU of these machines", gpus)
+                wrong.append(
+                    spelling.unknown_gpu(option, name, gpus, f"a GPU of the machines of {', '.join(q.clouds)}")
+                )
     wrong.raise_any()
     return pools[0] if len(pools) == 1 else pools
 

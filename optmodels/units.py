@@ -20,8 +20,14 @@ GBPS = 1e9 / 8  # bytes/s in a gigabit per second
 # What pydantic calls bounds beside a validator of ours, and what JSON Schema calls them.
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _NUMBER_UNIT = re.compile(
-    r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
+    r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(/?[A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
 )
+REQUESTS = "requests/s"
+_OF_REQUESTS = re.compile(r"(?:requests?|reqs?|r|queries|q|prompts|calls)?/(s|sec|second|m|min|minute|h|hour|d|day)")
+_SHORT_RATES = {"rps": "s", "qps": "s", "rpm": "m", "qpm": "m", "rph": "h"}
+_SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)(?:\s*(?:tokens?|tok))?\s*$")
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}
 # What is written most, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
 COMMON = {
     ("us", "s"): 1e-6, ("µs", "s"): 1e-6, ("ms", "s"): 1e-3, ("min", "s"): 60.0, ("h", "s"): 3600.0,
@@ -63,6 +69,8 @@ def convert(value: object, unit: str) -> object:
         return number
     if (factor := COMMON.get((own, unit))) is not None:
         return number * factor
+    if unit == REQUESTS:
+        return number / _seconds_between(own)
     import pint
 
     registry = _registry()
@@ -72,6 +80,49 @@ def convert(value: object, unit: str) -> object:
         raise PydanticCustomError(
             "quantity", "a quantity in {unit}; {own} cannot be converted to it", {"unit": unit, "own": own}
         ) from None
+
+
+def _seconds_between(own: str) -> float:
+    """Seconds that a rate of requests is counted over: ``30/s``, ``100 requests/min``, ``5 rps``."""
+    match = _OF_REQUESTS.fullmatch(own.lower())
+    per = match[1][0] if match else _SHORT_RATES.get(own.lower())
+    if per is None:
+        raise PydanticCustomError("quantity", "requests/s, or a rate as in '30/s' or '100/min'")
+    return _SECONDS_OF[per]
+
+
+def tokens(value: object) -> object:
+    """Return a number of tokens, of a string such as ``8k`` (8,000) or ``8K`` (8,192), as vLLM reads lengths.
+
+    Raises:
+        PydanticCustomError: the string is no number of tokens.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _TOKENS.match(value)
+    number = float(match[1]) * _THOUSANDS[match[2]] if match else 0.5
+    if number != int(number):
+        raise PydanticCustomError("quantity", "a whole number of tokens, as in 8000, 8k (8,000) or 8K (8,192)")
+    return int(number)
+
+
+class _Tokens:
+    """Marks a whole number of tokens; see `tokens` for what a user may write."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(tokens, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        text = {"type": "string", "pattern": _TOKENS.pattern, "description": "8k: 8,000 tokens; 8K: 8,192"}
+        return {"anyOf": [handler(schema), text], "unit": "tokens"}
+
+
+def bare_number(value: object) -> float | None:
+    """The number that a value is, quoted or not; None: it has a unit, or is no number."""
+    if isinstance(value, str):
+        match = _NUMBER_UNIT.match(value)
+        return float(match[1]) if match and not match[2] else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True)
@@ -92,6 +143,7 @@ class Unit:
 
 _FINITE = {"allow_inf_nan": False}
 Seconds = Annotated[float, Unit("s"), Field(gt=0, **_FINITE)]
+NonNegativeSeconds = Annotated[float, Unit("s"), Field(ge=0, **_FINITE)]
 # Capacities have a floor far below and a ceiling far above anything built: beyond, latencies leave the range that a
 # solver can tell apart.
 Gib = Annotated[float, Unit("GiB"), Field(gt=0, **_FINITE), Field(ge=1e-6, le=1e12)]
@@ -105,3 +157,5 @@ BudgetUsdPerHour = Annotated[float, Unit("USD/h"), Field(ge=0, **_FINITE)]
 Fraction = Annotated[float, Unit(""), Field(ge=0, le=1, **_FINITE)]
 PositiveFraction = Annotated[float, Unit(""), Field(gt=0, le=1, **_FINITE)]
 PositiveInt = Annotated[int, Field(strict=True, ge=1, le=10**6)]
+Tokens = Annotated[int, _Tokens(), Field(strict=True, ge=1, le=10**6)]
+RequestsPerSecond = Annotated[float, Unit(REQUESTS), Field(ge=0, **_FINITE)]

@@ -105,7 +105,7 @@ def _raw(variant: str, workload: str, family: str, main: str, ao: str | None, co
 def _table_viii_problem(variant: str, workload: str, family: str) -> CostEfficiency:
     s_in, s_out = WORKLOADS[workload]
     return CostEfficiency.model_validate({
-        "formulation": "cost_efficiency", "schema": 1, "model": "opt-6.7b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "model": "opt-6.7b",
         "workload": {"batch": 32, "input_tokens": s_in, "output_tokens": s_out},
         "slo": {"kind": "batch", "tps": 1}, "pool": {"catalog": "llm-pilot-table-vii"},
         "strategies": {"families": [family], "replicas": [1]}, "latency": {"variant": variant},

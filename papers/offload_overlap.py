@@ -1,16 +1,15 @@
 """Does moving KV overlap computing? LP(11), LP(12) and LP(18) held against measured steps, α from 0 to 1.
 
-    python -m papers.offload_overlap [--models A,B,C] [--device cpu|cuda] [--offload ram,disk] [--out DIR]
-        [--budget-s SECONDS] [--grid GRID] [--alpha A,B] [--layers N] [--repeats N] [--from FILE…]
+    python -m papers.offload_overlap FILE... [--out DIR]
 
-On a GPU that is the whole of what is to be measured on one: three architectures, α from 0 to 1 over PCIe, within 25
-minutes (seven for each model). Besides the measurements (``DIR/MODEL.parquet``) it leaves ``DIR/REPORT.md``,
-``DIR/overlap.json`` and ``DIR/catalogue/``: what goes into the catalogue's data folder (`papers.measured`). The same
-command goes on where it was stopped.
+FILE is a table (CSV, Parquet), one row a measured step: `STEP_COLUMNS` of `optmodels.latency.fit.measurements`,
+``phase`` (prefill, decode), ``family`` (high_end, kvo_ram, kvo_disk), ``alpha``, ``schedule`` (overlap: transfers with
+the computation; serial: transfers before it), ``tp``, ``latency_s``; ``resident_s`` and ``serial_s`` of an overlapped
+step: the same step, timed in turns with it, with all KV resident and with transfers first; ``predicted_s`` and
+``predicted_paper_s``: the strategies' curves. The study writes ``DIR/overlap.json``.
 
-Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a
-control, before it, in turns with the step whose KV is all resident. That gives the work w (all resident), the transfer
-x (the control less w) and the step T with both at once, and so the share of the shorter that is not hidden,
+The work is w (all KV resident), the transfer x (the serial step less w), the step T with both at once. The share of the
+shorter part that is not hidden is
 
     ρ = (T − max(w, x)) / min(w, x):
 
@@ -35,7 +34,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,27 +44,11 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pandas as pd
 
-    from papers.measured import Made
-
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 FOLDS = 5
 LEAST_HIDEABLE = 0.05
 RESAMPLES = 1000
-CPU_MODELS = {  # small enough for a CPU, with a KV cache large against its last-level cache; MHA, GQA, MoE
-    "small-mha": {"layers": 4, "hidden": 512, "heads": 8, "kv_heads": 8, "head_dim": 64, "ffn": 2048,
-                  "ffn_matrices": 2, "vocab": 4096, "max_positions": 8192},
-    "small-gqa": {"layers": 4, "hidden": 768, "heads": 12, "kv_heads": 4, "head_dim": 64, "ffn": 2048,
-                  "ffn_matrices": 3, "vocab": 4096, "max_positions": 8192},
-    "small-moe": {"layers": 4, "hidden": 512, "heads": 8, "kv_heads": 4, "head_dim": 64, "ffn": 1024,
-                  "ffn_matrices": 3, "vocab": 4096, "max_positions": 8192,
-                  "moe": {"experts": 8, "active": 2, "expert_ffn": 512}},
-}  # fmt: skip
-GPU_MODELS = ("llama-2-7b", "llama-3.1-8b", "qwen3-30b-a3b")  # multi-head, grouped, mixture of experts
-CPU_GRID = "batch=1,4,8 prompt=128,512 context=512,2048,4096"
-GPU_GRID = "batch=1,4,16,64 prompt=256,1024,4096 context=512,2048,8192,16384 chunk=512"
-GPU_BUDGET_S = 420.0  # of each model
-ALPHAS = "0.25,0.5,0.75,1"
 
 
 @dataclass(frozen=True)
@@ -190,7 +173,7 @@ def analyse(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """One line for each model, phase and place: ρ, the forms' held-out errors, LP(18).
 
     Args:
-        frame: Rows as `optmodels measure` writes them, with a column ``model``.
+        frame: Measured steps, with the columns above and ``model``.
     """
     import pandas as pd
 
@@ -284,64 +267,6 @@ def verdict(lines: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def gather(arguments: argparse.Namespace) -> list[Path]:
-    """Measure, unless it was measured: one file a model."""
-    from optmodels import catalog
-    from optmodels.catalog.types import Architecture
-    from optmodels.errors import InputError, Mistake
-    from optmodels.measure import campaign
-    from optmodels.measure.grid import Grid
-
-    if arguments.sources:
-        return list(arguments.sources)
-    cpu = arguments.device == "cpu"
-    text = arguments.grid or (CPU_GRID if cpu else GPU_GRID)
-    grid = Grid.parse(text)  # steps that mix prefilling and decoding say nothing here: only where they are asked for
-    offload = arguments.offload or ("ram,disk" if cpu else "ram")
-    names = arguments.models.split(",") if arguments.models else (list(CPU_MODELS) if cpu else list(GPU_MODELS))
-    alphas = tuple(float(a) for a in arguments.alpha.split(","))
-    known = (*CPU_MODELS, *sorted(catalog.llms()))
-    wrong = [Mistake(None, "--models", n, f"one of {', '.join(known)}") for n in names if n not in known]
-    if wrong:
-        raise InputError(wrong)
-    paths = []
-    for name in names:
-        arch = catalog.llms()[name] if name in catalog.llms() else Architecture.model_validate(CPU_MODELS[name])
-        c = campaign.Campaign(
-            arch=arch, model=name,
-            grid=grid if "chunk=" in text else replace(grid, chunk=()),
-            offload=tuple(offload.split(",")), alphas=alphas, schedules=("overlap", "serial"),
-            device=arguments.device, layers=arguments.layers, folder=arguments.out, repeats=arguments.repeats,
-            budget_s=arguments.budget_s or (None if cpu else GPU_BUDGET_S),
-        )  # fmt: skip
-        path = arguments.out / f"{name}.parquet"
-        measured = campaign.measure(c, path.with_suffix(".journal"), campaign.to_stderr)
-        if measured.frame.empty:
-            raise InputError(Mistake(None, "--budget-s", arguments.budget_s, f"time and memory for a point of {name}"))
-        campaign.write(path, measured, overwrite=True)
-        paths.append(path)
-    return paths
-
-
-def report(paths: list[Path], lines: list[dict[str, Any]], made: list[Made]) -> str:
-    """What was found, on which machine, for whoever reads the folder later."""
-    from optmodels.measure import campaign
-
-    said = ["# Does moving KV overlap computing?", ""]
-    for path in paths:
-        about = campaign.read_about(path)
-        device = about.get("device", {})
-        left = about.get("left_out", {})
-        said.append(
-            f"* {about.get('model', path.stem)}: {device.get('gpu') or device.get('cpu')}, {about.get('dtype')}, "
-            f"torch {device.get('torch')}, driver {device.get('nvidia_smi.driver_version', '-')}, {about.get('date')}; "
-            f"{len(left)} points left out" + (f" ({', '.join(sorted(set(left.values())))})" if left else "")
-        )
-    said += ["", "## LP(11), LP(12)", "", *(f"* {x}" for x in verdict(lines)), "", "## Held-out errors", ""]
-    said += [f"* {x}" for x in map(described, lines)]
-    return "\n".join([*said, "", "## For the catalogue", "", *(f"* {x}" for x in made), ""])
-
-
 def described(line: dict[str, Any]) -> str:
     """One line of `analyse` in words."""
     shown = [f"{line['model']} {line['phase']} {line['family']} ({line['rows']} rows, {line['points']} points)"]
@@ -351,39 +276,27 @@ def described(line: dict[str, Any]) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Measure, fit, say."""
+    """Read, fit, print."""
     import pandas as pd
 
     from optmodels.cli.console import report_mistakes, show
     from optmodels.errors import InputError
     from optmodels.latency.fit.measurements import read_frame
-    from optmodels.measure import campaign
-    from papers.measured import for_catalogue
+    from optmodels.measure.rows import read_about
 
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
-    parser.add_argument("--models", help="of the catalogue, or of " + ", ".join(CPU_MODELS))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--offload", choices=("ram", "disk", "ram,disk"), help="default: ram on a GPU, both on a CPU")
-    parser.add_argument("--grid")
-    parser.add_argument("--alpha", default=ALPHAS)
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--budget-s", type=float, help=f"for each model; default on a GPU: {GPU_BUDGET_S:g}")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="measured steps")
     parser.add_argument("--out", type=Path, default=Path("results/offload_overlap"))
-    parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="measured before: read, do not measure")
     arguments = parser.parse_args(words)
     try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        paths = gather(arguments)
-        frames = [read_frame(p).assign(model=campaign.read_about(p).get("model", p.stem)) for p in paths]
+        frames = [read_frame(p).assign(model=read_about(p).get("model", p.stem)) for p in arguments.files]
         lines = analyse(pd.concat(frames, ignore_index=True))
-        made = for_catalogue(paths, arguments.out / "catalogue")
     except InputError as error:
         report_mistakes(error)
         return 2
+    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "overlap.json").write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
-    (arguments.out / "REPORT.md").write_text(report(paths, lines, made), encoding="utf-8")
-    show([*map(described, lines), *verdict(lines), *map(str, made)])
+    show([*map(described, lines), *verdict(lines)])
     return 0
 
 

@@ -35,7 +35,8 @@ def instances(draw, pools=POOLS, models=MODELS, most_machines=5, calibrated=True
             slo["deadline_s"] = draw(st.floats(0.1, 200.0))
     low = draw(st.sampled_from([0.0, 0.0, 0.0, 0.2, 0.7, 1.0]))
     problem = {
-        "formulation": "cost_efficiency", "schema": 1, "name": "random", "model": draw(st.sampled_from(models)),
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static",
+        "name": "random", "model": draw(st.sampled_from(models)),
         "precision": {"weights": draw(st.sampled_from(["fp16", "fp8", "int4"])), "kv": "fp16"},
         "workload": {"batch": batch, "input_tokens": s_in, "output_tokens": s_out}, "slo": slo,
         "objective": draw(st.sampled_from(["capped", "uncapped"])),

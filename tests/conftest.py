@@ -48,6 +48,8 @@ def tiny_problem(**changes):
         "formulation": "cost_efficiency",
         "schema": 1,
         "name": "tiny",
+        "serving": "static",
+        "markets": {"main": ["on_demand", "spot"], "ao": ["on_demand", "spot"]},
         "model": "opt-6.7b",
         "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 32},
         "slo": {"kind": "batch", "tps": 100.0},

@@ -76,7 +76,8 @@ class CostEfficiency(StaticBatch):
     baselines: Baselines = Baselines()
     alternatives: int = Field(default=3, strict=True, ge=0, le=100, description="further distinct plans to show")
     serving: Literal["static", "continuous"] = Field(
-        default="static", description="the batch starts and ends together, or so many requests are always in flight"
+        description="continuous: engines such as vLLM, so many requests always in flight; static: batches that start"
+        " and end together, as in LLM-Pilot"
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")

@@ -14,7 +14,6 @@ from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.predicted import predicted
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
-from optmodels.limits import doubtful
 from optmodels.reporting.sources import at_most, compared_lines, of_requests, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled, told_apart
 from optmodels.serving.lengths import mean_tokens
@@ -69,7 +68,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "unmodelled": unmodelled(tables),
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
-        "notes": doubtful(problem) + of_requests(problem.slo.latencies, tables.case.lengths),
+        "notes": of_requests(problem.slo.latencies, tables.case.lengths),
         **({} if at_users is None else {"predicted": at_users}),
     }
 

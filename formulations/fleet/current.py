@@ -22,7 +22,7 @@ from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn
 from optmodels import catalog
-from optmodels.catalog.types import Entry, Machine, Market
+from optmodels.catalog.types import Entry, GpuName, Machine, Market
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
@@ -36,7 +36,7 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Settings, solve_compiled
 from optmodels.traces.types import Trace
-from optmodels.units import PositiveInt
+from optmodels.units import PositiveInt, Tokens
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class CurrentDeployment(Entry):
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: its machine and workloads")
     workloads: tuple[str, ...] = Field(min_length=1, description="of the instance, that are sent here; of one model")
     machine: str | None = Field(default=None, description="of the instance's pool, or of the catalogue")
-    gpu: str | None = Field(default=None, description="in place of machine: the cheapest one per GPU that has it")
+    gpu: GpuName | None = Field(default=None, description="in place of machine: the cheapest one per GPU that has it")
     region: str = Field(default="*", description="a pattern; default: wherever it costs least")
     market: Market = "on_demand"
     usd_per_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -63,8 +63,8 @@ class CurrentDeployment(Entry):
     replicas: PositiveInt | None = Field(default=None, description="engines; default: as many as fit the machines")
     machines: PositiveInt | None = Field(default=None, description="default: as many as the replicas need")
     max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
-    max_num_batched_tokens: PositiveInt | None = None
-    chunk_tokens: PositiveInt | None = None
+    max_num_batched_tokens: Tokens | None = None
+    chunk_tokens: Tokens | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> CurrentDeployment:

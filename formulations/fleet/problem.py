@@ -19,17 +19,19 @@ from pydantic import Field, model_validator
 from formulations.fleet.files import MelangeConfig, Trace, read_points_table
 from optmodels import catalog
 from optmodels.catalog import geography
-from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
+from optmodels.catalog.spelling import unknown_gpu, unknown_llm
+from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, spelled
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source
+from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
-from optmodels.limits import ELEMENT, Limit, Price, doubtful
+from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.engine import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
+from optmodels.serving.spelling import NamedModel
 from optmodels.serving.stages import Deployment, Link
 from optmodels.serving.static import (
     AlphaRange,
@@ -48,11 +50,21 @@ from optmodels.serving.static import (
     Workload,
     price_source,
     select_machines,
+    with_prices,
 )
 from optmodels.traces.buckets import BucketRequests, bucket_trace
 from optmodels.traces.types import Label, Routing
 from optmodels.traces.types import Trace as Requests
-from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
+from optmodels.units import (
+    BudgetUsdPerHour,
+    Fraction,
+    PositiveFraction,
+    PositiveInt,
+    RequestsPerSecond,
+    Seconds,
+    Tokens,
+    TokensPerSecond,
+)
 
 LEAST_LOAD = 1e-3
 LoadLevel = Annotated[PositiveFraction, Field(ge=LEAST_LOAD)]
@@ -70,11 +82,11 @@ class Bucket(Entry):
     """Requests of one length: their own rate, or a share of the workload's."""
 
     name: str = Field(default="", max_length=100, description="default: 1024x256 (input x output tokens)")
-    input_tokens: PositiveInt | None = Field(default=None, description="of a prompt, mean")
-    output_tokens: PositiveInt | None = Field(default=None, description="of an answer, mean")
-    requests_per_s: Rate | None = Field(default=None, description="its rate; or share")
+    input_tokens: Tokens | None = Field(default=None, description="of a prompt, mean")
+    output_tokens: Tokens | None = Field(default=None, description="of an answer, mean")
+    requests_per_s: RequestsPerSecond | None = Field(default=None, description="its rate; or share")
     share: Fraction | None = Field(default=None, description="of the workload's requests_per_s; or a rate of its own")
-    longest_tokens: PositiveInt | None = Field(
+    longest_tokens: Tokens | None = Field(
         default=None, description="input and output of the longest request, which engines admit; default: unknown"
     )
 
@@ -122,11 +134,11 @@ class SoftSlo(Entry):
     )
 
 
-class ModelOption(Entry):
+class ModelOption(NamedModel):
     """A model at a precision that may answer a workload's requests, and how well it does so by the user's own score."""
 
     name: str = Field(default="", max_length=100, description="in plans; default: model and precision")
-    model: str | Architecture = Field(description="of the catalogue, or its shape")
+    model: AnyLlm = Field(description="of the catalogue, or its shape")
     precision: PrecisionChoice = PrecisionChoice()
     quality: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
         default=None, description="your score of its answers, on any scale; the toolkit has none"
@@ -139,11 +151,11 @@ class ModelOption(Entry):
         return self.name or f"{llm_name(self.model) or 'model'} {self.precision.weights}{kv}"
 
 
-class FleetWorkload(Entry):
+class FleetWorkload(NamedModel):
     """One workload: its model or those it accepts, its requests, what it is promised and what it is worth."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/]+$", description="without /")]
-    model: str | Architecture | None = Field(default=None, description="not needed with measured points")
+    model: AnyLlm | None = Field(default=None, description="not needed with measured points")
     precision: PrecisionChoice = PrecisionChoice()
     models: tuple[ModelOption, ...] | None = Field(
         default=None, description="several that may answer its requests, in place of model and precision"
@@ -151,7 +163,9 @@ class FleetWorkload(Entry):
     quality_at_least: Annotated[Quality | None, Limit("quality of {owner}", "least")] = Field(
         default=None, description="mean score of its answered requests, in every period; models have scores"
     )
-    requests_per_s: Rate | None = Field(default=None, description="of all buckets together, where they have shares")
+    requests_per_s: RequestsPerSecond | None = Field(
+        default=None, description="of all buckets together, where they have shares"
+    )
     prefix_hit_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
         default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
     )
@@ -229,7 +243,7 @@ class StockLine(Entry):
     """A limit on machines by patterns of name, GPU and region, and by market (none: all markets together)."""
 
     machine: Name = Field(default="*", description="pattern of machine names")
-    gpu: Name = Field(default="*", description="of the machine, as the catalogue names it")
+    gpu: Annotated[Name, spelled("gpu")] = Field(default="*", description="of the machine, as the catalogue names it")
     region: str = Field(default="*", description="pattern of regions")
     market: Market | None = Field(default=None, description="default: all markets together")
     at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)] = Field(
@@ -381,7 +395,7 @@ class FleetLatency(Entry):
     model: ModelChoice | None = Field(
         default=None, description="of engines' steps; default: default with serving: continuous, else none"
     )
-    engine: Engine = Field(default="vllm", description="that deployments run")
+    engine: StatedEngine = Field(default="vllm", description="that deployments run")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False,
         description="probability that measured latencies stay below what the model says",
@@ -871,13 +885,14 @@ def _resolve(p: Fleet) -> FleetCase:
         for name in period.rate_factors:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
-    demands, requests = _demands(p, workloads, periods, wrong)
+    of_files: list[str] = []
+    demands, requests = _demands(p, workloads, periods, of_files, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
         for i, choice in enumerate(several):
             path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
-            machines += select_machines(choice, wrong, path)
+            machines += select_machines(with_prices(p, choice, wrong, path, of_files), wrong, path)
         keys = [(m.machine, m.region) for m in machines]
         wrong += [
             Mistake(None, "pool", " in ".join(key), "each machine once in the pools")
@@ -915,8 +930,14 @@ def _resolve(p: Fleet) -> FleetCase:
     if points is None:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
-                wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus", gpus)
-    notes = [*_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
+                what = "a GPU of the catalogue or of gpus"
+                wrong.append(unknown_gpu(f"pool ({m.machine}).gpu", str(m.gpu), gpus, what))
+    notes = [
+        *of_files,
+        *_unmatched(p, machines, points, gpus, wrong),
+        *_unlimited(p, workloads, points),
+        *_without_quota(p, machines),
+    ]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
@@ -991,6 +1012,19 @@ def _unlimited(
     return notes
 
 
+def _without_quota(p: Fleet, machines: tuple[Machine, ...]) -> list[str]:
+    """The GPU types that no quota limits, where quotas limit others."""
+    if not any(line.gpu != "*" for line in p.quota):
+        return []
+    free = {
+        m.gpu for m in machines if m.gpu and not any(
+            fnmatch.fnmatchcase(m.gpu, line.gpu) and fnmatch.fnmatchcase(m.machine, line.machine)
+            and fnmatch.fnmatchcase(m.region, line.region) for line in p.quota
+        )
+    }  # fmt: skip
+    return [f"no quota for {', '.join(sorted(free))}: any number may be rented"] if free else []
+
+
 def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[tuple[HitRow, ...], Routing | None]:
     """The rows of measured prefix-cache hits, and the routing that they are of."""
     cache, path = p.prefix_cache, "prefix_cache"
@@ -1030,11 +1064,11 @@ class _HitFile(Entry):
 
 
 def _demands(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: Mistakes
+    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], notes: list[str], wrong: Mistakes
 ) -> tuple[tuple[Demand, ...], dict[str, BucketRequests]]:
     """Every bucket of every workload with its rate by period, and the requests where they are known.
 
-    Buckets without requests are left out.
+    Buckets without requests are left out. `notes` are added to: what was done to rows of traces.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
@@ -1043,7 +1077,7 @@ def _demands(
         if w.trace is not None:
             with wrong.collecting():
                 file = p.beside(w.trace.file, f"workloads[{i}].trace.file")
-                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor)
+                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor, notes)
                 requests |= {} if known is None else {w.name: known}
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)
@@ -1078,7 +1112,7 @@ def _modelled(
             if isinstance(m.model, Architecture):
                 found.append(m.model)
             elif m.model not in catalog.llms():
-                wrong.unknown(at, m.model, "a model of the catalogue", catalog.llms())
+                wrong.append(unknown_llm(at, m.model))
             else:
                 found.append(catalog.llms()[m.model])
             if len(found) == k + 1 and (found[k], m.precision) in [

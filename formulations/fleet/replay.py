@@ -20,6 +20,7 @@ their turn as one) and
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,6 @@ import numpy.typing as npt
 from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
-from formulations.fleet.queue_simulation import waits
 from optmodels.errors import InputError, Mistake
 from optmodels.serving.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine
@@ -47,6 +47,17 @@ UNUSED = "predicted output lengths change nothing: shares of a fleet do not go b
 DRAWN = 100_000  # requests, where there is no trace
 NO_TIMES = "measured points of one stage have rates alone, no seconds to replay"
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
+
+
+def waits(arrivals: Array, services: Array, slots: int) -> Array:
+    """Waiting of every request before the first of equal slots that is free, in order of arrival."""
+    free = [0.0] * slots
+    waited = np.empty(len(arrivals))
+    for i, (at, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
+        start = max(at, free[0])
+        heapq.heapreplace(free, start + service)
+        waited[i] = start - at
+    return waited
 
 
 @dataclass(frozen=True)

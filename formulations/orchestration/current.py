@@ -29,7 +29,7 @@ from formulations.orchestration.replay import (
     sent,
     shares_of,
 )
-from optmodels.catalog.types import Entry
+from optmodels.catalog.types import Entry, GpuName
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.plan.current import Evaluated
 from optmodels.reporting.sources import source_entries
@@ -39,7 +39,7 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import columns, summary
 from optmodels.solver.deadline import seconds_for
 from optmodels.traces.types import Trace
-from optmodels.units import PositiveInt
+from optmodels.units import PositiveInt, Tokens
 
 Policy = Literal[
     "round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine", "least_load", "maaso", "best_fit"
@@ -54,7 +54,7 @@ class CurrentInstances(Entry):
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: model, degrees and GPU")
     model: str = Field(description="of the instance's models")
-    gpu: str | None = Field(default=None, description="of the cluster; default: its first type")
+    gpu: GpuName | None = Field(default=None, description="of the cluster; default: its first type")
     instances: PositiveInt = Field(default=1, description="how many run")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
     pp: PositiveInt = Field(default=1, description="stages of a pipeline")
@@ -62,8 +62,8 @@ class CurrentInstances(Entry):
     attention_ranks: PositiveInt = Field(default=1, description="of a replica, each of tp GPUs")
     batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
     max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
-    max_num_batched_tokens: PositiveInt | None = Field(default=None, description="default: the instance's engine")
-    chunk_tokens: PositiveInt | None = Field(default=None, description="default: the instance's engine")
+    max_num_batched_tokens: Tokens | None = Field(default=None, description="default: the instance's engine")
+    chunk_tokens: Tokens | None = Field(default=None, description="default: the instance's engine")
 
 
 class CurrentCluster(Entry):

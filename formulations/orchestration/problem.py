@@ -15,11 +15,12 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Entry, Gpu
+from optmodels.catalog.spelling import llm, unknown_gpu, unknown_llm
+from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
 from optmodels.errors import Mistakes
-from optmodels.latency.resolve import Engine, ModelChoice, read_source
+from optmodels.latency.resolve import ModelChoice, StatedEngine, read_source
 from optmodels.latency.strategies import Variant
-from optmodels.limits import Limit, doubtful
+from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, Stage
 from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
@@ -35,6 +36,7 @@ from optmodels.units import (
     NonNegativeGib,
     PositiveFraction,
     PositiveInt,
+    RequestsPerSecond,
     Seconds,
     TokensPerSecond,
     Unit,
@@ -59,7 +61,7 @@ class Servers(Entry):
 
     server: str = Field(min_length=1, max_length=100, description="its name, or what their names begin with")
     count: PositiveInt = Field(default=1, description="how many equal ones")
-    gpu: str = Field(description="a GPU of the catalogue or of the file's gpus:")
+    gpu: GpuName = Field(description="a GPU of the catalogue or of the file's gpus:")
     gpus: PositiveInt = Field(description="GPUs in each server")
     vram_gib: Gib | None = Field(default=None, description="of one GPU; default: the catalogue's")
 
@@ -74,7 +76,7 @@ class Cluster(Entry):
 
     servers: tuple[Servers, ...] = Field(min_length=1, description="what there is")
     failed_gpus: dict[str, tuple[Count, ...]] = Field(default={}, description="server name → GPU indices from 0")
-    stock: Annotated[dict[str, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
+    stock: Annotated[dict[GpuName, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
         default={}, description="GPU type → most GPUs that may be used"
     )
     tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = Field(
@@ -110,7 +112,7 @@ class ServedModel(StoredModel):
     """A model to serve; `model` is what requests call it."""
 
     model: str = Field(min_length=1, max_length=100, description="its name, as requests have it")
-    architecture: str | Architecture | None = Field(default=None, description="default: the catalogue's entry `model`")
+    architecture: AnyLlm | None = Field(default=None, description="default: the catalogue's entry `model`")
     t_slice_s: Seconds | None = Field(
         default=None, description="default: per-token latency of an idle one-GPU instance"
     )
@@ -131,7 +133,7 @@ class DecayRow(Entry):
     """MS(1) of one model and parallelism: F = T₀·(1 − δ·ln(ε + min(B, W))), tokens/s of one request among W."""
 
     model: str = Field(description="that it is of")
-    gpu: str | None = Field(default=None, description="default: every GPU type")
+    gpu: GpuName | None = Field(default=None, description="default: every GPU type")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
     pp: PositiveInt = Field(default=1, description="stages of the pipeline")
     base_tokens_per_s: TokensPerSecond = Field(description="T₀")
@@ -144,7 +146,7 @@ class Latency(Entry):
     """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
 
     model: ModelChoice | None = None
-    engine: Engine = Field(default="vllm", description="that the model is asked about")
+    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
     decay: tuple[DecayRow, ...] | None = Field(default=None, description="MaaSO's law, by model and parallelism")
     fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
     measured: str | None = Field(
@@ -170,7 +172,7 @@ class MeasuredRow(Entry):
     """One measurement: tokens/s of one request among `load`."""
 
     model: str = Field(description="that it is of")
-    gpu: str = Field(description="type")
+    gpu: GpuName = Field(description="type")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
     pp: PositiveInt = Field(default=1, description="stages of the pipeline")
     load: PositiveInt = Field(description="requests served at a time")
@@ -187,7 +189,9 @@ class RequestClass(Entry):
     output_tokens: Positive = Field(description="of an answer")
     prompt_tokens: Share = Field(default=0.0, description="of a prompt")
     slo_factor: Positive = Field(description="θ of the deadline θ·l·t_slice")
-    requests_per_s: Share | tuple[Share, ...] = Field(description="constant, or by time bin of classes_bin_s")
+    requests_per_s: RequestsPerSecond | tuple[RequestsPerSecond, ...] = Field(
+        description="constant, or by time bin of classes_bin_s"
+    )
     weight: Share = Field(default=1.0, description="of a request in S")
 
 
@@ -428,7 +432,7 @@ class Running(Entry):
     """Instances already up."""
 
     model: str = Field(description="that it serves")
-    gpu: str | None = Field(default=None, description="type; default: that of the first server")
+    gpu: GpuName | None = Field(default=None, description="type; default: that of the first server")
     tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
     dp: PositiveInt = Field(default=1, description="its replicas")
@@ -686,7 +690,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     types: dict[str, tuple[Gpu, float]] = {}
     for i, s in enumerate(p.cluster.servers):
         if s.gpu not in known:
-            wrong.unknown(f"cluster.servers[{i}].gpu", s.gpu, "a GPU of the catalogue or of gpus", known)
+            wrong.append(unknown_gpu(f"cluster.servers[{i}].gpu", s.gpu, known, "a GPU of the catalogue or of gpus"))
             continue
         vram = s.vram_gib or known[s.gpu].vram_gib
         if s.gpu in types and types[s.gpu][1] != vram:
@@ -728,7 +732,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
         architectures=tuple(known_models),
-        trace=trace, request_model=request_model, slo_factor=factor, notes=(*notes, *doubtful(p)),
+        trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -759,12 +763,12 @@ def _with_ranks(p: Orchestration, trace: Trace | None, wrong: Mistakes) -> None:
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:
-    named = m.architecture if m.architecture is not None else m.model
+    named = m.architecture if m.architecture is not None else llm(m.model)
     if isinstance(named, Architecture):
         return named
     if named not in catalog.llms():
         where = f"models[{i}].{'architecture' if m.architecture is not None else 'model'}"
-        wrong.unknown(where, named, "a model of the catalogue, or architecture: with its shape", catalog.llms())
+        wrong.append(unknown_llm(where, named, ", or architecture: with its shape"))
         return None
     return catalog.llms()[named]
 

@@ -24,16 +24,17 @@ from formulations.reserved_capacity.throughput import (
 )
 from optmodels import catalog
 from optmodels.catalog import geography
-from optmodels.catalog.types import MARKETS, Entry, Market, Prices
-from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
+from optmodels.catalog.prices import read_prices
+from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, Prices
+from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import Limit, doubtful
+from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.serving.lengths import ALIKE_OF_STATIC, in_words
-from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
+from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -116,10 +117,12 @@ class Network(Entry):
 class Serving(Entry):
     """What one machine does for one service."""
 
-    requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TPOT")
-    prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of a mean prompt")
-    e2e_s: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False,
+    requests_per_second: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
+        description="at the largest batch that holds TPOT"
+    )
+    prefill_s: NonNegativeSeconds = Field(default=0.0, description="of a mean prompt")
+    e2e_s: NonNegativeSeconds | None = Field(
+        default=None,
         description="of a whole request at the machine, queue included; for services with a deadline_s",
     )  # fmt: skip
 
@@ -130,9 +133,15 @@ class MachineType(Entry):
     machine: str = Field(min_length=1, max_length=200, description="its name, as in the list")
     prices: Prices = Field(default=Prices(), description="everywhere")
     prices_by_region: dict[str, Prices] = Field(default={}, description="in place of prices, region by region")
-    prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
+    prices_file: str | None = Field(
+        default=None,
+        description="CSV with machine, region, *_usd_per_hour or _per_month; SkyPilot's catalogue, or a FOCUS export",
+    )
+    price_columns: dict[str, str] = Field(
+        default={}, description="of prices_file: ours: THEIRS of a file with names of its own, e.g. machine: sku"
+    )
     price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
-    catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
+    catalog: CloudName | None = Field(default=None, description="pool whose prices by region and GPU are used")
     regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
     reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
         default=None, description="most reserved machines per region"
@@ -155,7 +164,7 @@ class MachineType(Entry):
     serves: dict[str, Serving] = Field(
         default={}, description="what one machine does for each service; default: derived from the service's workload"
     )
-    gpu: str | None = Field(default=None, description="type; default: the list's")
+    gpu: GpuName | None = Field(default=None, description="type; default: the list's")
     gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
     vram_gib: Gib | None = Field(default=None, description="of all its GPUs together; default: the list's or the GPU's")
 
@@ -169,7 +178,7 @@ class ServiceSlo(Entry):
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(
         description="time to the first token, round trip and queue included"
     )
-    queue_s: Annotated[float, Unit("s"), Field(ge=0)] = Field(
+    queue_s: NonNegativeSeconds = Field(
         default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
@@ -376,8 +385,8 @@ class ReservedCapacity(Problem):
                 one = listed[0]
                 hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
             machines.append(m.model_copy(update=hardware | {
-                "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
-                "regions": None, "serves": serves, "price_source": self.price_source(m),
+                "prices": Prices(), "prices_by_region": prices, "prices_file": None, "price_columns": {},
+                "catalog": None, "regions": None, "serves": serves, "price_source": self.price_source(m),
             }))  # fmt: skip
         rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
         egress = None
@@ -532,7 +541,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, e2e, offered)
     _reachable(p, names, rtt, rate, prefill, e2e, demand, allowed, offered)
-    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices) + doubtful(p)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, e2e_s=e2e, reservable=caps["reservable"],
@@ -863,29 +872,23 @@ def _unit_mix_up(row: Array, path: str, wrong: Mistakes) -> None:
 
 
 def _price_file(p: ReservedCapacity, m: MachineType, where: str) -> dict[str, Prices]:
-    """Prices by region of one machine from a CSV whose columns say per hour or per month (730 h)."""
+    """Prices by region of one machine from a price file."""
     path = p.beside(m.prices_file or "", f"{where}.prices_file")
-    found: dict[str, Prices] = {}
-    rows, lines = csv_lines(path)
-    columns = rows[0] if rows else []
-    known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
-    extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
-    if "machine" not in columns or "region" not in columns or extra:
-        expected = f"columns machine, region and some of {', '.join(known)}"
-        raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
-    for line, cells in zip(lines[1:], rows[1:], strict=True):
-        row = dict(zip(columns, cells, strict=False))
-        if row.get("machine") != m.machine:
-            continue
-        try:
-            found[row.get("region", "")] = Prices(
-                **{known[c][0]: float(v) / known[c][1] for c, v in row.items() if c in known and v}
-            )
-        except ValueError as error:
-            text = str(error).split("\n")[0]
-            raise InputError(Mistake(str(path), f"line {line}", text, "prices > 0", line=line)) from None
+    rows = read_prices(path, m.price_columns)
+    found = {}
+    for row in rows:
+        if row.machine == m.machine:
+            try:
+                found[row.region] = Prices(**dict(row.prices))
+            except ValueError as error:
+                text = str(error).split("\n")[0]
+                raise InputError(Mistake(str(path), f"line {row.line}", text, "prices > 0", line=row.line)) from None
     if not found:
-        raise InputError(Mistake(str(path), f"{where}.machine", m.machine, "a machine with rows in this file"))
+        known = list(dict.fromkeys(r.machine for r in rows))
+        expected = f"a machine with rows in {path.name}: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
+        raise InputError(
+            Mistake(str(path), f"{where}.machine", m.machine, expected, hint=did_you_mean(m.machine, known))
+        )
     return found
 
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture
+from optmodels.catalog.spelling import unknown_gpu, unknown_llm
+from optmodels.catalog.types import AnyLlm, Architecture
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
@@ -33,7 +34,7 @@ from optmodels.serving.lengths import (
 from optmodels.serving.levels import Levels, levels
 from optmodels.serving.spelling import StoredModel
 from optmodels.traces.buckets import lengths_of
-from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
+from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, Tokens
 
 Array = npt.NDArray[np.float64]
 PROMPT_TOKENS_A_STEP = 8192
@@ -44,7 +45,7 @@ BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 class Served(StoredModel):
     """The model of a service, and how engines hold it."""
 
-    model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
+    model: AnyLlm = Field(description="LLM of the catalogue, or its architecture")
     attention_ranks: AttentionRanks = (1,)
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
     variant: Variant = Field(
@@ -61,8 +62,8 @@ class Served(StoredModel):
 class Workload(Served):
     """The model of a service and the mean request."""
 
-    input_tokens: PositiveInt = Field(description="of a prompt, mean")
-    output_tokens: PositiveInt = Field(description="of an answer, mean")
+    input_tokens: Tokens = Field(description="of a prompt, mean")
+    output_tokens: Tokens = Field(description="of an answer, mean")
 
     @property
     def classes(self) -> tuple[Length, ...]:
@@ -197,14 +198,12 @@ def choice_of(
     w: Workload | MixedWorkload = service.workload
     wrong = Mistakes()
     if isinstance(w.model, str) and w.model not in catalog.llms():
-        known = ", ".join(sorted(catalog.llms())[:12])
-        wrong.add(f"{service_path}.workload.model", w.model, f"a model of the catalogue: {known}")
+        wrong.append(unknown_llm(f"{service_path}.workload.model", w.model))
     gpu_name, gpu_count, vram = hardware_of(machine)
     if gpu_name is None:
         return None
     if gpu_name not in catalog.gpus():
-        known = ", ".join(sorted(catalog.gpus())[:12])
-        wrong.add(f"{machine_path}.gpu", gpu_name, f"a GPU of the catalogue: {known}")
+        wrong.append(unknown_gpu(f"{machine_path}.gpu", gpu_name))
     if service.slo.tbt_s is None:
         wrong.add(f"{service_path}.slo.tbt_s", None, "a TPOT in s, to choose the batch by")
     wrong.raise_any()

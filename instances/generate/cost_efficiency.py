@@ -39,6 +39,8 @@ model: opt-6.7b
 workload: {{batch: {batch}, input_tokens: {s_in}, output_tokens: {s_out}}}
 slo: {slo}
 objective: {reading}
+markets: {{main: [on_demand, spot], ao: [on_demand, spot]}}
+serving: static
 pool: {{catalog: llm-pilot-table-vii}}
 {strategies}
 latency: {{variant: roofline, calibration: llm-pilot-table-viii}}
@@ -63,6 +65,8 @@ workload: {{batch: {batch}, input_tokens: 512, output_tokens: 512}}
 slo: {slo}
 objective: {reading}
 budget_usd_per_hour: {budget:.1f}
+markets: {{main: [on_demand, spot], ao: [on_demand, spot]}}
+serving: static
 pool: {{catalog: llm-pilot-table-vi}}
 {strategies}
 latency: {{variant: roofline, calibration: llm-pilot-table-viii}}
@@ -87,6 +91,8 @@ workload: {{batch: 8, input_tokens: 512, output_tokens: 512}}
 slo: {{kind: batch, tps: {tps}}}
 objective: {reading}
 budget_usd_per_hour: {budget:.1f}
+markets: {{main: [on_demand, spot], ao: [on_demand, spot]}}
+serving: static
 pool: {{catalog: llm-pilot-table-vi}}
 latency: {{operating_points: measured.csv}}
 baselines:

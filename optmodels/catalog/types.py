@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from optmodels.limits import Price
 from optmodels.units import (
@@ -16,7 +16,22 @@ from optmodels.units import (
     UsdPerHour,
 )
 
-Market = Literal["on_demand", "spot", "reserved_1y", "reserved_3y"]
+
+def spelled(kind: str) -> BeforeValidator:
+    """Reads a name by the function of `catalog.spelling` that is called `kind`."""
+
+    def read(value: Any) -> Any:
+        from optmodels.catalog import spelling  # which needs the catalogue
+
+        return getattr(spelling, kind)(value)
+
+    return BeforeValidator(read)
+
+
+Market = Annotated[Literal["on_demand", "spot", "reserved_1y", "reserved_3y"], spelled("market")]
+GpuName = Annotated[str, spelled("gpu")]
+CloudName = Annotated[str, spelled("cloud")]
+RegionName = Annotated[str, spelled("region")]
 MARKETS: tuple[Market, ...] = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 
 Name = str
@@ -137,6 +152,11 @@ class Architecture(Entry):
     source: str = Field(default="", description="where the figures are from")
     note: str = Field(default="", description="what else to know")
 
+    def same_shape(self, other: Architecture) -> bool:
+        """Whether another model differs in what people are told and in its checkpoint alone."""
+        told = ("title", "checkpoint", "params", "source", "note")
+        return other.model_copy(update={k: getattr(self, k) for k in told}) == self
+
     @property
     def routed(self) -> bool:
         """Whether any layer has routed experts."""
@@ -156,6 +176,9 @@ class Architecture(Entry):
         if self.window is not None and self.window.layers > self.layers - linear:
             raise ValueError(f"window.layers ({self.window.layers}) at most {self.layers - linear} layers of attention")
         return self
+
+
+AnyLlm = Annotated[str | Architecture, spelled("llm")]
 
 
 class Prices(Entry):
@@ -186,7 +209,7 @@ class Machine(Entry):
     machine: Name = Field(min_length=1, max_length=200, description="name of the instance type")
     provider: str = Field(default="", description="cloud")
     region: str = Field(default="", description="where it stands")
-    gpu: str | None = Field(default=None, description="key of a GPU in the catalogue or the file's gpus:")
+    gpu: GpuName | None = Field(default=None, description="key of a GPU in the catalogue or the file's gpus:")
     gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
     vram_gib: Gib = Field(description="of all its GPUs together")
     vcpu: PositiveInt | None = Field(default=None, description="of the machine, which quotas may count")

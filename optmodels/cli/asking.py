@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from optmodels.cli.options import Force, Json, TimeLimit
+from optmodels.cli.options import Columns, Force, Json, SkipBad, TimeLimit, Where, duration, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -19,37 +19,57 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM of the catalogue: optmodels list catalog.")],
-    input_tokens: Annotated[int | None, typer.Option("--input", help="Tokens of a prompt.")] = None,
-    output_tokens: Annotated[int | None, typer.Option("--output", help="Tokens of an answer.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests/s.")] = None,
+    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM (optmodels list catalog), or a config.json.")],
+    input_tokens: Annotated[str | None, typer.Option("--input", help="Tokens of a prompt: 8000 or 8k.")] = None,
+    output_tokens: Annotated[str | None, typer.Option("--output", help="Tokens of an answer.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Requests/s: 30, 30/s, 100/min.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="A trace of requests in place of these three: Azure, Mooncake, a request log, …")
     ] = None,
+    column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     rate_factor: Annotated[float, typer.Option(help="The trace's requests come so many times as often.")] = 1.0,
     longest: Annotated[
-        int | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
+        str | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Of the weights: fp16, fp8, int4, …; default: as the LLM is published.")
+        str | None,
+        typer.Option(help="Of the weights: bf16, fp8, int4, …; default: as the name says or as the LLM is published."),
     ] = None,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: fp16 or fp8.")] = "fp16",
-    ttft: Annotated[float | None, typer.Option(help="Seconds to the first token, mean.")] = None,
-    ttft_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
-    ttft_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
-    tpot: Annotated[float | None, typer.Option(help="Seconds per output token after the first, mean.")] = None,
-    tpot_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
-    tpot_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
-    e2e: Annotated[float | None, typer.Option(help="Seconds of a whole request, mean.")] = None,
-    e2e_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
-    e2e_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
-    cloud: Annotated[list[str] | None, typer.Option(help="aws (default), gcp, azure; may be repeated.")] = None,
+    ttft: Annotated[
+        Any,
+        typer.Option(parser=duration, metavar="SECONDS", help="Time to the first token, mean: 0.8 (seconds) or 800ms."),
+    ] = None,
+    ttft_p95: Annotated[
+        Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 95 % of the requests.")
+    ] = None,
+    ttft_p99: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 99 %.")] = None,
+    tpot: Annotated[
+        Any, typer.Option(parser=duration, metavar="SECONDS", help="Seconds per output token after the first, mean.")
+    ] = None,
+    tpot_p95: Annotated[
+        Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 95 % of the requests.")
+    ] = None,
+    tpot_p99: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 99 %.")] = None,
+    e2e: Annotated[
+        Any, typer.Option(parser=duration, metavar="SECONDS", help="Seconds of a whole request, mean.")
+    ] = None,
+    e2e_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 95 % of the requests.")] = None,
+    e2e_p99: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… of 99 %.")] = None,
+    cloud: Annotated[list[str] | None, typer.Option(help="aws (default), gcp, azure; several: aws,gcp.")] = None,
     region: Annotated[str | None, typer.Option(help="Region; default: that of each cloud's list.")] = None,
-    gpu: Annotated[list[str] | None, typer.Option(help="Only this GPU type; may be repeated.")] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option(help="Only this GPU type; may be repeated. Default: those of --quota, or all.")
+    ] = None,
     market: Annotated[
         list[str] | None, typer.Option(help="on_demand (default), spot, reserved_1y, reserved_3y.")
     ] = None,
-    quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type at most: h100=16; may be repeated.")] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(help="GPUs of a type at most: h100=16; may be repeated. Other types: only by --gpu."),
+    ] = None,
     survive: Annotated[int, typer.Option(help="Deployments that may be lost at a time.")] = 0,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
@@ -74,11 +94,14 @@ def plan(
     from optmodels import question
     from optmodels.cli.planning import solved, whole_numbers
     from optmodels.errors import InputError
+    from optmodels.io.write import path_text
     from optmodels.loading import load
 
+    trace = None if trace is None else _on_disk(trace, write)
     asked = question.Question(
         model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, trace=trace,
-        rate_factor=rate_factor, weights=precision, kv=kv,
+        rate_factor=rate_factor, reading={k: v for k, v in reading(column, where, skip_bad).items() if v},
+        weights=precision, kv=kv,
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
@@ -91,9 +114,9 @@ def plan(
         made = question.instance(asked, folder)
     except InputError as error:
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
-    text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
+    text = question.as_yaml(made, path_text(shlex.join(["optmodels", *sys.argv[1:]])))
     try:
-        problem = load(made, folder=folder)
+        problem = load(made, folder=folder, computed=False)
     except InputError as error:
         percentiles = {"--ttft": (ttft_p95, ttft_p99), "--tpot": (tpot_p95, tpot_p99), "--e2e": (e2e_p95, e2e_p99)}
         given = {
@@ -114,11 +137,37 @@ def plan(
         from optmodels.errors import printable
         from optmodels.reporting.text import plain
 
+        if said := question.assumptions(question.read(asked)):
+            show(["", "[bold]Assumed[/bold]", *(f"  {plain(line)}" for line in said)])
         if write is None:
             show(["", "[bold]The instance it stands for[/bold] (--write FILE)"])
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
+
+
+def _on_disk(trace: Path, write: Path | None) -> Path:
+    """The trace as a file that an instance can name: a pipe's content, or a copy of a file whose name is not UTF-8."""
+    import shutil
+    import tempfile
+
+    from optmodels.errors import InputError, Mistake
+    from optmodels.io.pipes import is_stream, settled
+    from optmodels.io.write import path_text, safe_name
+
+    stream = is_stream(trace)
+    if not stream and path_text(trace.name) == trace.name:
+        return trace
+    if write is not None:
+        expected = "a file with a name that instances can have, since FILE of --write names it"
+        raise InputError(Mistake(None, "--trace", path_text(trace), expected))
+    if stream:
+        return settled(trace, "a request trace")
+    import atexit
+
+    folder = Path(tempfile.mkdtemp(prefix="optmodels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copyfile(trace, folder / safe_name(path_text(trace.name))))
 
 
 def _one(name: str, mean: float | None, p95: float | None, p99: float | None) -> Any:
@@ -136,16 +185,15 @@ def quota_of(text: str) -> tuple[str, int]:
     """A GPU type and how many of them at most, of ``h100=16``."""
     from optmodels.errors import InputError, Mistake
 
-    gpu, equals, most = text.partition("=")
+    gpu, equals, most = (part.strip() for part in text.partition("="))
     if not (gpu and equals and most.isascii() and most.isdigit()):
         raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
     return gpu, int(most)
 
 
-def _has_experts(model: str) -> bool:
-    from optmodels import catalog
-
-    return catalog.llms()[model].moe is not None
+def _has_experts(result: Any) -> bool:
+    """Whether the model that was planned has routed experts."""
+    return any((w.get("model") or {}).get("moe") for w in result.problem["workloads"])
 
 
 def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
@@ -169,7 +217,7 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
     if not asked.apart:
         lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
-    if list(asked.attention_ranks) == [1] and _has_experts(asked.model):
+    if list(asked.attention_ranks) == [1] and _has_experts(result):
         lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.latency import print_result
 from optmodels.cli.measure import whole_numbers
 from optmodels.cli.options import Force, Json, OutFile
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, write_frame
 
 if TYPE_CHECKING:
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
 NAMED = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 TPS = "1,2,4,8"
 PROMPTS_A_USER = 10  # as the rows that the coefficients were fitted to
+TOOLS = {  # a closed loop of fixed lengths with each benchmark; NAME is the model that the server serves
+    "vllm": "vllm bench serve --backend {backend} --model NAME --dataset-name random --random-input-len {input_tokens} "
+    "--random-output-len {output_tokens} --ignore-eos --max-concurrency {concurrency} --num-prompts {prompts} "
+    "--save-result --result-filename {name}",
+    "sglang": "python -m sglang.bench_serving --backend sglang --model NAME --dataset-name random "
+    "--random-input-len {input_tokens} --random-output-len {output_tokens} --random-range-ratio 1 "
+    "--max-concurrency {concurrency} --num-prompts {prompts} --output-file {name}",
+    "guidellm": "guidellm benchmark --target http://localhost:8000 --rate-type concurrent --rate {concurrency} "
+    "--max-requests {prompts} --data prompt_tokens={input_tokens},output_tokens={output_tokens} --output-path {name}",
+}
 NORMAL_P90 = NormalDist().inv_cdf(0.9)
 
 
@@ -43,16 +54,28 @@ def rows_to_measure(
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, max=100, help="How many to choose.")] = 5,
-    engine: Annotated[str | None, typer.Option(help="vllm, sglang or trtllm; default: the instance's.")] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(parser=options.engine, metavar="TEXT", help="vllm, sglang or trtllm; default: the instance's."),
+    ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="GPU of the catalogue, or a YAML file of one; default: the instance's.")
+        str | None,
+        typer.Option(
+            parser=options.gpu,
+            metavar="TEXT",
+            help="GPU of the catalogue, or a YAML file of one; default: the instance's.",
+        ),
     ] = None,
     llm: Annotated[
         str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one; default: the instance's.")
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16."),
+        typer.Option(
+            parser=options.precision,
+            metavar="TEXT",
+            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16.",
+        ),
     ] = None,
     attention_ranks: Annotated[int | None, typer.Option(min=1, help="Data-parallel attention ranks.")] = None,
     tp: Annotated[
@@ -75,6 +98,10 @@ def rows_to_measure(
     measured: Annotated[
         Path | None, typer.Option(help="Rows of the deployment that you have already, as `calibrate` reads them.")
     ] = None,
+    tool: Annotated[
+        str | None,
+        typer.Option(help="Benchmark whose commands are printed: vllm, sglang or guidellm; default: the engine's own."),
+    ] = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
@@ -90,6 +117,8 @@ def rows_to_measure(
             raise InputError(Mistake(None, "--out", str(out), "a file ending in .csv, to be filled in"))
         if not force:
             refuse_existing(out)
+    if tool is not None:
+        one_of("--tool", tool, TOOLS)
     at_once = whole_numbers(concurrency, "--concurrency", 10**6)
     lengths = list(
         itertools.product(
@@ -135,6 +164,8 @@ def rows_to_measure(
 
         empty = pd.DataFrame(table).assign(ttft_s=None, tpot_s=None)  # to be filled in, as `calibrate` reads it
         write_frame(out, empty, overwrite=force)
+    tool = tool or ("sglang" if home.engine == "sglang" else "vllm")
+    document["commands"] = _commands(document, tool)
     print_result(document, as_json, _lines(document, out))
 
 
@@ -252,7 +283,7 @@ def _lines(document: dict[str, Any], out: Path | None) -> list[str]:
             f"{name}: safety 0.9 multiplies by {safety['now']:.2f} now and by {safety['after']:.2f} with these rows; "
             f"by the priors alone, of the median loop, by {priors['now']:.2f} and {priors['after']:.2f}"
         )
-    lines += ["measure them, each with the server at its tp:", *(f"  {c}" for c in _commands(document))]
+    lines += ["measure them, each with the server at its tp:", *(f"  {c}" for c in document["commands"])]
     if out is not None:
         calibrate = f"optmodels calibrate {shlex.quote(str(out))} --model default {_options(document)}"
         lines.append(f"or fill in ttft_s and tpot_s by hand: {calibrate}")
@@ -260,20 +291,16 @@ def _lines(document: dict[str, Any], out: Path | None) -> list[str]:
     return lines
 
 
-def _commands(document: dict[str, Any]) -> list[str]:
-    """A benchmark's command for each row, and those that make a file for `calibrate` of its results."""
-    engine = document["engine"]
+def _commands(document: dict[str, Any], tool: str) -> list[str]:
+    """A benchmark's command for each row, and the commands that make one file for `calibrate` of its results."""
     found, tps = [], sorted({r["tp"] for r in document["rows"]})
     for k, r in enumerate(document["rows"], 1):
-        found.append(
-            f"vllm bench serve --backend {'vllm' if engine == 'vllm' else 'openai'} --model NAME --dataset-name random "
-            f"--random-input-len {r['input_tokens']} --random-output-len {r['output_tokens']} --ignore-eos "
-            f"--max-concurrency {r['concurrency']} --num-prompts {PROMPTS_A_USER * r['concurrency']} "
-            f"--save-result --result-filename tp{r['tp']}-{k}.json"
-        )
-    found += [f"optmodels measure --from tp{t}-*.json --set tp={t} --out tp{t}.csv" for t in tps]
+        name = f"tp{r['tp']}-{k}.json{'l' * (tool == 'sglang')}"
+        values = r | {"prompts": PROMPTS_A_USER * r["concurrency"], "name": name}
+        found.append(TOOLS[tool].format(backend="vllm" if document["engine"] == "vllm" else "openai", **values))
+    found += [f"optmodels measure tp{t}-*.json* --tp {t} --out tp{t}.csv" for t in tps]
     if len(tps) > 1:
-        found.append(f"optmodels measure --from {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
+        found.append(f"optmodels measure {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
     table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"
     return [*found, f"optmodels calibrate {table} --model default {_options(document)} --out own.yaml"]
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Instance, Json
 
 
@@ -21,7 +22,13 @@ def register(app: typer.Typer) -> None:
 def explain(
     instance: Instance,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds for all solves together (default 60).")
+        float | None,
+        typer.Option(
+            "--time-limit",
+            parser=options.seconds,
+            metavar="SECONDS",
+            help="Seconds for all solves together (default 60).",
+        ),
     ] = None,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
     next_plans: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,

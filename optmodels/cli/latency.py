@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.options import Columns, Force, Json, OutFile
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing
@@ -61,18 +62,27 @@ def calibrate(
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say."
+            parser=options.gpu,
+            metavar="TEXT",
+            help="GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say.",
         ),
     ] = None,
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
     precision: Annotated[
         str | None,
         typer.Option(
-            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: what the rows say (with default), or fp16."
+            parser=options.precision,
+            metavar="TEXT",
+            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the rows' (with default), or fp16.",
         ),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="That was measured: vllm, sglang or trtllm; default: what the rows say.")
+        str | None,
+        typer.Option(
+            parser=options.engine,
+            metavar="TEXT",
+            help="That was measured: vllm, sglang or trtllm; default: what the rows say.",
+        ),
     ] = None,
     attention_ranks: Annotated[
         int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
@@ -172,6 +182,7 @@ def _pull(
 
     What the command does not say of the deployment is what the rows say.
     """
+    from optmodels.catalog.spelling import precision as read_precision
     from optmodels.catalog.spelling import precision_of
     from optmodels.latency.engines.own import described, served_rows, with_own_rows
     from optmodels.latency.output import write_text, yaml_text
@@ -179,7 +190,7 @@ def _pull(
     engine, gpu, llm, precision, ranks = of
     llm = llm or m.states.get("model")
     stated = m.states.get("precision") or precision_of(llm or "") or "fp16"
-    precision = precision or {"bf16": "fp16"}.get(stated, stated)
+    precision = precision or str(read_precision(stated))
     rows = served_rows(
         m, engine or m.states.get("engine"), gpu or m.states.get("gpu"), llm, precision,
         ranks or round(float(m.states.get("attention_ranks", 1))),
@@ -295,14 +306,20 @@ def batch_limits(
     capacity_tokens: Annotated[float, typer.Option(help="Tokens the KV cache holds, η.")],
     epsilon: Annotated[float, typer.Option(help="Allowed probability of running over.")] = 0.01,
     trace: Annotated[Path | None, typer.Option(help="CSV or Parquet trace with token counts.")] = None,
-    input_column: Annotated[str, typer.Option(help="Prompt tokens in the trace.")] = "ContextTokens",
-    output_column: Annotated[str, typer.Option(help="Output tokens in the trace.")] = "GeneratedTokens",
+    input_column: Annotated[
+        str | None, typer.Option(help="Column of prompt tokens in the trace; default: by its name.")
+    ] = None,
+    output_column: Annotated[
+        str | None, typer.Option(help="Column of output tokens in the trace; default: by its name.")
+    ] = None,
     input_mean: Annotated[float | None, typer.Option(help="Without a trace: mean prompt tokens.")] = None,
     input_std: Annotated[float, typer.Option(help="Standard deviation of prompt tokens.")] = 0.0,
     output_mean: Annotated[float | None, typer.Option(help="Without a trace: mean output tokens.")] = None,
     output_std: Annotated[float, typer.Option(help="Standard deviation of output tokens.")] = 0.0,
     model: Annotated[Path | None, typer.Option(help="Model file for b_SLA.")] = None,
-    limit_s: Annotated[float | None, typer.Option(help="Time between tokens allowed, seconds.")] = None,
+    limit_s: Annotated[
+        float | None, typer.Option(parser=options.tpot, metavar="SECONDS", help="Time between tokens allowed, seconds.")
+    ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below it.")] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,
     as_json: Json = False,
@@ -318,13 +335,22 @@ def batch_limits(
     if (model is None) != (limit_s is None):
         raise InputError(Mistake(None, "--model, --limit-s", None, "both or neither"))
     if trace is not None:
+        from optmodels.traces.columns import recognised
+
         frame = read_frame(trace)
-        absent = [c for c in (input_column, output_column) if c not in frame]
+        known = recognised(frame.columns)
+        names = [
+            given or known.get(ours, (None, None))[0]
+            for ours, given in (("prompt_tokens", input_column), ("output_tokens", output_column))
+        ]
+        listing = f"a column: the file has {', '.join(frame.columns[:12])}"
+        absent = [
+            Mistake(str(trace), c or option, c, listing, hint=f"name it: {option} COLUMN")
+            for c, option in zip(names, ("--input-column", "--output-column"), strict=True) if c not in frame
+        ]  # fmt: skip
         if absent:
-            raise InputError(
-                [Mistake(str(trace), c, None, f"a column; the file has {', '.join(frame.columns)}") for c in absent]
-            )
-        columns = [_column(frame, c, trace) for c in (input_column, output_column)]
+            raise InputError(absent)
+        columns = [_column(frame, str(c), trace) for c in names]
         lengths, inputs, outputs = (
             bl.from_sample(*columns),
             float(columns[0].mean()),

@@ -1,28 +1,24 @@
-"""`measure`: step latencies of this machine, or the logs of benchmarks, as a file that `calibrate` reads.
+"""`measure`: the results of benchmarks as a file that `calibrate` reads.
 
 `operating-points`: what a fitted model makes of a workload, as a file that an instance reads.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optmodels.cli import options
 from optmodels.cli.latency import Where, pairs, print_result
 from optmodels.cli.options import Columns, Force, Json, OutFile
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.write import refuse_existing, write_frame
 
 if TYPE_CHECKING:
-    from optmodels.catalog.types import Architecture
     from optmodels.latency.fit.operating import Predictor, Workload
-
-NEEDS = "PyTorch: pip install 'optmodels[measure]'"
 
 
 def register(app: typer.Typer) -> None:
@@ -32,175 +28,46 @@ def register(app: typer.Typer) -> None:
 
 
 def measure(
-    model: Annotated[
-        str | None, typer.Option("--model", "--llm", help="LLM of the catalogue, or a YAML file of one.")
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files of a benchmark.")
     ] = None,
-    grid: Annotated[
-        str | None, typer.Option(help="Values of each axis: 'batch=1,8 prompt=128,512 context=1024 chunk=512'.")
-    ] = None,
-    offload: Annotated[str | None, typer.Option(help="KV elsewhere as well: ram, disk, ao.")] = None,
-    alpha: Annotated[str, typer.Option(help="Offload ratios, comma-separated.")] = "0.25,0.5,0.75,1",
-    schedule: Annotated[str, typer.Option(help="overlap, serial (transfers before computing) or both.")] = "overlap",
-    tp: Annotated[str, typer.Option(help="Tensor-parallel degrees, comma-separated.")] = "1",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N (experimental); by default a GPU.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue that this is; default: by its name.")] = None,
-    dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
-    layers: Annotated[int | None, typer.Option(help="Run only so many layers, and scale to the model's.")] = None,
-    repeats: Annotated[int, typer.Option(help="Of each point, at most.")] = 9,
-    threads: Annotated[int | None, typer.Option(help="CPU threads that compute.")] = None,
-    link_gbps: Annotated[float | None, typer.Option(help="Bandwidth to the attention machine, Gbit/s (ao).")] = None,
-    link_latency_us: Annotated[float, typer.Option(help="Its latency, microseconds.")] = 0.0,
-    budget_s: Annotated[float | None, typer.Option(help="Seconds to spend; the most informative points first.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="Tokens in a step at most.")] = 16384,
-    folder: Annotated[Path | None, typer.Option(help="Where to put the KV file (disk); default: beside --out.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, tokens and routing.")] = 0,
     sources: Annotated[
-        list[Path] | None, typer.Option("--from", help="Read a benchmark's results instead; may be repeated.")
+        list[Path] | None, typer.Option("--from", help="Result file of a benchmark; may be repeated.")
     ] = None,
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files for --from.")] = None,
-    format_: Annotated[str | None, typer.Option("--format", help="Their format, if it is not to be detected.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", help="Format of the files; default: detected.")] = None,
     fixed: Annotated[
-        list[str] | None, typer.Option("--set", help="With --from: a value the file lacks, e.g. concurrency=16.")
+        list[str] | None, typer.Option("--set", help="A value that the files lack, e.g. concurrency=16.")
     ] = None,
     column: Columns = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel degree of the runs, where the files do not state it.")
+    ] = None,
+    allow_failed: Annotated[
+        bool, typer.Option("--allow-failed", help="Read runs of which more than 5 % of the requests failed.")
+    ] = False,
+    model: Annotated[str | None, typer.Option("--model", "--llm", hidden=True)] = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Step latencies, measured here or by another tool. One file that `calibrate` reads."""
-    if more and not sources:
-        raise InputError(Mistake(None, "FILE", str(more[0]), "files only after --from"))
-    if (model is None) == (not sources):
-        raise InputError(Mistake(None, "--model, --from", model, "either a model to measure or files to read"))
+    """Read benchmark results into one measurement file for `calibrate`. `rows-to-measure` prints what to run."""
+    if model is not None:
+        expected = (
+            "result files: measure reads what benchmarks wrote; `optmodels rows-to-measure` prints their commands"
+        )
+        raise InputError(Mistake(None, "--model", model, expected))
+    read = [*(sources or ()), *(files or ())]
+    if not read:
+        raise InputError(
+            Mistake(None, "FILE", None, "result files of a benchmark; `optmodels rows-to-measure` names runs")
+        )
     if out is not None:
         if out.suffix not in (".parquet", ".csv"):
             raise InputError(Mistake(str(out), "--out", out.suffix or "no ending", "a file ending in .parquet or .csv"))
         if not force:
             refuse_existing(out)
-    if sources:
-        _imported(
-            [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
-        )
-        return
-    for option, value in (("--format", format_), ("--set", fixed), ("--column", column)):
-        if value:
-            raise InputError(Mistake(None, option, value, "only with --from"))
-    from optmodels.measure import campaign as c
-    from optmodels.measure.grid import OFFLOADS, SCHEDULES, Grid
-
-    if not hasattr(
-        os, "posix_fadvise"
-    ):  # macOS and Windows: reads past the page cache, and memory, are asked otherwise
-        raise InputError(Mistake(None, "measure", platform.system(), "Linux, or another tool's results by --from"))
-    try:
-        import torch
-    except ImportError:
-        raise InputError(Mistake(None, "measure", "PyTorch is not installed", NEEDS)) from None
-    _positive(
-        ("--layers", layers), ("--repeats", repeats), ("--threads", threads), ("--link-gbps", link_gbps),
-        ("--budget-s", budget_s), ("--max-tokens", max_tokens),
-    )  # fmt: skip
-    if not 0 <= link_latency_us < float("inf"):
-        raise InputError(Mistake(None, "--link-latency-us", link_latency_us, "a number ≥ 0"))
-    ways = SCHEDULES if schedule == "both" else _words(schedule, SCHEDULES, "--schedule")
-    wanted = c.Campaign(
-        arch=_architecture(str(model)),
-        model=str(model),
-        grid=Grid.parse(grid),
-        offload=_words(offload, tuple(OFFLOADS), "--offload"),
-        alphas=_numbers(alpha, "--alpha", 0.0, 1.0),
-        schedules=ways,  # type: ignore[arg-type]
-        tps=whole_numbers(tp, "--tp", 1024),
-        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
-        gpu=gpu,
-        dtype=_words(dtype, ("bf16", "fp16"), "--dtype")[0],
-        layers=layers,
-        repeats=repeats,
-        threads=threads,
-        link_bytes_per_s=None if link_gbps is None else link_gbps * 1e9 / 8,
-        link_latency_s=link_latency_us * 1e-6,
-        budget_s=budget_s,
-        max_tokens=max_tokens,
-        folder=folder or (out.parent if out is not None else Path()),
-        seed=seed,
-    )
-    journal = out.with_name(out.name + ".journal") if out is not None else None
-    measured = c.measure(wanted, journal, c.to_stderr)
-    if measured.frame.empty:
-        raise InputError(Mistake(None, "--grid, --budget-s", grid, "at least one point that fits memory and time"))
-    if out is not None:
-        c.write(out, measured, overwrite=force)
-        if journal is not None:
-            journal.unlink(missing_ok=True)
-    print_result(
-        measured.about | {"out": str(out) if out else None, "rows": _records(measured.frame)},
-        as_json,
-        _described(measured, out),
-    )
-
-
-def _described(measured: Any, out: Path | None) -> list[str]:
-    frame, about = measured.frame, measured.about
-    layers, probe = about["layers"], about["probe"]["gpu"]
-    lines = [
-        f"{len(frame)} points of {about['model']} on {about['device'].get('gpu', about['device']['cpu'])}, "
-        f"{about['dtype']}, {about['threads']} threads",
-        f"layers: {layers['run']} of {layers['model']} run, {layers['with_weights_of_their_own']} with weights of "
-        "their own" + (", scaled to the model" if layers["scaled"] else ""),
-        f"device at best: {probe['fp16_flops']:.3g} FLOP/s, memory {probe['mem_bytes_per_s']:.3g} B/s, from the host "
-        f"{probe['pcie_bytes_per_s']:.3g} B/s, from disk {about['probe']['disk_bytes_per_s']:.3g} B/s "
-        f"(disk_gbps: {about['probe']['disk_bytes_per_s'] * 8e-9:.3g})",
-        f"{'phase':<9}{'family':<10}{'points':>7}{'median ms':>12}{'spread':>9}",
-    ]
-    for (phase, family), part in frame.groupby(["phase", "family"]):
-        spread = float(((part["latency_p90_s"] - part["latency_p10_s"]) / part["latency_s"]).median())
-        lines.append(
-            f"{phase:<9}{family:<10}{len(part):>7}{1e3 * float(part['latency_s'].median()):>12.3f}{spread:>9.1%}"
-        )
-    if about["left_out"]:
-        reasons = sorted(set(about["left_out"].values()))
-        lines.append(f"left out: {len(about['left_out'])} points ({'; '.join(reasons)})")
-    lines.append(f"not part of a measured step: {about['leaves_out']}")
-    if about["catalogue_gpu"] is None:
-        lines.append("the device is not in the catalogue; an instance may name it so:")
-        lines.append(f"  gpus: {{measured: {_entry(probe)}}}")
-    if out is not None:
-        lines.append(f"written: {out}")
-    return lines
-
-
-def _entry(probe: dict[str, Any]) -> str:
-    """A GPU entry on one YAML line."""
-    names = ("fp16_flops", "mem_bytes_per_s", "vram_gib", "pcie_bytes_per_s", "link_bytes_per_s")
-    return "{" + ", ".join(f"{n}: {probe[n]:.4e}" for n in names) + "}"
-
-
-def _architecture(name: str) -> Architecture:
-    """An entry of the catalogue, or a YAML file's.
-
-    Raises:
-        InputError: neither.
-    """
-    from optmodels import catalog
-    from optmodels.catalog.types import Architecture
-    from optmodels.io.read import read_model
-
-    if name in catalog.llms():
-        return catalog.llms()[name]
-    if Path(name).is_file():
-        return read_model(Path(name), Architecture)
-    known = ", ".join(sorted(catalog.llms()))
-    raise InputError(Mistake(None, "--model", name, f"a YAML file with an architecture, or one of {known}"))
-
-
-def _words(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(w for w in (text or "").split(",") if w))
-    unknown = [w for w in found if w not in known]
-    if unknown:
-        raise InputError([Mistake(None, option, w, f"one of {', '.join(known)}") for w in unknown])
-    if text is not None and not found:
-        raise InputError(Mistake(None, option, text, f"one of {', '.join(known)}"))
-    return found
+    given = pairs(fixed, "--set") | ({} if tp is None else {"tp": str(tp)})
+    _imported(read, format_, given, pairs(column, "--column"), allow_failed, out, force, as_json)
 
 
 def _numbers(text: str, option: str, low: float, high: float) -> tuple[float, ...]:
@@ -234,16 +101,16 @@ def _imported(
     format_: str | None,
     fixed: dict[str, str],
     columns: dict[str, str],
+    allow_failed: bool,
     out: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    from optmodels.measure import campaign as c
-    from optmodels.measure import importers
+    from optmodels.measure import importers, rows
 
-    kind, measured = importers.read(sources, format_, fixed, columns)
+    kind, measured = importers.read(sources, format_, fixed, columns, allow_failed)
     if out is not None:
-        c.write(out, measured, overwrite=force)
+        rows.write(out, measured, overwrite=force)
     frame = measured.frame
     names = [n for n in frame.columns if frame[n].dtype.kind in "fi" and frame[n].notna().any()]
     files = len(measured.about["files"])
@@ -302,8 +169,18 @@ def operating_points(
         typer.Option(help="points_table: WORKLOAD/BUCKET, or WORKLOAD/BUCKET=INxOUT of other lengths; repeatable."),
     ] = None,
     service: Annotated[str | None, typer.Option(help="serves: the service's name.")] = None,
-    ttft_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TTFT.")] = None,
-    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TPOT.")] = None,
+    ttft_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.ttft, metavar="SECONDS", help="points_table, serves: only loads that keep this TTFT."
+        ),
+    ] = None,
+    tbt_s: Annotated[
+        float | None,
+        typer.Option(
+            parser=options.tpot, metavar="SECONDS", help="points_table, serves: only loads that keep this TPOT."
+        ),
+    ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
@@ -313,11 +190,20 @@ def operating_points(
     ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[
-        str | None, typer.Option(help="With default: vllm, sglang or trtllm; with rows of your own: theirs.")
+        str | None,
+        typer.Option(
+            parser=options.engine,
+            metavar="TEXT",
+            help="With default: vllm, sglang or trtllm; with rows of your own: theirs.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row."),
+        typer.Option(
+            parser=options.gpu,
+            metavar="TEXT",
+            help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row.",
+        ),
     ] = None,
     llm: Annotated[
         str | None,
@@ -326,7 +212,9 @@ def operating_points(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16."
+            parser=options.precision,
+            metavar="TEXT",
+            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16.",
         ),
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,

@@ -3,9 +3,91 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def duration(text: str) -> float | str:
+    """Seconds of a bare number; a text with a unit, such as ``800ms``, as it is: the schema reads it."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def seconds(text: str) -> float:
+    """Seconds of ``0.8``, ``800ms`` or ``2 min``."""
+    return _quantity(text, "s")
+
+
+def ttft(text: str) -> float:
+    """A limit on TTFT in seconds."""
+    return _limit(text, "TTFT")
+
+
+def tpot(text: str) -> float:
+    """A limit on TPOT in seconds."""
+    return _limit(text, "TPOT")
+
+
+def e2e(text: str) -> float:
+    """A limit on the time of a request in seconds."""
+    return _limit(text, "time of a request")
+
+
+def _limit(text: str, name: str) -> float:
+    from optmodels.limits import SECONDS_USUAL
+    from optmodels.units import bare_number
+
+    found, bare = _quantity(text, "s"), bare_number(text)
+    if bare is not None and bare > SECONDS_USUAL[name]:
+        raise typer.BadParameter(f"{bare:g} has no unit, and that is long for a {name}: '{bare:g} ms' or '{bare:g} s'?")
+    return found
+
+
+def _quantity(text: str, unit: str) -> float:
+    from pydantic_core import PydanticCustomError
+
+    from optmodels.units import convert
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return float(str(convert(text, unit)))
+    except PydanticCustomError as error:
+        raise typer.BadParameter(f"{text!r} is not {error.message()}") from None
+
+
+def gpu(text: str) -> str:
+    """A GPU by its catalogue key; unknown names as they are."""
+    from optmodels.catalog import spelling
+
+    return str(spelling.gpu(text))
+
+
+def precision(text: str) -> str:
+    """A weight precision by its name in files; unknown names as they are."""
+    from optmodels.catalog import spelling
+
+    return str(spelling.precision(text))
+
+
+def kv_precision(text: str) -> str:
+    """A KV-cache precision by its name in files; unknown names as they are."""
+    from optmodels.catalog import spelling
+
+    return str(spelling.kv_precision(text))
+
+
+def engine(text: str) -> str:
+    """An engine by its name in files; unknown names as they are."""
+    from optmodels.catalog import spelling
+
+    return str(spelling.engine(text))
+
 
 Instance = Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")]
 PlanFile = Annotated[
@@ -14,7 +96,12 @@ PlanFile = Annotated[
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
 TimeLimit = Annotated[
     float | None,
-    typer.Option("--time-limit", help="Seconds (or inf), tables included; the incumbent and bound so far count."),
+    typer.Option(
+        "--time-limit",
+        parser=seconds,
+        metavar="SECONDS",
+        help="Seconds (or 5min, inf), tables included; the incumbent and bound so far count.",
+    ),
 ]
 Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
 Seed = Annotated[int, typer.Option(help="Of the solver or heuristic.")]
@@ -24,7 +111,25 @@ Solver = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="File to write.")]
+# How a trace is read: every verb that reads one has these three, and gives them to `reading`.
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", help="Map a column: OURS=THEIRS, OURS=THEIRS:unit, or OURS=3 for all rows."),
 ]
+Where = Annotated[
+    list[str] | None, typer.Option("--where", help="Only rows whose column has this value: status=ok; may be repeated.")
+]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out rows of the trace that cannot be read; they are counted.")
+]
+
+
+def reading(column: list[str] | None, where: list[str] | None, skip_bad: bool) -> dict[str, Any]:
+    """The three options as arguments of the API: values of one column are alternatives, columns have to agree."""
+    from optmodels.cli.latency import pairs
+
+    chosen: dict[str, list[str]] = {}
+    for text in where or ():
+        for name, value in pairs([text], "--where").items():
+            chosen.setdefault(name, []).append(value)
+    return {"columns": pairs(column, "--column") or None, "where": chosen or None, "skip_bad": skip_bad}

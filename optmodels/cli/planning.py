@@ -325,7 +325,10 @@ def new(
         str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
     ] = None,
     interactive: Annotated[
-        bool, typer.Option("--interactive", help="Ask for everything; answers may come from a file or a pipe.")
+        bool,
+        typer.Option(
+            "--interactive", help="Ask the questions of `plan` one by one (fleet only); answers may come from a file."
+        ),
     ] = False,
     force: Force = False,
 ) -> int:
@@ -349,9 +352,11 @@ def new(
 
         if shipped is not None:
             raise InputError(Mistake(None, "--interactive", "--from", "one of the two"))
+        if formulation != "fleet":
+            raise InputError(Mistake(None, "--interactive", formulation, "`optmodels new fleet --interactive`"))
         if file is not None and not force:
             refuse_existing(file)
-        text = interview.instance(formulation)
+        text = interview.instance()
         if file is not None:
             write_text(file, text, overwrite=force)
         sys.stdout.write(text if file is None else f"{file}\n")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from optmodels.cli.options import Columns, Json, PlanFile
+from optmodels.cli import options
+from optmodels.cli.options import Columns, Json, PlanFile, SkipBad, Where, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -21,10 +22,12 @@ def replay(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="A public trace, a request log, or a table (guide: replay); default: the instance's requests."
+            help="A public trace, a request log, or a table (guide: traces); default: the instance's requests."
         ),
     ] = None,
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     policy: Annotated[str | None, typer.Option(help="Who gets a request; default: the formulation's.")] = None,
     speed: Annotated[str, typer.Option(help="Decoding under load, or worst_case: as in a full batch.")] = "load",
     overflow_protection: Annotated[
@@ -42,7 +45,9 @@ def replay(
         ),
     ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    first: Annotated[
+        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
+    ] = None,
     part: Annotated[
         str | None, typer.Option(help="Only the first part of the trace's time, or the rest: first or rest.")
     ] = None,
@@ -52,7 +57,10 @@ def replay(
         typer.Option(help="Out of sample: another trace drawn from this one in blocks of time, with this seed."),
     ] = None,
     block_s: Annotated[
-        float | None, typer.Option(help="Seconds of such a block; default: a 24th of the trace.")
+        float | None,
+        typer.Option(
+            parser=options.seconds, metavar="SECONDS", help="Seconds of such a block; default: a 24th of the trace."
+        ),
     ] = None,
     predicted_error: Annotated[
         float | None,
@@ -69,7 +77,6 @@ def replay(
     """Simulate a plan on a request trace. Predicted beside replayed."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.cli.results import result_of
     from optmodels.reporting.replay import replay_lines
 
@@ -77,7 +84,7 @@ def replay(
     found, unwritten = attempted(lambda: api.replay(
         result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
         overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
-        rate_factor=rate_factor, first_s=first, columns=pairs(column, "--column") or None,
+        rate_factor=rate_factor, first_s=first, **reading(column, where, skip_bad),
         part=part, share=share, resample=resample, block_s=block_s, predicted_error=predicted_error,  # type: ignore[arg-type]
         seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",

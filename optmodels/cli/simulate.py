@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from optmodels.cli.options import Columns, Json
+from optmodels.cli import options
+from optmodels.cli.options import Columns, Json, SkipBad, Where, reading
 from optmodels.errors import InputError, Mistake
 
 
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    gpu: Annotated[str, typer.Option(help="GPU of the catalogue.")],
+    gpu: Annotated[str, typer.Option(parser=options.gpu, metavar="TEXT", help="GPU of the catalogue.")],
     trace: Annotated[
         str,
         typer.Option(
@@ -29,10 +30,21 @@ def simulate(
     ],
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue: optmodels list catalog. Required.")] = None,
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
-    precision: Annotated[str, typer.Option(help="Of the weights.")] = "fp16",
-    kv_precision: Annotated[str, typer.Option(help="Of the KV cache.")] = "fp16",
-    engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            parser=options.precision, metavar="TEXT", help="Of the weights; default: as the name says or as published."
+        ),
+    ] = None,
+    kv_precision: Annotated[
+        str, typer.Option(parser=options.kv_precision, metavar="TEXT", help="Of the KV cache.")
+    ] = "fp16",
+    engine: Annotated[
+        str, typer.Option(parser=options.engine, metavar="TEXT", help="vllm, sglang or trtllm.")
+    ] = "vllm",
     latencies: Annotated[
         str | None,
         typer.Option(help="default (unless said), roofline, or a model file of calibrate --model steps."),
@@ -52,11 +64,20 @@ def simulate(
         typer.Option(help="earliest_finish, least_kv, shortest_queue, round_robin or prefix_affine."),
     ] = "earliest_finish",
     refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what is predicted to exceed the limits.")] = False,
-    ttft_limit: Annotated[float | None, typer.Option(help="Seconds; what goodput counts.")] = None,
-    tpot_limit: Annotated[float | None, typer.Option(help="Seconds per output token after the first.")] = None,
-    e2e_limit: Annotated[float | None, typer.Option(help="Seconds to the last token.")] = None,
+    ttft_limit: Annotated[
+        float | None, typer.Option(parser=options.ttft, metavar="SECONDS", help="Seconds; what goodput counts.")
+    ] = None,
+    tpot_limit: Annotated[
+        float | None,
+        typer.Option(parser=options.tpot, metavar="SECONDS", help="Seconds per output token after the first."),
+    ] = None,
+    e2e_limit: Annotated[
+        float | None, typer.Option(parser=options.e2e, metavar="SECONDS", help="Seconds to the last token.")
+    ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    first: Annotated[
+        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of a trace that is drawn.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for simulate.json and a table of the requests.")] = None,
     as_json: Json = False,
@@ -64,12 +85,11 @@ def simulate(
     """Simulate one deployment on a trace. Engine step by engine step."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import simulate_lines
 
     llm, latencies = _named(llm, latencies, model)
     found, unwritten = attempted(lambda: api.simulate(
-        llm, gpu, trace, columns=pairs(column, "--column") or None,
+        llm, gpu, trace, **reading(column, where, skip_bad),
         tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=latencies,
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
         kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
@@ -109,6 +129,8 @@ def numbers(text: str, option: str, kind: type) -> list[Any]:
 def prefix_hits(
     trace: Annotated[str, typer.Argument(help="Mooncake JSONL, or any trace with hash_ids.")],
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     kv_tokens: Annotated[
         str | None, typer.Option(help="Sizes of an engine's cache, with commas; default: 32,768 to 16,777,216.")
     ] = None,
@@ -124,12 +146,11 @@ def prefix_hits(
     """Shares of prompts that prefix caches have. For every size of the cache and number of engines."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import prefix_lines
 
     found, unwritten = attempted(lambda: api.prefix_hits(
         trace, api.PREFIX_SIZES if kv_tokens is None else numbers(kv_tokens, "--kv-tokens", float),
-        numbers(engines, "--engines", int), columns=pairs(column, "--column") or None, routing=routing, by=by,
+        numbers(engines, "--engines", int), **reading(column, where, skip_bad), routing=routing, by=by,
         seed=seed, out=out,
     ))  # fmt: skip
     if as_json:

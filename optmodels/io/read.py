@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import sys
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from optmodels.errors import InputError, Mistake, did_you_mean
+from optmodels.io.pipes import settled
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -97,15 +99,46 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         return InputError(Mistake(name, "", value, expected, line))
 
     text = read_text(path, "a YAML or JSON instance file", shown=name)
-    node = None
+    data, node = (parsed_json(text, name), None) if path.suffix == ".json" else _parsed_yaml(text, name)
+    if not isinstance(data, dict):
+        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
+
+    def line(location: Location) -> int | None:
+        if node is None and len(location) > MAX_DEPTH:
+            return next((at for place, at in _deep_in_json(text) if place == location[:MAX_DEPTH]), None)
+        return _line(node, location)
+
+    refuse_strange(data, name, line)
+    return data, line
+
+
+def parsed_yaml(text: str, name: str) -> dict[str, Any]:
+    """YAML text as a mapping.
+
+    Args:
+        text: one document.
+        name: of its file, for messages.
+
+    Raises:
+        InputError: no mapping, bad syntax, duplicate keys, or over a limit: on values, on nesting.
+    """
+    data, _ = _parsed_yaml(text, name)
+    if not isinstance(data, dict):
+        raise InputError(Mistake(name, "", data, "a mapping"))
+    return data
+
+
+def _parsed_yaml(text: str, name: str) -> tuple[Any, Any]:
+    """YAML text as data and as the node with its lines."""
+
+    def wrong(value: object, expected: str, line: int | None = None) -> InputError:
+        return InputError(Mistake(name, "", value, expected, line))
+
     try:
-        if path.suffix == ".json":
-            data = parsed_json(text, name)
-        else:
-            loader = _Loader(text)
-            node = loader.get_single_node()
-            _refuse_aliases(node)
-            data = loader.construct_document(node) if node is not None else None
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _refuse_aliases(node)
+        return (loader.construct_document(node) if node is not None else None), node
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark.line + 1 if error.problem_mark else None
         raise wrong(error.problem or "a syntax error", "valid YAML with every key once", at) from None
@@ -118,16 +151,6 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         raise InputError(_too_deep(name, error.location, error.line)) from None
     except RecursionError:
         raise wrong("deeply nested sections", _SHALLOW) from None
-    if not isinstance(data, dict):
-        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
-
-    def line(location: Location) -> int | None:
-        if node is None and len(location) > MAX_DEPTH:
-            return next((at for place, at in _deep_in_json(text) if place == location[:MAX_DEPTH]), None)
-        return _line(node, location)
-
-    refuse_strange(data, name, line)
-    return data, line
 
 
 def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
@@ -146,6 +169,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
     def wrong(value: object, expected: str) -> InputError:
         return InputError(Mistake(name, "", value, expected))
 
+    path = settled(path, what)
     try:
         if not path.is_file():
             raise wrong("a folder" if path.is_dir() else "no such file", what)
@@ -426,7 +450,7 @@ def _mistake(
     unit = next((u for s, u in _UNIT_OF_SUFFIX.items() if path.endswith(s)), "")
     match e["type"]:
         case "missing":
-            expected = f"a value{f' in {unit}' if unit else ''}"
+            expected = _wanted(model, location) or f"a value{f' in {unit}' if unit else ''}"
         case "extra_forbidden":
             known = _known_keys(model, location[:-1])
             expected = f"one of the known keys: {', '.join(known)}" if known else "no such key"
@@ -471,6 +495,16 @@ def _mistake(
     return Mistake(file, full, value, expected, line(location), hint)
 
 
+def _wanted(model: type[BaseModel], location: Location) -> str | None:
+    """The values that a missing key may have, with their meanings; None: any."""
+    section, name = _section(model, location[:-1]), location[-1]
+    for key, field in section.model_fields.items() if section is not None else ():
+        if name in (key, field.alias) and typing.get_origin(field.annotation) is Literal:
+            values = " or ".join(map(str, typing.get_args(field.annotation)))
+            return f"{values} ({field.description})" if field.description else values
+    return None
+
+
 def _in_a_section(section: type[BaseModel] | None, value: object) -> str | None:
     """The key of a section, all others left out, that a value alone would be right for."""
     if section is None:
@@ -496,8 +530,6 @@ def _keys(section: type[BaseModel]) -> list[str]:
 
 def _section(model: Any, location: Location) -> type[BaseModel] | None:
     """The section at `location` of a pydantic model; best effort."""
-    import typing
-
     for part in location:
         if isinstance(part, int) or not (isinstance(model, type) and issubclass(model, BaseModel)):
             continue
@@ -517,8 +549,6 @@ def _section(model: Any, location: Location) -> type[BaseModel] | None:
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:
-    import typing
-
     kind = model.model_fields.get("kind")
     return typing.get_args(kind.annotation) if kind is not None else ()
 

@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Entry, Gpu
+from optmodels.catalog.types import Architecture, Entry, Gpu, spelled
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.read import read_document, read_model
 from optmodels.latency.convert import convert
@@ -47,6 +47,7 @@ from optmodels.limits import Limit
 from optmodels.problem import Problem
 
 Engine = Literal["vllm", "sglang", "trtllm"]
+StatedEngine = Annotated[Engine, spelled("engine")]
 UNCALIBRATED = "uncalibrated: real engines took 1.5–7× these times"
 PROMPT_TOKENS = 1024.0  # of a prompt, where nobody says
 
@@ -71,7 +72,7 @@ class StepLatency(Entry):
     """The `latency` section of an instance whose latencies are those of an engine's steps."""
 
     model: ModelChoice = "default"
-    engine: Engine = Field(default="vllm", description="that the model is asked about")
+    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
     )
@@ -168,10 +169,11 @@ def read_models(path: Path) -> tuple[LatencyModel | EngineModel, ...]:
 
 
 def llm_name(model: str | Architecture) -> str:
-    """The catalogue's name of an LLM, also of one written out in the instance; else its title."""
+    """The catalogue's name of an LLM, also of its shape and of a fine-tune of the same shape; else its title."""
     if isinstance(model, str):
         return model
-    return next((name for name, known in catalog.llms().items() if known == model), model.title)
+    same = [name for name, llm in catalog.llms().items() if llm.same_shape(model)]
+    return next((name for name in same if catalog.llms()[name].title == model.title), same[0] if same else model.title)
 
 
 def deployment(

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from optmodels.catalog.types import Architecture, Entry
+from optmodels.catalog.types import AnyLlm, Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveFraction
@@ -72,7 +72,7 @@ class Speculation(Entry):
     accepted: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="a, in place of acceptance: drafts accepted in a step, in the mean, as measured"
     )
-    draft: str | Architecture | None = Field(
+    draft: AnyLlm | None = Field(
         default=None, description="model that guesses, at the precisions of the model and on the same GPUs"
     )
     head: PositiveFraction | None = Field(

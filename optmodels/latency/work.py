@@ -23,16 +23,18 @@ what engines' steps take of it is in `engines.terms`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.catalog.types import Architecture, Gpu
+from optmodels.catalog.types import Architecture, Gpu, spelled
 
 Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4"]
 KvPrecision = Literal["fp16", "fp8", "int4"]
+StatedPrecision = Annotated[Precision, spelled("precision")]  # by any of its names, as files have it
+StatedKvPrecision = Annotated[KvPrecision, spelled("kv_precision")]
 # Bytes of a weight with the scales of its block: fp8_block one fp32 for 128 × 128 (DeepSeek-V3, arXiv 2412.19437 §3.3);
 # fp4 is NVFP4, one fp8 for 16; mxfp4 one 8-bit exponent for 32 (OCP Microscaling Formats 1.0); int4 a 16-bit scale and
 # a 16-bit zero for 128 (AWQ, GPTQ).

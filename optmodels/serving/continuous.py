@@ -127,7 +127,7 @@ from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
 from optmodels.limits import Limit
-from optmodels.units import PositiveFraction, PositiveInt, Seconds
+from optmodels.units import PositiveFraction, PositiveInt, Seconds, Tokens
 
 Array = npt.NDArray[np.float64]
 
@@ -201,10 +201,10 @@ class EngineLimits(Entry):
         description="share of the requests that an engine could serve with every slot or all of its KV cache taken, at"
         " most, where requests wait for these; default: 0.95",
     )
-    max_num_batched_tokens: PositiveInt = Field(
+    max_num_batched_tokens: Tokens = Field(
         default=8192, description="tokens of a step, at most: a plan may tell an engine less"
     )
-    chunk_tokens: PositiveInt | None = Field(
+    chunk_tokens: Tokens | None = Field(
         default=None, description="of one prompt in a step; default: as many as there is room for"
     )
     speculation: tuple[Speculation, ...] = Field(default=(), description="speculative decoding, at most once a model")

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from optmodels import catalog
+from optmodels.catalog.spelling import unknown_llm
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.engines.terms import Deployment
@@ -106,7 +107,7 @@ def check_speculation(
         if s.model is not None and s.model not in names:
             wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this instance", names)
         if isinstance(s.draft, str) and s.draft not in catalog.llms():
-            wrong.unknown(f"engine.speculation[{i}].draft", s.draft, "an LLM of the catalogue", catalog.llms())
+            wrong.append(unknown_llm(f"engine.speculation[{i}].draft", s.draft))
 
 
 def written_out(limits: EngineLimits) -> EngineLimits:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from optmodels.catalog.spelling import with_stated_precision
 from optmodels.catalog.types import Entry
-from optmodels.latency.work import KvPrecision, Precision
+from optmodels.latency.work import StatedKvPrecision, StatedPrecision
 
 SOURCES = {"model", "calibration", "operating_points", "fitted", "decay", "measured", "measured_rows", "roofline"}
 
@@ -16,18 +17,28 @@ SOURCES = {"model", "calibration", "operating_points", "fitted", "decay", "measu
 class Stored(Entry):
     """``precision: {weights, kv}``."""
 
-    weights: Precision = Field(default="fp16", description="of the weights; fp4: NVFP4")
-    kv: KvPrecision = Field(default="fp16", description="of the KV cache")
+    weights: StatedPrecision = Field(default="fp16", description="of the weights; fp4: NVFP4")
+    kv: StatedKvPrecision = Field(default="fp16", description="of the KV cache")
 
 
-class StoredModel(Entry):
+class NamedModel(Entry):
+    """A section with a model: a name such as ``Qwen/Qwen3-32B-FP8`` states the weight precision, too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stated_precision(cls, data: Any) -> Any:
+        named = isinstance(data, Mapping) and data.get("architecture") is not None
+        return with_stated_precision(data, "architecture" if named else "model")
+
+
+class StoredModel(NamedModel):
     """A model with the precisions it is stored in: ``precision: {weights, kv}``, or the two keys beside each other."""
 
     precision: Stored | None = Field(
         default=None, exclude=True, description="of weights and KV cache, as in every formulation"
     )
-    weights: Precision = Field(default="fp16", description="older spelling of precision.weights")
-    kv: KvPrecision = Field(default="fp16", description="older spelling of precision.kv")
+    weights: StatedPrecision = Field(default="fp16", description="older spelling of precision.weights")
+    kv: StatedKvPrecision = Field(default="fp16", description="older spelling of precision.kv")
 
     @model_validator(mode="after")
     def _one_spelling(self) -> Self:

@@ -10,16 +10,14 @@ from optmodels.catalog.types import Entry
 from optmodels.latency.memory import Drafts, kv_bytes
 from optmodels.latency.work import LayerWork
 from optmodels.serving.continuous import Stage
-from optmodels.units import Gbps, PositiveFraction
+from optmodels.units import Gbps, NonNegativeSeconds, PositiveFraction
 
 
 class Link(Entry):
     """How KV caches go from prefill to decode engines: through the network of the machines of either."""
 
     net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
-    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.005, description="of a transfer, besides its bytes"
-    )
+    latency_s: NonNegativeSeconds = Field(default=0.005, description="of a transfer, besides its bytes")
     most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
         default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
     )

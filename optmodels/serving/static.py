@@ -15,16 +15,30 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
+from optmodels.catalog.prices import machines_of
+from optmodels.catalog.spelling import unknown_gpu, unknown_llm
+from optmodels.catalog.types import (
+    MARKETS,
+    AnyLlm,
+    Architecture,
+    CloudName,
+    Entry,
+    Gpu,
+    Machine,
+    Market,
+    Prices,
+    RegionName,
+    spelled,
+)
 from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import (
     UNCALIBRATED,
-    Engine,
     ModelChoice,
     Source,
+    StatedEngine,
     deployment,
     llm_name,
     read_source,
@@ -32,12 +46,13 @@ from optmodels.latency.resolve import (
 )
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
-from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
+from optmodels.latency.work import LayerWork, StatedPrecision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.serving.engine import AttentionRanks
 from optmodels.serving.lengths import Length, Lengths, mean_tokens, normalised, which
+from optmodels.serving.spelling import NamedModel
 from optmodels.units import (
     Fraction,
     Gib,
@@ -45,6 +60,7 @@ from optmodels.units import (
     PositiveFraction,
     PositiveInt,
     Seconds,
+    Tokens,
     TokensPerSecond,
 )
 
@@ -55,16 +71,18 @@ NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
 class PrecisionChoice(Entry):
     """Storage precision of weights and KV cache."""
 
-    weights: Precision = Field(default="fp16", description="of the weights; fp4: NVFP4")
-    kv: Literal["fp16", "fp8"] = Field(default="fp16", description="of the KV cache")
+    weights: StatedPrecision = Field(default="fp16", description="of the weights; fp4: NVFP4")
+    kv: Annotated[Literal["fp16", "fp8"], spelled("kv_precision")] = Field(
+        default="fp16", description="of the KV cache"
+    )
 
 
 class Workload(Entry):
     """W = (B, S_in, S_out) of LP Table IV: requests that are all alike."""
 
     batch: PositiveInt = Field(description="B: requests served together")
-    input_tokens: PositiveInt = Field(description="S_in: tokens of a prompt")
-    output_tokens: PositiveInt = Field(description="S_out: tokens of an answer")
+    input_tokens: Tokens = Field(description="S_in: tokens of a prompt")
+    output_tokens: Tokens = Field(description="S_out: tokens of an answer")
 
 
 class MixedWorkload(Entry):
@@ -107,11 +125,22 @@ class Batch(Entry):
         return None, None, None
 
 
+NAMED = 5  # machines that are left out, by name
+
+
 class PoolChoice(Entry):
     """Machines to choose from: a catalogue pool narrowed by region and name patterns, own machines, or both."""
 
-    catalog: str | None = Field(default=None, description="a machine list: optmodels list catalog")
-    region: str | None = Field(default=None, description="of the list's machines; default: the list's own")
+    catalog: CloudName | None = Field(default=None, description="a machine list: optmodels list catalog")
+    prices: str | None = Field(
+        default=None,
+        description="CSV of machines with prices: SkyPilot's catalogue, a FOCUS export, or machine, region, gpu and"
+        " on_demand_usd_per_hour; prices of one GPU as on_demand_usd_per_gpu_hour with least_gpus",
+    )
+    columns: dict[str, str] = Field(
+        default={}, description="of prices: ours: THEIRS of a file with names of its own, e.g. machine: InstanceType"
+    )
+    region: RegionName | None = Field(default=None, description="of the list's machines; default: the list's own")
     include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = Field(
         default=("*",), description="patterns of machine names to choose from"
     )
@@ -129,10 +158,10 @@ class Markets(Entry):
     """Markets allowed for each role."""
 
     main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1, description="markets that main machines are bought in"
+        default=("on_demand",), min_length=1, description="markets that main machines are bought in"
     )
     ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1, description="markets that attention-offload machines are bought in"
+        default=("on_demand",), min_length=1, description="markets that attention-offload machines are bought in"
     )
 
     def bought(self, families: Iterable[Family]) -> tuple[Market, ...]:
@@ -240,7 +269,7 @@ class Latency(Entry):
     """
 
     model: ModelChoice | None = None
-    engine: Engine = Field(default="vllm", description="that the model is asked about")
+    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
     variant: Variant = Field(
         default="roofline", description="formulas of the curves: the paper's, or with every term of the roofline"
     )
@@ -274,16 +303,16 @@ class MemoryRules(Entry):
     volume_gib: Annotated[Gib, Limit("disk volume for KV offload", "most", "GiB", off=math.inf)] = Field(
         default=16384.0, description="attached volume for KV offload to disk (its price left out)"
     )
-    chunk_tokens: PositiveInt = Field(default=8192, description="prompt tokens processed at a time")
+    chunk_tokens: Tokens = Field(default=8192, description="prompt tokens processed at a time")
     runtime_gib: NonNegativeGib = Field(
         default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
     )
 
 
-class StaticBatch(Problem):
+class StaticBatch(NamedModel, Problem):
     """One workload, its SLO, a pool of machines and the strategies allowed on them."""
 
-    model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
+    model: AnyLlm = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[
         Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(which)
@@ -441,7 +470,7 @@ def _resolve(p: StaticBatch) -> Case:
     if isinstance(p.model, str):
         architecture = catalog.llms().get(p.model)
         if architecture is None:
-            wrong.unknown("model", p.model, "a model of the catalogue", catalog.llms())
+            wrong.append(unknown_llm("model", p.model))
     else:
         architecture = p.model
     if architecture is not None:
@@ -452,7 +481,7 @@ def _resolve(p: StaticBatch) -> Case:
                 wrong.add(where, x.input_tokens + x.output_tokens, f"input_tokens + output_tokens {at_most}")
 
     gpus = catalog.gpus() | p.gpus
-    machines = select_machines(p.pool, wrong)
+    machines = select_machines(with_prices(p, p.pool, wrong), wrong)
     measured = _operating_points(p, {m.machine: m.gpu_count for m in machines}, wrong)
     for i, m in enumerate(p.pool.machines):
         if not _selected(p.pool, m):
@@ -461,7 +490,7 @@ def _resolve(p: StaticBatch) -> Case:
             hint = f"machine {m.machine}"
             wrong.add(f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus", hint=hint)
         elif m.gpu is not None and m.gpu not in gpus:
-            wrong.unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus", gpus)
+            wrong.append(unknown_gpu(f"pool.machines[{i}].gpu", m.gpu, gpus, "a GPU of the catalogue or of gpus"))
 
     calibration = None
     if isinstance(p.latency.calibration, Calibration):
@@ -504,7 +533,28 @@ def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
     said = [pool.price_source]
     if pool.catalog is not None:
         said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))
+    if pool.prices is not None and not pool.price_source:
+        said.append(f"prices of {pool.prices}")
     return "; ".join(filter(None, said))
+
+
+def with_prices(
+    p: Problem, pool: PoolChoice, wrong: Mistakes, path: str = "pool", notes: list[str] | None = None
+) -> PoolChoice:  # fmt: skip
+    """The pool with the machines of its price file, if it names one; mistakes are added to `wrong`."""
+    if pool.prices is None:
+        if pool.columns:
+            wrong.add(f"{path}.columns", pool.columns, "prices: a file, whose columns these are")
+        return pool
+    with wrong.collecting():
+        file = p.beside(pool.prices, f"{path}.prices")
+        found, others = machines_of(file, pool.columns, None if pool.catalog is not None else pool.region)
+        if others and notes is not None:
+            more = ", …" if len(others) > NAMED else ""
+            listing = f"{', '.join(others[:NAMED])}{more}"
+            notes.append(f"{len(others)} machines of {pool.prices} left out: no GPU of the catalogue ({listing})")
+        return pool.model_copy(update={"machines": (*pool.machines, *found)})
+    return pool
 
 
 def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tuple[Machine, ...]:
@@ -527,7 +577,7 @@ def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tu
             wrong.unknown(f"{path}.region", region, "a region of this list", regions)
             return ()
         found += [m for m in listed if region is None or m.region == region]
-    elif pool.region is not None:
+    elif pool.region is not None and pool.prices is None:
         wrong.add(f"{path}.region", pool.region, "a catalog: for the region to select from")
     found += pool.machines
     kept = [m for m in found if _selected(pool, m)]

@@ -1,8 +1,7 @@
 """One engine with continuous batching and what its compiled loop cannot call: a controller, users who wait.
 
 A `latency.controllers.Controller` sets the batch limit before every step. Users keep their number of requests in the
-system whatever the arrival times say: each asks again when it is answered. `closed_loop` gives TTFT and time per output
-token at that concurrency, the quantity end-to-end benchmarks measure.
+system whatever the arrival times say: each asks again when it is answered.
 """
 
 from __future__ import annotations
@@ -100,34 +99,3 @@ def simulate_controlled(
     came = replace(arrivals, arrival_s=r["arrival_s"].copy())
     only = np.zeros(engine.ranks, np.int64)
     return Controlled(_served(came, [engine], only, np.array([0, -1]), state, None), np.array(seconds))
-
-
-@dataclass(frozen=True)
-class ServingPoint:
-    """Means at one concurrency, after warm-up."""
-
-    concurrency: int
-    ttft_s: float
-    tpot_s: float
-    output_tokens_per_s: float
-
-
-def closed_loop(
-    engine: Engine, concurrency: int, input_tokens: int, output_tokens: int, *, rounds: int = 4
-) -> ServingPoint:
-    """C users, each sending its next request when the last is answered; the first of `rounds` rounds is warm-up.
-
-    Users start one after another, spread over one request's time, as their requests are in the steady state.
-
-    Raises:
-        InputError: a request larger than the cache.
-    """
-    total = concurrency * rounds
-    # Outputs of the warm-up round are staggered, so that later prompts do not arrive all at once.
-    first = np.maximum(1, output_tokens * np.arange(1, concurrency + 1) // concurrency)
-    outputs = np.concatenate((first, np.full(total - concurrency, output_tokens)))
-    seen = simulate_controlled(Arrivals.of(np.zeros(total), input_tokens, outputs), engine, users=concurrency).served
-    keep = slice(concurrency, max(total - concurrency, concurrency + 1))
-    ttft_s, e2e_s, tpot = float(seen.ttft_s[keep].mean()), float(seen.e2e_s[keep].mean()), seen.tpot_s[keep]
-    tpot_s = float(np.nanmean(tpot)) if np.isfinite(tpot).any() else float("nan")
-    return ServingPoint(concurrency, ttft_s, tpot_s, concurrency * output_tokens / e2e_s)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from optmodels import catalog
+from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import Engine as EngineName
@@ -54,8 +55,10 @@ class Deployment:
     engine: str
 
     def __post_init__(self) -> None:
-        one_of("llm", self.llm, catalog.llms())
-        one_of("gpu", self.gpu, catalog.gpus())
+        if self.llm not in catalog.llms():
+            raise InputError(unknown_llm("llm", self.llm))
+        if self.gpu not in catalog.gpus():
+            raise InputError(unknown_gpu("gpu", self.gpu))
         one_of("engine", self.engine, get_args(EngineName))
         one_of("precision", self.precision, WEIGHT_BYTES)
         one_of("kv_precision", self.kv_precision, KV_BYTES)

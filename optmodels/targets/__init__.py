@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from optmodels import catalog
+from optmodels.catalog.spelling import precision_of
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name
 from optmodels.plan.deployment import Deployment, Deployments
@@ -187,7 +188,7 @@ def said(d: Deployment) -> list[str]:
     notes = list(d.notes)
     if not d.checkpoint:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
-    if d.weights in QUANTISED and (d.checkpoint, d.weights) not in _published():
+    if d.weights in QUANTISED and precision_of(d.checkpoint) is None and (d.checkpoint, d.weights) not in _published():
         notes.append(f"The plan assumes {QUANTISED[d.weights]}: name a checkpoint quantised so.")
     if d.drafts is not None:
         notes.append(

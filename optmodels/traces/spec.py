@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
-from optmodels.units import PositiveInt, Seconds
+from optmodels.units import REQUESTS, NonNegativeSeconds, PositiveInt, Seconds, Unit
 
 if TYPE_CHECKING:
     from optmodels.traces.types import Trace
@@ -45,7 +45,9 @@ class Mix(Entry):
 class Generated(Entry):
     """Gamma arrivals with a rate and a coefficient of variation (MaaSO §V-A), and a mix of kinds of request."""
 
-    requests_per_s: Positive = Field(description="arrivals, mean")
+    requests_per_s: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
+        description="arrivals, mean"
+    )
     cv: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
         default=1.0, description="of the time between arrivals: 0 even, 1 Poisson, above 1 in bursts"
     )
@@ -91,8 +93,12 @@ class TraceSpec(Entry):
         default={},
         description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
     )
+    where: dict[str, str | tuple[str, ...]] = Field(
+        default={}, description="only rows whose column has this value (or one of these), e.g. status: ok"
+    )
+    skip_bad: bool = Field(default=False, description="leave out rows that cannot be read, and count them")
     generated: Generated | None = Field(default=None, description="drawn at random; or file")
-    skip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.0, description="left out at first")
+    skip_s: NonNegativeSeconds = Field(default=0.0, description="left out at first")
     first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
     rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")
     predicted_output: PredictedOutput | None = Field(
@@ -103,8 +109,8 @@ class TraceSpec(Entry):
     def _one_source(self) -> TraceSpec:
         if (self.file is None) == (self.generated is None):
             raise ValueError("exactly one of file and generated")
-        if self.columns and self.file is None:
-            raise ValueError("columns only of a file")
+        if (self.columns or self.where or self.skip_bad) and self.file is None:
+            raise ValueError("columns, where and skip_bad only of a file")
         return self
 
 
@@ -124,7 +130,7 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
     from optmodels.traces.shape import part, predicted, sped_up
 
     if spec.file is not None:
-        trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns)
+        trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns, spec.where, spec.skip_bad)
     else:
         assert spec.generated is not None
         trace = generate(spec.generated)

@@ -347,7 +347,7 @@ def generate(rng: Rng) -> Instance:
     kind = pick(rng, ["plain"] * 6 + ["engines"] * 3 + ["measured", "catalogue", "scales", "edge"])
     batch = pick(rng, [1, 2, 3, 5, 7, 12, 16, 20, 33, 64]) if maybe(rng, 0.8) else int(rng.integers(1, 200))
     data: Instance = {
-        "formulation": "cost_efficiency", "schema": 1, "notes": kind,
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "notes": kind,
         "workload": {
             "batch": batch, "input_tokens": int(between(rng, 1, 3000)), "output_tokens": int(between(rng, 1, 120)),
         },

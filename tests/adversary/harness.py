@@ -36,6 +36,7 @@ from pydantic import BaseModel
 
 from optmodels import api, formulation
 from optmodels.errors import InputError, UnattainableError
+from optmodels.limits import SECONDS_USUAL
 from optmodels.plan.outcome import Result
 
 FORMULATIONS = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity")
@@ -186,12 +187,24 @@ def judge(
     return Verdict("same", **seen)
 
 
+def _in_seconds(data: Any, limit: bool = False) -> Any:
+    """The same with the unit of long latency limits, which bare numbers would be asked about."""
+    if isinstance(data, dict):
+        return {k: _in_seconds(v, k in LATENCIES or (limit and k == "at_most")) for k, v in data.items()}
+    if isinstance(data, list):
+        return [_in_seconds(v) for v in data]
+    return f"{data!r} s" if limit and isinstance(data, int | float) and data > min(SECONDS_USUAL.values()) else data
+
+
+LATENCIES = ("ttft_s", "tbt_s", "deadline_s")
+
+
 def written(data: Instance, folder: Path) -> Path:
     """The instance as a JSON file in a folder, with the files that lie beside it."""
     for name, text in data.get(FILES, {}).items():
         (folder / name).write_text(text, encoding="utf-8")
     file = folder / "instance.json"
-    file.write_text(json.dumps({k: v for k, v in data.items() if k != FILES}), encoding="utf-8")
+    file.write_text(json.dumps(_in_seconds({k: v for k, v in data.items() if k != FILES})), encoding="utf-8")
     return file
 
 

@@ -20,9 +20,9 @@ LLM, GPU, BATCH, S, OUT = "llama-3.1-8b", "l40s", 8, 512, 64
 
 def instance(**latency: object) -> dict:
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": "level", "model": LLM,
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "level", "model": LLM,
         "workload": {"batch": BATCH, "input_tokens": S, "output_tokens": OUT},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 100, "tbt_s": 100},
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tbt_s": "100 s"},
         "pool": {"catalog": "llm-pilot-table-vii", "include": ["g6e.2xlarge"]},
         "strategies": {"families": ["high_end"], "replicas": [1]}, "latency": latency,
     }  # fmt: skip

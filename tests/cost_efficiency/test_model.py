@@ -86,7 +86,7 @@ def test_a_deadline_is_what_the_throughput_of_one_batch_says(tiny):
     """Of a static batch E2E ≤ 2 s is TPS ≥ tokens/2 s; without either limit the best takes longer."""
 
     def best(tps, **deadline):
-        slo = {"kind": "real_time", "tps": tps, "ttft_s": 100.0, "tbt_s": 100.0, **deadline}
+        slo = {"kind": "real_time", "tps": tps, "ttft_s": "100 s", "tbt_s": "100 s", **deadline}
         problem, t = tables_of(tiny(slo=slo, objective="uncapped"))
         return exact(problem, t, Options()).plan, t.case.tokens
 

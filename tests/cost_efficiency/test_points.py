@@ -144,7 +144,8 @@ def test_the_optimum_is_within_its_limits(document):
 def test_a_workload_of_one_output_token_is_linearised_without_fuss():
     """No decode step, so TBT is zero throughout: the certified error is a number all the same."""
     document = {
-        "formulation": "cost_efficiency", "schema": 1, "model": "opt-6.7b", "slo": {"kind": "batch", "tps": 10},
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static",
+        "model": "opt-6.7b", "slo": {"kind": "batch", "tps": 10},
         "workload": {"batch": 8, "input_tokens": 64, "output_tokens": 1}, "pool": {"catalog": "llm-pilot-table-vii"},
     }  # fmt: skip
     _, t = tables_of(document)
@@ -204,7 +205,7 @@ def split_document(batch, family="high_end", **strategies):
          "prices": {"on_demand": 4.1}},
     ]  # fmt: skip
     return {
-        "formulation": "cost_efficiency", "schema": 1, "model": "llama-3.1-8b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "model": "llama-3.1-8b",
         "workload": {"batch": batch, "input_tokens": 1024, "output_tokens": 64},
         "slo": {"kind": "real_time", "tps": 100, "ttft_s": 0.2, "tbt_s": 0.1}, "pool": {"machines": machines},
         "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "strategies": {"families": [family]} | strategies,
@@ -276,7 +277,8 @@ def test_an_offload_ratio_asked_for_beyond_light_load_is_found(batch):
     """α ≥ 1 leaves one point of the curve, heavily loaded or not."""
     for model in ("opt-6.7b", "llama-3.1-8b"):
         document = {
-            "formulation": "cost_efficiency", "schema": 1, "model": model, "slo": {"kind": "batch", "tps": 1},
+            "formulation": "cost_efficiency", "schema": 1, "serving": "static",
+            "model": model, "slo": {"kind": "batch", "tps": 1},
             "workload": {"batch": batch, "input_tokens": 512, "output_tokens": 128},
             "pool": {"catalog": "llm-pilot-table-vii"},
             "strategies": {"families": ["ao_shared"], "shared": [4], "alpha": {"min": 1.0}},
@@ -440,7 +442,7 @@ def test_the_asked_error_is_met(tiny):
 def test_a_latent_cache_is_on_every_gpu_and_a_batch_beyond_it_takes_passes():
     """DeepSeek-V3 on 8 × H200 holds 0.72 million tokens: 1.5 million take three passes, by the check too."""
     document = {
-        "formulation": "cost_efficiency", "schema": 1, "model": "deepseek-v3",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "model": "deepseek-v3",
         "precision": {"weights": "fp8_block", "kv": "fp16"},
         "workload": {"batch": 512, "input_tokens": 2000, "output_tokens": 1000}, "slo": {"kind": "batch", "tps": 100},
         "pool": {"machines": [{

@@ -15,9 +15,9 @@ COEFFICIENTS = [
 
 def instance(latency: dict, **slo: float) -> dict:
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": "safety", "model": "opt-6.7b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "safety", "model": "opt-6.7b",
         "workload": {"batch": 4, "input_tokens": 256, "output_tokens": 128},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 100, "tbt_s": 100} | slo,
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tbt_s": "100 s"} | slo,
         "pool": {"catalog": "llm-pilot-table-vii", "include": ["g6e.2xlarge"]},
         "strategies": {"families": ["high_end"], "replicas": [1]}, "latency": latency,
     }  # fmt: skip

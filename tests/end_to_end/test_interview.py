@@ -8,14 +8,13 @@ import yaml
 
 from optmodels.cli import interview
 from optmodels.errors import InputError
-from optmodels.loading import load
 
 ANSWERS = ["qwen3-32b", "fp8", "1200", "300", "20", "1", "0.04", "15", "", "us-east-1", "h100=16, l40s=8", "1", ""]
 
 
 def asked(lines, again=False):
     shown = []
-    questions = interview.INTERVIEWS["fleet"].questions()
+    questions = interview.fleet_questions()
     given = interview.interview(questions, io.StringIO("".join(f"{x}\n" for x in lines)).readline, shown.append, again)
     return given, "".join(shown)
 
@@ -59,54 +58,7 @@ def test_answers_that_make_no_instance_are_named_by_option(cli, monkeypatch):
     assert (run.status, "--region" in run.err) == (2, True)
 
 
-def limit(seconds):
-    return {"at_most": seconds, "percentile": 0.95}
-
-
-OTHERS = {  # answers, and something of the instance that they make
-    "cost_efficiency": (
-        ["llama-3.1-8b", "fp8", "16", "1024", "256", "500", "", "", "12", "gcp", "spot", "3.5"],
-        {"slo": {"kind": "real_time", "tps": 500.0, "ttft_s": limit(2.0), "tbt_s": limit(0.1),
-                 "deadline_s": limit(12.0)},
-         "pool": {"catalog": "gcp"}, "budget_usd_per_hour": 3.5, "precision": {"weights": "fp8"}},
-    ),
-    "orchestration": (
-        ["llama-3.1-8b, qwen2.5-14b", "l40s", "2", "4", "3", "2", "512", "128", "1.5", "", "60"],
-        {"models": [{"model": "llama-3.1-8b"}, {"model": "qwen2.5-14b"}], "slo": {"factor": 1.5}},
-    ),
-    "reserved_capacity": (
-        ["llama-3.1-8b", "", "512", "256", "us-east-1, eu-central-1", "60", "", "0.5", "", "", "", "0.9"],
-        {"regions": ["us-east-1", "eu-central-1"], "resilience": {"lose_any_region_keep": 0.9}},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("formulation", OTHERS)
-def test_every_formulation_asks(formulation, cli, folder, monkeypatch):
-    lines, expected = OTHERS[formulation]
-    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{x}\n" for x in lines)))
-    run = cli("new", formulation, "mine.yaml", "--interactive")
-    assert run.status == 0, run.err
-    made = yaml.safe_load((folder / "mine.yaml").read_text(encoding="utf-8"))
-    assert expected.items() <= made.items()
-    assert run.err.count(": ") >= len(lines)  # a prompt each
-    assert load("mine.yaml").resolve()
-    monkeypatch.setattr("sys.stdin", io.StringIO("nothing-like-it\n"))
-    run = cli("new", formulation, "--interactive")
-    assert (run.status, "nothing-like-it" in run.err) == (2, True)
-
-
-def test_who_does_not_ask_says_who_does(cli):
-    run = cli("new", "sweeping", "--interactive")
-    assert (run.status, "cost_efficiency, fleet" in run.err) == (2, True)
+def test_only_fleet_asks(cli):
+    run = cli("new", "cost_efficiency", "--interactive")
+    assert run.status == 2 and "new fleet --interactive" in run.err
     assert cli("new", "fleet", "--interactive", "--from", "day-and-night").status == 2
-
-
-@pytest.mark.parametrize(("answer", "deadline"), [("", {}), ("20", {"deadline_s": limit(20.0)})])
-def test_a_limit_of_whole_requests_may_be_left_out(answer, deadline, cli, folder, monkeypatch):
-    lines = [*OTHERS["reserved_capacity"][0][:10], answer, ""]
-    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{x}\n" for x in lines)))
-    assert cli("new", "reserved_capacity", "mine.yaml", "--interactive").status == 0
-    (service,) = yaml.safe_load((folder / "mine.yaml").read_text(encoding="utf-8"))["services"]
-    assert service["slo"] == {"ttft_s": limit(1.0), "tbt_s": limit(0.1), "queue_s": 0.2} | deadline
-    assert load("mine.yaml").resolve()

@@ -105,7 +105,7 @@ def test_what_nothing_serves_says_why_and_what_to_try(cli):
         (["--gpu", "h10"], "--gpu: got 'h10'"),
         (["--quota", "h100"], "--quota: got 'h100'; expected a GPU type and how many of them, as in h100=16"),
         (["--quota", "h10=4"], "--quota: got 'h10'"),
-        (["--market", "on-demand"], "--market: got 'on-demand'"),
+        (["--market", "on-demands"], "--market: got 'on-demands'"),
         (["--rate", "-1"], "--rate: got -1.0; expected requests/s > 0"),
         (["--rate", "0"], "--rate: got 0.0; expected requests/s > 0"),
         (["--rate", "inf"], "--rate: got inf; expected a finite number in requests/s"),

@@ -131,12 +131,16 @@ def _by_scip(scip, model):
 # ---------------------------------------------------------------------------------------- single workload, Mélange
 
 
+BOTH = {"main": ["on_demand", "spot"], "ao": ["on_demand", "spot"]}
+
+
 def single_problem(objective):
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": "one", "model": "opt-6.7b", "objective": objective,
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static",
+        "name": "one", "model": "opt-6.7b", "objective": objective,
         "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 32},
         "slo": {"kind": "real_time", "tps": 300.0, "ttft_s": 2.0, "tbt_s": 0.2},
-        "pool": {"catalog": "llm-pilot-table-vii"},
+        "pool": {"catalog": "llm-pilot-table-vii"}, "markets": BOTH,
         "strategies": {"replicas": [1, 2], "multi_pass": [2], "parallel": [2], "shared": [2]},
     }  # fmt: skip
 
@@ -153,7 +157,7 @@ def as_fleet(single, **changes):
     return {
         "formulation": "fleet", "schema": 1, "name": "one", "pool": single["pool"], "strategies": strategies,
         "workloads": [{"name": "w", "model": single["model"], "buckets": [bucket], "slo": slo}],
-        "markets": {"main": ["on_demand", "spot"], "ao": ["on_demand", "spot"]},
+        "markets": BOTH,
     } | changes  # fmt: skip
 
 

@@ -73,11 +73,16 @@ def test_a_workload_without_a_promise_and_a_service_at_any_price_are_noted():
     assert load(_fleet(objective="max_served", budget_usd_per_hour=9)).resolve().notes == ()
 
 
-def test_milliseconds_written_as_seconds_are_noted_quoted_or_not():
-    for value in (200, "200", "200 s"):
-        slow = _fleet()
+def test_a_long_limit_without_a_unit_is_asked_about_quoted_or_not():
+    slow = _fleet()
+    for value in (200, "200", {"at_most": 200, "percentile": 0.95}):
         slow["workloads"][0]["slo"] = {"ttft_s": value}
-        said = "workloads[0].slo.ttft_s: 200 s is long for a TTFT; milliseconds are written '200 ms'"
-        assert load(slow).resolve().notes == (said,)
-    slow["workloads"][0]["slo"] = {"ttft_s": "200 ms", "tbt_s": 0.2}
-    assert load(slow).resolve().notes == ()
+        with pytest.raises(InputError) as error:
+            load(slow, computed=False)
+        (mistake,) = error.value.mistakes
+        assert mistake.path.startswith("workloads[0].slo.ttft_s") and mistake.value == 200
+        assert mistake.expected == "a TTFT with its unit: '200 ms' or '200 s'"
+        assert load(slow).workloads[0].slo.ttft_s is not None
+    for value in ("200 s", "200 ms", "200s"):
+        slow["workloads"][0]["slo"] = {"ttft_s": value, "tbt_s": 0.2}
+        assert load(slow, computed=False).resolve().notes == ()

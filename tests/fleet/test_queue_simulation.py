@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fleet_cases import BASE, fleet
+from references.fleet_queues import confirm
 
 import optmodels
-from formulations.fleet.queue_simulation import confirm, waits
+from formulations.fleet.replay import waits
 from optmodels.serving.queueing import waiting
 
 

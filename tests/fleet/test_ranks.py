@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from references import continuous_engine as reference
 from scipy.optimize import brentq
 
 import optmodels
@@ -39,7 +40,6 @@ from optmodels.serving.continuous import (
     crowd_quantile,
     operating_points,
 )
-from optmodels.simulation import continuous_reference as reference
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.targets import of_plan

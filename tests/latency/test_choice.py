@@ -173,6 +173,14 @@ def test_the_commands_that_it_prints_make_the_file_that_calibrate_reads(tmp_path
     assert (tmp_path / "own.yaml").is_file()
 
 
+def test_each_benchmark_s_own_command_is_printed(cli):
+    of = {tool: cli("rows-to-measure", *ON, "--tp", "4", "--tool", tool, "--json") for tool in ("sglang", "guidellm")}
+    first = {tool: json.loads(done.out)["commands"][0] for tool, done in of.items()}
+    assert "sglang.bench_serving" in first["sglang"] and "--random-range-ratio 1" in first["sglang"]
+    assert "guidellm benchmark" in first["guidellm"] and "prompt_tokens=" in first["guidellm"]
+    assert cli("rows-to-measure", *ON, "--tool", "ab").status == 2
+
+
 def test_an_instance_says_which_loops_matter(tmp_path, cli):
     instance = {
         "formulation": "cost_efficiency", "schema": 1, "name": "two-gpus", "model": "llama-3.1-70b",

@@ -174,7 +174,7 @@ def test_tensor_parallelism_of_a_measured_point_reaches_plans_and_exports(folder
            "--output-tokens", "101", "--tp", "2")  # fmt: skip
     assert cli(*ask, "--replicas-per-machine", "1", "--out", "points.csv").status == 0
     instance = {
-        "formulation": "cost_efficiency", "schema": 1, "name": "mine", "model": "llama-3.1-8b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "mine", "model": "llama-3.1-8b",
         "workload": {"batch": 8, "input_tokens": 1000, "output_tokens": 101},
         "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tbt_s": 0.02},
         "pool": {"machines": [MACHINE]}, "latency": {"operating_points": "points.csv"},
@@ -278,7 +278,7 @@ def test_an_instance_is_solved_on_a_served_model(tmp_path):
     run("operating-points", "model.json", "--machine", "box", "--batch", "32", "--input-tokens", "256",
         "--output-tokens", "64", "--replicas", "1,2,4", "--out", "points.csv")  # fmt: skip
     instance = {
-        "formulation": "cost_efficiency", "schema": 1, "name": "box", "model": "llama-3.1-8b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "box", "model": "llama-3.1-8b",
         "workload": {"batch": 32, "input_tokens": 256, "output_tokens": 64},
         "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tbt_s": 0.0105},
         "pool": {"machines": [{"machine": "box", "vram_gib": 48, "prices": {"on_demand": 1}}]},

@@ -189,7 +189,7 @@ def test_shared_divides_the_ao_machines_memory():
 def problem_of(family, variant, **strategies):
     machine = {"gpu": "a10g", "vram_gib": 24, "ram_gib": 64, "disk_gbps": 5, "net_gbps": 25}
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": family, "model": "opt-6.7b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": family, "model": "opt-6.7b",
         "workload": {"batch": 8, "input_tokens": 64, "output_tokens": 16}, "slo": {"kind": "batch", "tps": 1},
         "pool": {"machines": [
             {"machine": "a", "prices": {"on_demand": 1.0}, **machine},

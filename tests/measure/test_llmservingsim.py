@@ -14,7 +14,7 @@ from optmodels.latency.engines.document import deployment
 from optmodels.latency.fit import calibrate_measurements, read_measurements
 from optmodels.latency.fit.steps import step_costs
 from optmodels.latency.resolve import collective_costs
-from optmodels.measure import campaign, importers
+from optmodels.measure import importers, rows
 
 SHARED = ROOT.parent / "shared" / "data" / "latency" / "mixed_batches"
 DENSE = ("embedding", "layernorm", "qkv_proj", "qk_norm", "rotary_emb", "o_proj", "final_layernorm")
@@ -82,7 +82,7 @@ def test_a_folder_holds_every_degree_and_calibrate_reads_it(tmp_path):
     costs = collective_costs(deployment("vllm", "h100", "qwen3-32b", tp=2))
     more = step(found.frame, 512, 0, 8, 1000, tp=2) - step(found.frame, 512, 0, 8, 1000)
     assert more == pytest.approx(costs.fixed_s + 520 * costs.prompt_token_s) and more > 0
-    campaign.write(tmp_path / "steps.parquet", found)
+    rows.write(tmp_path / "steps.parquet", found)
     m = read_measurements(tmp_path / "steps.parquet", where={"tp": "1"})
     fitted = step_costs(calibrate_measurements(m, "steps").model, 0.0)
     alone = fitted.step(np.array([512.0]), np.zeros(1), np.full(8, 1000.0))

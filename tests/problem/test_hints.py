@@ -63,3 +63,15 @@ def test_a_long_section_is_shown_by_its_keys():
 
 def test_a_section_that_was_read_is_shown_as_it_was_written():
     assert shorten(SoftSlo(usd_per_1000_requests=2.0)) == "{'usd_per_1000_requests': 2.0}"
+
+
+def test_a_file_without_serving_is_asked_which_and_told_what_for(tiny):
+    with pytest.raises(InputError) as error:
+        load(tiny(serving=None))
+    (mistake,) = error.value.mistakes
+    assert (mistake.path, mistake.value) == ("serving", None)
+    assert mistake.expected.startswith("static or continuous (continuous: engines such as vLLM")
+
+
+def test_a_file_without_markets_is_on_demand_as_plan_is(tiny):
+    assert load(tiny(markets=None)).markets.main == load(tiny(markets=None)).markets.ao == ("on_demand",)

@@ -173,7 +173,7 @@ def test_a_misspelt_key_gets_a_suggestion(refused, tiny, path, wrong, meant):
 def test_an_unknown_name_gets_a_suggestion(refused, tiny, path, wrong, meant):
     data = tiny(latency={})
     set_at(data, path, wrong)
-    refused(data, path.replace(".0.", "[0]."), wrong, f"did you mean {meant}?")
+    refused(data, path.replace(".0.", "[0]."), wrong, f"did you mean {meant}")
 
 
 def test_an_unknown_catalog_or_region(refused, tiny):
@@ -459,7 +459,7 @@ def test_a_file_that_is_no_mapping(refused, folder, text, expected):
         ("[]", "a mapping"),
         ("null", "an empty file"),
         ("[" * 100_000, "nested"),
-        ('{"formulation": "cost_efficiency", "schema": 1, "name": "\\ud800"}', "name"),
+        ('{"formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "\\ud800"}', "name"),
     ],
 )
 def test_a_json_file_that_is_none(refused, text, expected):

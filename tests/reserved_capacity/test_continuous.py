@@ -193,7 +193,7 @@ def test_static_batches_are_those_within_the_deadline() -> None:
     assert short.rps == pytest.approx(short.replicas * short.batch / (short.batch * short.prefill_s + decode))
     less = instance(slo | {"deadline_s": short.e2e_s + 0.005 - 1e-6}, serving="static").resolve().derived(0, 0)
     assert less is not None and less.rps < short.rps
-    loose = instance(slo | {"deadline_s": 1e6}, serving="static").resolve().derived(0, 0)
+    loose = instance(slo | {"deadline_s": "1e6 s"}, serving="static").resolve().derived(0, 0)
     assert loose is not None and (loose.batch, loose.tp, loose.rps) == (whole.batch, whole.tp, whole.rps)
 
 

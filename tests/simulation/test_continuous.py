@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from references import continuous_engine as plain
 
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
 from optmodels.latency.steps import Experts, StepCosts, Window
-from optmodels.simulation import continuous_reference as plain
 from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.traces.types import Prefixes

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from references import continuous_engine as plain
 
 from optmodels.errors import InputError
 from optmodels.latency.batch_limits import from_sample
 from optmodels.latency.controllers import MemoryController, SlaController, StaticController
 from optmodels.latency.steps import StepCosts
-from optmodels.simulation import continuous_reference as plain
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
-from optmodels.simulation.continuous_controlled import closed_loop, simulate_controlled
+from optmodels.simulation.continuous_controlled import simulate_controlled
 
 FIG_3 = StepCosts(fixed_s=0.0269, decode_request_s=0.0002308, prompt_token_s=5e-5)
 
@@ -47,13 +47,26 @@ def test_a_request_larger_than_the_cache_is_named():
         simulate_controlled(Arrivals.of([0, 0], [4, 40], [4, 4]), engine(32))
 
 
+def closed_loop(
+    engine: Engine, concurrency: int, input_tokens: int, output_tokens: int, *, rounds: int = 4
+) -> tuple[float, float]:
+    """Means after warm-up, the first of the rounds: (TPOT seconds, output tokens/s)."""
+    total = concurrency * rounds
+    # Outputs of the warm-up round are staggered, so that later prompts do not arrive all at once.
+    first = np.maximum(1, output_tokens * np.arange(1, concurrency + 1) // concurrency)
+    outputs = np.concatenate((first, np.full(total - concurrency, output_tokens)))
+    seen = simulate_controlled(Arrivals.of(np.zeros(total), input_tokens, outputs), engine, users=concurrency).served
+    keep = slice(concurrency, max(total - concurrency, concurrency + 1))
+    return float(np.nanmean(seen.tpot_s[keep])), concurrency * output_tokens / float(seen.e2e_s[keep].mean())
+
+
 def test_closed_loop_approaches_the_mean_step():
     C, S, out = 32, 512, 128
-    point = closed_loop(engine(max_num_seqs=C, max_num_batched_tokens=256), C, S, out, rounds=6)
+    tpot_s, tokens_per_s = closed_loop(engine(max_num_seqs=C, max_num_batched_tokens=256), C, S, out, rounds=6)
     # Σp = C·S/out prompt tokens and nearly C decodes in the mean step (loads.served_load)
     mean_step = 0.0269 + 0.0002308 * C + 5e-5 * C * S / out
-    assert point.tpot_s == pytest.approx(mean_step, rel=0.05)
-    assert point.output_tokens_per_s == pytest.approx(C / mean_step, rel=0.1)
+    assert tpot_s == pytest.approx(mean_step, rel=0.05)
+    assert tokens_per_s == pytest.approx(C / mean_step, rel=0.1)
 
 
 def test_memory_controller_beats_a_small_static_batch_as_in_table_i():

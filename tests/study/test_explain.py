@@ -46,7 +46,7 @@ def three_machines(**changes):
     """Measured: slow (1 s, 1 USD/h), middle (0.3 s, 3 USD/h), fast (0.1 s, 10 USD/h)."""
     rows = {"slow": (1.0, 1.0), "middle": (0.3, 3.0), "fast": (0.1, 10.0)}
     return {
-        "formulation": "cost_efficiency", "schema": 1, "name": "three", "model": "opt-6.7b",
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "three", "model": "opt-6.7b",
         "workload": {"batch": 1, "input_tokens": 100, "output_tokens": 100},
         "slo": {"kind": "real_time", "tps": 10.0, "ttft_s": 0.2, "tbt_s": 1.0},
         "pool": {"machines": [

@@ -25,7 +25,7 @@ FLEET = {
     "strategies": {"families": ["high_end"], "batches": [1, 8]},
 }  # fmt: skip
 COST = {
-    "formulation": "cost_efficiency", "schema": 1, "name": "one-batch", "model": "llama-3.1-8b",
+    "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "one-batch", "model": "llama-3.1-8b",
     "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 64},
     "slo": {"kind": "real_time", "tps": 50, "ttft_s": 2.0, "tbt_s": 0.2},
     "pool": {"catalog": "aws", "include": ["g5.xlarge", "g6.xlarge"]},

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from optmodels import catalog
+from optmodels.catalog import spelling
 from optmodels.catalog.spelling import llm_of
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes, did_you_mean, one_of
@@ -357,6 +358,7 @@ def deployment(
     """
     wrong = Mistakes()
     llm = llm and (llm_of(llm) or llm)
+    gpu, engine, precision = spelling.gpu(gpu), spelling.engine(engine), spelling.precision(precision)
     llms, gpus = _with_file(catalog.llms(), llm, Architecture), _with_file(catalog.gpus(), gpu, Gpu)
     for option, name, known, more in (
         ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels import catalog
-from optmodels.catalog.spelling import llm_of
+from optmodels.catalog.spelling import gpu, llm_of
 from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import read_document
@@ -137,7 +137,7 @@ class _Profile:
             expected = "a model of the catalogue: optmodels list catalog"
             raise InputError(Mistake(str(meta), "model", self.name or None, expected, line(("model",))))
         self.key, self.llm = found
-        self.gpu = next((g for g in catalog.gpus() if _letters(g) == _letters(self.hardware)), self.hardware)
+        self.gpu = str(gpu(self.hardware))
 
     @property
     def kv_tokens(self) -> float:
@@ -263,7 +263,3 @@ def _llm(name: str) -> tuple[str, Architecture] | None:
     """The catalogue's model of a checkpoint; dated ones that take longer inputs have the same layers."""
     key = llm_of(re.sub(r"-\d{4}$", "", name))
     return None if key is None else (key, catalog.llms()[key])
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.problem import Fleet
+from formulations.fleet.replay import waits
 from optmodels.serving.continuous import Percentile
 
 Array = npt.NDArray[np.float64]
@@ -43,17 +43,6 @@ class Confirmation:
         if self.percentile is None:
             return self.mean_s <= self.seconds + errors * self.mean_error_s
         return self.within >= self.percentile - errors * self.error
-
-
-def waits(arrivals: Array, services: Array, slots: int) -> Array:
-    """Waiting of every request before the first of equal slots that is free, in order of arrival."""
-    free = [0.0] * slots
-    waited = np.empty(len(arrivals))
-    for i, (at, service) in enumerate(zip(arrivals.tolist(), services.tolist(), strict=True)):
-        start = max(at, free[0])
-        heapq.heapreplace(free, start + service)
-        waited[i] = start - at
-    return waited
 
 
 def confirm(

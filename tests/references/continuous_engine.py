@@ -1,8 +1,7 @@
 """`continuous.simulate` again, slow and plain: every step visits every request, every sum is taken anew.
 
-It is what the compiled loop is tested against, and the simulator for what numba cannot call: `controllers`
-(`latency.controllers`) that set the batch limit before every step, and users who wait for their answer before they ask
-again (`closed_loop`).
+The compiled loop is tested against it. It also takes `controllers` (`latency.controllers`), which set the batch limit
+before every step, and users who wait for their answer before they ask again.
 """
 
 from __future__ import annotations

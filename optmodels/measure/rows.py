@@ -1,0 +1,67 @@
+"""The measurement file that `calibrate` reads: rows, and a header that says where they come from."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optmodels.errors import InputError, Mistake
+from optmodels.io.write import write_bytes, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements and their origin.
+
+    Attributes:
+        frame: one row a measured operating point.
+        about: tool, files, date and notes, as JSON.
+    """
+
+    frame: pd.DataFrame
+    about: dict[str, Any]
+
+
+def write(path: Path, measured: Measured, *, overwrite: bool = False) -> None:
+    """Write the measurement file: Parquet with `about` in its metadata, or CSV with `about` in a comment line.
+
+    Raises:
+        InputError: another ending, an existing file, or a folder that cannot be written.
+    """
+    about = json.dumps(measured.about, ensure_ascii=False, default=str)
+    if path.suffix == ".csv":
+        write_text(path, f"# {about}\n" + measured.frame.to_csv(index=False), overwrite=overwrite)
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pandas(measured.frame, preserve_index=False)
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), b"optmodels": about.encode()})
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer)
+        write_bytes(path, buffer.getvalue(), overwrite=overwrite)
+    else:
+        raise InputError(Mistake(str(path), "--out", path.suffix or "no ending", "a file ending in .parquet or .csv"))
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read the header of a measurement file; empty for a file that `write` did not make."""
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            text = (pq.read_schema(path).metadata or {}).get(b"optmodels", b"{}").decode()
+        else:
+            with path.open(encoding="utf-8") as stream:
+                first = stream.readline()
+            text = first[1:] if first.startswith("# {") else "{}"
+        found = json.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
