@@ -55,6 +55,7 @@ class Question:
         apart: whether prefill and decode may have machines of their own.
         attention_ranks: of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
+        max_num_seqs: requests that an engine runs at a time; None: the plan decides.
     """
 
     model: str
@@ -82,6 +83,7 @@ class Question:
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
     certify: bool | None = None
+    max_num_seqs: int | None = None
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -94,7 +96,7 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine", "latency.safety": "--safety",
+    "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
     "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
@@ -127,6 +129,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
         "memory": {"runtime_gib": RUNTIME_GIB},
     }  # fmt: skip
+    if q.max_num_seqs is not None:
+        found["engine"] = {"max_num_seqs": q.max_num_seqs}
     if q.safety is not None:
         found["latency"]["safety"] = q.safety
     if q.quota:

@@ -16,7 +16,17 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_slots, drafted, latencies
+from optmodels.plan.engines import (
+    SLACK,
+    Level,
+    Request,
+    at_level,
+    capacities,
+    check_slots,
+    drafted,
+    latencies,
+    seen_at_least,
+)
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
@@ -112,6 +122,7 @@ def check_engines(
     engines = (d.replicas_per_machine or 1) * d.load_level
     factors = over_time(case, demands)
     every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
+    rates = {s.demand: s.share * demands[s.demand].requests_per_s[t] / engines for s in d.serves}
     for s in d.serves:
         demand = demands[s.demand]
         found.require(f"{where}: share of {s.demand}", 0 <= s.share <= 1 + SLACK, s.share, "0 … 1")
@@ -127,6 +138,10 @@ def check_engines(
             found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
             continue
         moved = on_the_way.get(s.demand, 0.0)
+        if s.tbt_s is not None:
+            quantile = seconds_and_quantile(case.workload(demand.workload).slo.tbt_s)[1]
+            least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
+            found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
     names_match = set(e.capacities) == set(used)

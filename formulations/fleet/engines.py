@@ -330,7 +330,8 @@ def _levels(
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
         ways = [(points, most, 0.0) for most in MOST_OF_WAIT]
-        scarce = waits_for_places(np.concatenate([points.load, 0.0 * points.load[:1]])).any(axis=(1, 2))
+        rows = np.concatenate([points.load, np.zeros_like(points.load[:1])])
+        scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
         if stage == "both" and scarce.any():
             steps = with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True))
             placed = at(steps, placed=True)
@@ -433,7 +434,7 @@ def _with_waits(
         prefill = np.repeat(points.prefill_waits(turns)[..., None], waits.shape[2], axis=2)
         some = points.exists[..., None] & (waits > prefill)
         prefill = np.where(some, prefill, waits)
-        load = points.with_places(np.where(some, waits - prefill, 1.0), prefill[..., 0], most)
+        load = points.with_places(np.where(some, waits - prefill, 1.0), points.prefill_waits(turns), most)
         shares = np.where(some[..., None], points.waiting(prefill, most), np.inf)
     rows: list[Levels] = []
     for v in range(waits.shape[2]):

@@ -31,7 +31,7 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share asks more of an engine than that can serve in the long run.
+    Never above what the plan bounds. None where a share asks more of an engine than that can serve in the long run.
     """
     found: dict[str, dict[str, float]] = {}
     for q in plan.periods:
@@ -93,12 +93,18 @@ def predicted_of(
     pieces = [running(costs, later, classes, f * rates, kv, limits, d.attention_ranks or 1)
               for f in case.peaks[:, mine]]  # fmt: skip
     moved = transfer_s(case, d)[mine] if d.stage != "both" else np.zeros(len(mine))
-    found = []
+    found: list[dict[str, float]] = []
     for k, w in enumerate(workloads):
         slo = case.workload(w).slo
         at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
         if d.stage == "both":
             found.append({name: _at(pieces, what, k, at[name]) for name, what in LATENCIES.items()})
+            if slower == (1.0, 1.0):  # an estimate above what the level bounds is that bound
+                s = d.serves[k]
+                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
+                found[-1] = {
+                    name: min(v, math.inf if (most := bounds[name]) is None else most) for name, v in found[-1].items()
+                }
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
             ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))

@@ -339,7 +339,7 @@ def _crowd(quantile: float, mean: float, load: float) -> float:
 
 def may_let_in(of: Level, running: float) -> set[int]:
     """The values of max_num_seqs that a plan may state where so many requests run on an engine in its busiest bin."""
-    limit, mean = of.engine.max_num_seqs, running / of.ranks
+    limit, mean = of.engine.slots, running / of.ranks
     if of.stage == "prefill":
         return {limit}
     seldom = min(limit, math.ceil(_crowd(1 - FULL, max(mean, 1.0), 1.0 - of.fixed_s / of.step_s)))

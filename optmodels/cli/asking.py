@@ -83,6 +83,9 @@ def plan(
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
     ] = "1",
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="Requests that an engine runs at a time (default: the plan decides).")
+    ] = None,
     certify: Annotated[
         bool | None,
         typer.Option(
@@ -118,6 +121,7 @@ def plan(
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
         engine=engine, safety=safety, longest=longest, apart=apart,
         attention_ranks=whole_numbers(attention_ranks, "--attention-ranks"), certify=certify,
+        max_num_seqs=max_num_seqs,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
     try:

@@ -201,7 +201,7 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: what the mixture's decode adds to its step. `room` and
+    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and
     `kv` are those of each of its data-parallel
     attention ranks.
     """
@@ -516,6 +516,33 @@ def latencies(
     return ttft(at_ttft), decode(at_tpot) * per_token, ttft(at_e2e) + r.decodes * decode(at_e2e)
 
 
+def seen_at_least(
+    level: Level, costs: StepCosts, r: Request, rates: Mapping[str, float], quantile: float | None
+) -> float:  # fmt: skip
+    """Time per output token of a bucket at a quantile, at least, with Poisson arrivals at the planned rates.
+
+    Whatever an engine does, a step lasts what it costs with one request. Requests that come while its own prompt is
+    prefilled come behind it, and a chunk of the first is in its next step. Derived without the level's bounds, which
+    must not be below it. 0 of several attention ranks, and of the mean.
+
+    Args:
+        level: of the engine, whose requests have their work.
+        costs: of its steps.
+        r: the bucket.
+        rates: of every bucket on one engine, requests/s.
+        quantile: that the bound is for.
+    """
+    if quantile is None or level.ranks > 1 or level.stage != "both" or r.decodes <= 0:
+        return 0.0
+    came = {k: rate for k, rate in rates.items() if rate > 0 and level.requests[k].prefill > 0}
+    least = costs.fixed_s
+    if came:
+        own = costs.fixed_s + r.prefill
+        if -math.expm1(-sum(came.values()) * own) > 1 - quantile:
+            least += min(level.requests[k].prefill / level.requests[k].chunks for k in came) / r.decodes
+    return least * r.decodes / (r.output - 1)
+
+
 def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: float) -> float:
     """Seconds of a decode step of a short answer at a quantile, with the prompts in its few steps counted; 0: none are.
 
@@ -531,7 +558,7 @@ def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: fl
     late = level.load * level.ranks * max(turns[id(x)] ** 2 / x.work for x in able)
     waits = late / (2 * (1 - busy)) if busy < 1 else math.inf
     own = r.chunks * (level.beside(r, step) + level.outside) + r.prompt_work
-    mean = min((r.decodes * step + own + waits) / (1 - load) * load**2 / square, 1e9)
+    mean = min((r.decodes * step + own + waits) * load**2 / square, 1e9)
     z = NormalDist().inv_cdf(quantile)
     if mean <= 30:
         count, chance = 0, math.exp(-mean)
@@ -544,7 +571,8 @@ def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: fl
     else:
         many = mean + z * math.sqrt(mean) + (z * z - 1) / 6
     one, heaviest = square / load, max(x.prompt_work for x in able)
-    prompts = max(many * one, (mean + z * math.sqrt(mean)) * one + (z * z - 1) / 6 * heaviest) / r.decodes
+    prompts = max(many * one, (mean + z * math.sqrt(mean)) * one + (z * z - 1) / 6 * heaviest)
+    prompts *= 1.15 / (r.decodes * (1 - load))  # each is followed by those that come in its own time
     own_decode = max(r.decode / r.decodes, level.decoding)
     return level.fixed + 1.15 * own_decode * crowd + min(prompts, max(x.prompt_work / x.filled for x in able))
 

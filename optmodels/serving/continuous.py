@@ -96,11 +96,13 @@ for places.
 *Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
 prompts that came after it until its last step are prefilled in them, as in a queue served in order,
 
-    μ = Σλ·(n·t + m·b + p + w)/(1 − Σλp),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
+    μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
 
-counted as Poisson many equal prompts of p̂ = Σλp²/Σλp. With K_q the quantile of their number, TPOT is at most
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time. With K_q the
+quantile of their number, TPOT is at most
 
-    a₀ + `MARGIN`·d·N_q + min(max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/n, p of a step full of prompts)       (S11)
+    a₀ + `MARGIN`·d·N_q + min(J, p of a step full of prompts),                                              (S11)
+    J = `MARGIN`·max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(n(1 − Σλp))
 
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
@@ -553,7 +555,8 @@ class FewSteps:
 
         z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
-        return np.minimum(np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed), self.longest_s)
+        counted = np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed)
+        return np.minimum(np.where(self.counts > 0.0, MARGIN * counted, 0.0), self.longest_s)
 
 
 @dataclass(frozen=True)
@@ -691,7 +694,7 @@ class Points:
         if not self.placed:
             return self.load
         found = self.load.copy()
-        found[[RUNNING, MEMORY]] = self.place_s / self.engine.busiest
+        found[[RUNNING, MEMORY]] = np.where(self.slots >= 1.0, self.place_s / self.engine.busiest, np.inf)
         return found
 
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
@@ -719,7 +722,7 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted instead (S11). Drafts make several
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted (S11). Drafts make several
         tokens of one. Of one output token there is none.
         """
         each = self._decode_step_s(quantile) * self._steps_per_token
@@ -733,7 +736,8 @@ class Points:
         of_crowd = _tpot(*seen, quantile, most, MARGIN)
         if quantile is None:
             return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if self.placed else of_crowd
-        crowd = crowd_quantile(quantile, load * fixed / self.crowd_s, np.clip(load, 1e-9, 1.0 - 1e-9))
+        rho = np.clip(load, 1e-9, 1.0 - 1e-9)
+        crowd = crowd_quantile(quantile, rho * fixed / self.crowd_s, rho)
         counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
         return of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
 
@@ -824,13 +828,14 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
     shape = np.broadcast_shapes(places.shape, wait_s.shape)
     places, steady, slowest_s, omega = (np.broadcast_to(x, shape) for x in (places, steady, slowest_s, wait_s))
     low, high = np.zeros(shape), np.full(shape, 2.0 * busiest)  # the first to be tried is b itself
-    for _ in range(PLACE_HALVINGS):
-        busy = (low + high) / 2.0
-        used = np.minimum(busy, busiest)
-        waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * slowest_s / (1.0 - used)
-        keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
-        keeps &= waits * chance_of_waiting(places, steady, used) <= omega
-        low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of engines without places
+        for _ in range(PLACE_HALVINGS):
+            busy = (low + high) / 2.0
+            used = np.minimum(busy, busiest)
+            waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * slowest_s / (1.0 - used)
+            keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
+            keeps &= waits * chance_of_waiting(places, steady, used) <= omega
+            low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
     return np.where(places >= 1.0, low, 0.0)
 
 
@@ -992,7 +997,8 @@ def operating_points(
         holds &= classes.output_tokens.mean(axis=1) > 1.0
         load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
-    place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of no slots
+        place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
@@ -1048,12 +1054,13 @@ def _few_steps(
         for of_work in (turn / work / ranks, turn**2 / work / ranks)
     )
     waits = np.where(busy < 1.0, late / (2.0 * (1.0 - busy)), np.inf)
-    window = (decodes * t + chunks * beside + prefill + waits) / (1.0 - prompts)
+    window = decodes * t + chunks * beside + prefill + waits
     one = squares / prompts
     expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
     full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
     heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
-    each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
+    followed = decodes * (1.0 - prompts)  # each prompt is followed by those that come in its own time
+    each, longest = (np.where(decodes > 0, x / followed, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
     return FewSteps(decodes_s, each, longest, expected, full, counts)
 

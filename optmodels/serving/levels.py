@@ -330,7 +330,8 @@ def _levels(
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
 
     crowd = of.at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    scarce = waits_for_places(np.concatenate([of.mean(crowd.load), 0.0 * crowd.step_s[None]])).any(axis=1)
+    rows = np.concatenate([of.mean(crowd.load), np.zeros_like(crowd.step_s)[None]])
+    scarce = np.asarray(waits_for_places(rows).any(axis=1))
     ways = [(most, 0.0) for most in MOST_OF_WAIT]  # and turns that requests wait for prefill, where for places, too
     ways += [(MOST_OF_WAIT[0], turns) for turns in TURNS] if scarce.any() else []
     by_place = {False: crowd}
