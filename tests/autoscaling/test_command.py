@@ -1,11 +1,9 @@
 """`optmodels backtest` on files as people have them."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from optmodels.autoscaling.history import History, read_history
 from optmodels.errors import InputError
