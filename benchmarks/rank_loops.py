@@ -3,8 +3,8 @@
     python benchmarks/rank_loops.py [--count 60] [--seed 1]
 
 Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, with the
-default model's step costs; users begin one after another. ``together``: engines that do both (`serving.loop.loop`);
-``apart``: prefill and decode engines (`loop_apart`). Errors are predicted over simulated, less 1.
+default model's step costs; users begin one after another (`serving.loop.loop`). Errors are predicted over simulated,
+less 1.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ import numpy as np
 from optmodels import catalog
 from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import StageOfLoop, loop, loop_apart
+from optmodels.serving.loop import loop
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
-from optmodels.simulation.stages import simulate_loop
 
 MODELS = (("deepseek-r1", "fp8_block", "h200", 8), ("qwen3-235b-a22b", "fp8", "h100", 8),
           ("deepseek-v2-lite", "fp16", "l40s", 4))  # fmt: skip
 LIMITS = EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)
 KV_TOKENS = 10**8  # of a rank: slots and tokens are what binds
 LEAST_SEEN = 3000  # requests
-SENDS_S, RECEIVES_S = 0.02, 0.03
 
 
 def engine(source, model, prompt, ranks):
@@ -38,30 +36,23 @@ def engine(source, model, prompt, ranks):
     return resolve(source, d, float(prompt))[0]
 
 
-def compared(rng, source, apart):
+def compared(rng, source):
     """Predicted over simulated of one loop, less 1: TTFT, TPOT and E2E; and which loop."""
     model = MODELS[rng.integers(len(MODELS))]
-    ranks = [int(x) for x in rng.choice([2, 4, 8][: 3 if model[3] == 8 else 2], 2)]
+    ranks = int(rng.choice([2, 4, 8][: 3 if model[3] == 8 else 2], 2)[0])
     prompt, output = (int(10 ** rng.uniform(*x)) for x in ((2.0, 4.1), (1.5, 3.0)))
     users = int(10 ** rng.uniform(0.3, 2.6))
     total = users * 3 + max(4 * users, LEAST_SEEN)
     prompts, outputs = np.full(total, prompt), np.full(total, output)
     outputs[:users] = np.maximum(1, output * np.arange(1, users + 1) // users)
-    first, second = (engine(source, model, prompt, d) for d in ranks)
-    engines = [Engine(c, KV_TOKENS, LIMITS.max_num_seqs, LIMITS.max_num_batched_tokens, ranks=d)
-               for c, d in zip((first, second), ranks, strict=True)]  # fmt: skip
-    look, said = slice(2 * users, total - users), f"{model[0]}, {prompt} + {output} tokens, {users} users, ranks"
-    if apart:
-        p, d = (int(n) for n in rng.integers(1, 4, 2))
-        stages = StageOfLoop(first, p, LIMITS, ranks[0]), StageOfLoop(second, d, LIMITS, ranks[1])
-        found = loop_apart(*stages, 1.2, prompt, output, users, SENDS_S, RECEIVES_S)
-        seen, _, _ = simulate_loop(prompts, np.full(total, output), engines[:1] * p, engines[1:] * d, users, 1.2,
-                                   SENDS_S, RECEIVES_S, found.e2e_s)  # fmt: skip
-        said = f"{said} {ranks[0]} on {p} and {ranks[1]} on {d}"
-    else:
-        seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engines[0], users=users).served
-        found = loop(first, 1.0, LIMITS, prompt, output, users, ranks[0])
-        said = f"{said} {ranks[0]}"
+    costs = engine(source, model, prompt, ranks)
+    one = Engine(costs, KV_TOKENS, LIMITS.max_num_seqs, LIMITS.max_num_batched_tokens, ranks=ranks)
+    look, said = (
+        slice(2 * users, total - users),
+        f"{model[0]}, {prompt} + {output} tokens, {users} users, ranks {ranks}",
+    )
+    seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), one, users=users).served
+    found = loop(costs, 1.0, LIMITS, prompt, output, users, ranks)
     true = [float(np.nanmean(x[look])) for x in (seen.ttft_s, seen.tpot_s, seen.e2e_s)]
     errors = [a / b - 1 for a, b in zip((found.ttft_s, found.tpot_s, found.e2e_s), true, strict=True)]
     return errors, said
@@ -75,19 +66,18 @@ def main(arguments):
     parser.add_argument("--each", action="store_true", help="print every loop")
     a = parser.parse_args(arguments)
     source = source_of("default", "vllm", Path, "latency")
-    titles = "engines", "latency", "loops", "mean absolute error", "nine in ten within", "largest", "bias"
+    titles = "latency", "loops", "mean absolute error", "nine in ten within", "largest", "bias"
     print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
-    for name in ("together", "apart"):
-        rng, errors = np.random.default_rng(a.seed), []
-        for _ in range(a.count):
-            found, said = compared(rng, source, name == "apart")
-            errors.append(found)
-            if a.each:
-                print(f"{said}: " + ", ".join(f"{100 * x:+.1f} %" for x in found), flush=True)
-        for latency, column in zip(("TTFT", "TPOT", "E2E"), 100 * np.array(errors).T, strict=True):
-            size = np.abs(column)
-            print(f"| {name} | {latency} | {len(column)} | {size.mean():.1f} % | {np.quantile(size, 0.9):.1f} % |"
-                  f" {size.max():.1f} % | {column.mean():+.1f} % |", flush=True)  # fmt: skip
+    rng, errors = np.random.default_rng(a.seed), []
+    for _ in range(a.count):
+        found, said = compared(rng, source)
+        errors.append(found)
+        if a.each:
+            print(f"{said}: " + ", ".join(f"{100 * x:+.1f} %" for x in found), flush=True)
+    for latency, column in zip(("TTFT", "TPOT", "E2E"), 100 * np.array(errors).T, strict=True):
+        size = np.abs(column)
+        print(f"| {latency} | {len(column)} | {size.mean():.1f} % | {np.quantile(size, 0.9):.1f} % |"
+              f" {size.max():.1f} % | {column.mean():+.1f} % |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 from functools import cache
 from pathlib import Path
 
@@ -22,13 +23,32 @@ from engine_model import deployment, read
 
 from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import engine_costs
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import StageOfLoop, first_at_once_s, loop
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import Coefficients, EngineLimits
+from optmodels.serving.loop import loop
 
 shipped = cache(read_engine_model)
 LIMITS = EngineLimits(max_num_batched_tokens=8192)
 FIRST = 0.1  # of a user's requests
 CROWDS = (0, 4, 16, 64, 1024)
+
+
+def first_at_once_s(costs: StepCosts, input_tokens: float, users: float, ranks: int) -> float:
+    """Mean TTFT of the first requests where all users begin at once, as those of benchmark clients do.
+
+    Of m = users/ranks prompts at each rank the j-th ends with step ⌈j·S/B⌉ of the B tokens that a rank's step takes;
+    until then min(⌈j·S/B⌉·B/S, m) are computed, on every rank, and at least its own.
+    """
+    c, room = Coefficients.of(costs), float(LIMITS.max_num_batched_tokens)
+    fixed = float(c.step_fixed_s(1.0, 1.0)) + costs.prompt_step_s
+    work = float(c.prefill_work_s(np.asarray(input_tokens), 0.0, np.asarray(room), 0.0))
+    experts, each = costs.prompt_expert_s * input_tokens, users / ranks
+    prompt = np.arange(1.0, math.ceil(each) + 1.0)
+    steps = np.maximum(np.ceil(prompt * input_tokens / room - 1e-9), math.ceil(input_tokens / room))
+    done = np.minimum(steps * room / input_tokens, each)
+    seconds = steps * fixed + ranks * (np.maximum(done, 1.0) * (work - experts) + done * experts)
+    share = np.minimum(each - (prompt - 1.0), 1.0) / each  # the last is less than one in the mean
+    return float(seconds @ share) + costs.request_s
 
 
 def first_token_s(row: pd.Series) -> float:
@@ -38,8 +58,7 @@ def first_token_s(row: pd.Series) -> float:
     if row.concurrency > LIMITS.max_num_seqs * d.attention_ranks:
         return float("nan")
     settled = loop(costs, 1.0, LIMITS, row.input_tokens, row.output_tokens, row.concurrency, d.attention_ranks).ttft_s
-    engine = StageOfLoop(costs, 1.0, LIMITS, d.attention_ranks)
-    at_once = first_at_once_s(engine, 1.0, row.input_tokens, row.concurrency, 0.0)
+    at_once = first_at_once_s(costs, row.input_tokens, row.concurrency, d.attention_ranks)
     return FIRST * max(at_once, settled) + (1.0 - FIRST) * settled
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from mixture_levels import Mixture
+
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.engine import engine_costs
 
 TTFT, TPOT = {"at_most": 3.0, "percentile": 0.9}, {"at_most": 0.12, "percentile": 0.9}
 
@@ -23,3 +28,26 @@ def instance(**changes: Any) -> CostEfficiency:
         "strategies": {"families": ["high_end"], "tensor_parallel": [1, 2]},
     }  # fmt: skip
     return CostEfficiency.model_validate(data | changes)
+
+
+def cheapest(problem: CostEfficiency) -> tuple[float, float]:
+    """USD/h and mean E2E of the best deployment, count by count in plain numbers: the first beats the second."""
+    case, limits, best = problem.resolve(), problem.engine, (math.inf, math.inf)
+    within = [seconds_and_quantile(limit) for limit in problem.slo.latencies]
+    lengths, batch = [(x.input_tokens, x.output_tokens, x.share) for x in case.lengths], problem.workload.batch
+    splits = [(tp, ranks) for tp in problem.strategies.tensor_parallel for ranks in problem.ranks(case)]
+    for m, (tp, ranks) in ((m, split) for m in case.machines for split in splits):
+        if m.gpu_count % (tp * ranks):
+            continue
+        gpu, dp, tried = m.gpu or "", m.gpu_count // (tp * ranks), set[int]()
+        e = engine_costs(problem.engines(case), limits, case.gpus[gpu], gpu, tp, m.vram_gib / m.gpu_count, ranks)
+        for count in range(1, batch // dp + 1):
+            users = -(-batch // (count * dp))
+            if users in tried or users > ranks * limits.max_num_seqs:
+                continue
+            tried.add(users)
+            for row in Mixture(e, limits, lengths).loop(users, *within):
+                seen = zip((row.ttft_s, row.tpot_s, row.deadline_s), within, strict=True)
+                if all(x <= limit for x, (limit, _) in seen) and case.tokens / row.e2e_s >= problem.slo.tps:
+                    best = min(best, (count * (m.prices.on_demand or math.inf), row.e2e_s))
+    return best

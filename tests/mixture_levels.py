@@ -96,9 +96,43 @@ class Mixture:
             return steps
         return [*steps, brentq(beyond, kept, after) * (1 - 1e-9)]
 
+    def loop(self, users: int, ttft: Limit, tpot: Limit, deadline: Limit) -> Iterator[Row]:
+        """The shortest step that so many users do not fill, with the shortest waits, by bisection; limits say at what
+        quantiles."""  # fmt: skip
+
+        def least(enough: Callable[[float], bool], low: float, high: float) -> float:
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (low, middle) if enough(middle) else (middle, high)
+            return high
+
+        def rate(level: Level) -> float:
+            steps, work = self._of(level, "steps"), self._of(level, "work")
+            return users / (steps * level.fixed + users * work)
+
+        def enough(t: float) -> bool:
+            level = self.level(t)
+            return level is not None and t >= level.fixed + users * self._of(level, "work") / self._of(level, "steps")
+
+        longest = self.e.costs.fixed_s
+        while not enough(longest):
+            longest *= 2
+        t = least(enough, self.e.costs.fixed_s, longest) * (1 + 1e-9)
+        level = self.level(t)
+        assert level is not None
+        for most in (4.0, None):
+
+            def carried(wait: float, most: float | None = most) -> bool:
+                return max(self.takes(level, t, wait, most).values()) * rate(level) <= 1 + 1e-8
+
+            if carried(30.0):
+                yield self._row(level, t, least(carried, 0.0, 30.0), most, ttft, tpot, deadline)
+
+    def _of(self, level: Level, name: str) -> float:
+        return sum(f * getattr(r, name) for f, r in zip(self.weight, level.requests.values(), strict=True))
+
     def rows(
-        self, ttft: Limit, tpot: Limit, deadline: Limit = (math.inf, None), shares: Sequence[float] = (1.0,),
-        queue_s: float = math.inf,
+        self, ttft: Limit, tpot: Limit, deadline: Limit = (math.inf, None), queue_s: float = math.inf
     ) -> Iterator[Row]:  # fmt: skip
         """Every level within the limits."""
         for t in self.steps(tpot):
@@ -107,9 +141,8 @@ class Mixture:
                 continue
             for most in (4.0, None):
                 longest = self._longest(level, t, most, ttft, deadline, queue_s)
-                for share in shares if longest > 0 else ():
-                    if math.isfinite(max(self.takes(level, t, share * longest, most).values())):
-                        yield self._row(level, t, share * longest, most, ttft, tpot, deadline)
+                if longest > 0 and math.isfinite(max(self.takes(level, t, longest, most).values())):
+                    yield self._row(level, t, longest, most, ttft, tpot, deadline)
 
     def _longest(
         self, level: Level, t: float, most: float | None, ttft: Limit, deadline: Limit, queue_s: float
@@ -135,10 +168,7 @@ class Mixture:
         self, level: Level, t: float, wait: float, most: float | None, ttft: Limit, tpot: Limit, deadline: Limit
     ) -> Row:  # fmt: skip
         rate = 1 / max(self.takes(level, t, wait, most).values())
-        steps, work = (
-            sum(f * getattr(r, name) for f, r in zip(self.weight, level.requests.values(), strict=True))
-            for name in ("steps", "work")
-        )
+        steps, work = self._of(level, "steps"), self._of(level, "work")
         first, later, each, whole, late = (
             self.seen(level, t, w, most, which, q)
             for w, which, q in ((0.0, 0, ttft[1]), (wait, 0, ttft[1]), (wait, 1, tpot[1]), (wait, 2, None),

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.cost_efficiency.check_engines import check_stages
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
@@ -35,7 +34,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     pool = {(m.machine, m.region): m for m in case.machines}
     lines = {line.role: line for line in p.machines}
     at: dict[str, Machine | None] = {role: pool.get((line.machine, line.region)) for role, line in lines.items()}
-    main, ao, decode = (at.get(role) for role in ("main", "ao", "decode"))
+    main, ao = at.get("main"), at.get("ao")
     if main is None or None in at.values() or len(lines) != len(p.machines):
         found.add("machines are in the pool", ", ".join(line.machine for line in p.machines), "machines of the pool")
         return found.report()
@@ -47,10 +46,6 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             found.require(f"GPUs of {line.machine}", same, line.gpus_per_machine, machine.gpu_count)
     batches = problem.serving == "continuous"
     found.require("an engine exactly with serving: continuous", (p.engine is not None) == batches, p.engine, batches)
-    stages, apart = problem.deployment.stages, p.decode is not None
-    found.require("stage is allowed", ("prefill" if apart else "both") in stages, p.decode, stages)
-    found.require("machines that decode exactly with prefill and decode apart", apart == (decode is not None),
-                  sorted(lines), "a line of role decode with `decode`")  # fmt: skip
     count = _structure(found, problem, case, p, main, ao)
     _money(found, problem, p, at)
     if case.operating_points:
@@ -71,20 +66,13 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     elif problem.serving == "continuous":
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         found.require("no load is claimed of engines", p.prediction.ao_load is None, p.prediction.ao_load, None)
-        if decode is not None and p.decode is not None:
-            stages_seen = check_stages(found, problem, case, p, main, decode)
-            if stages_seen is None:
-                return found.report()
-            ttft, tbt, e2e, whole, most = stages_seen
-            memory = [("requests in flight", float(problem.workload.batch), float(most), "", "<=")]
-        else:
-            seen = _engine(found, problem, case, p, main)
-            if seen is None:
-                return found.report()
-            ttft, tbt = seen.first_s + seen.waiting_s, seen.tpot_s
-            e2e, whole = seen.e2e_s, seen.deadline_s
-            most = math.floor(seen.running * (1 + 1e-9))
-            memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
+        seen = _engine(found, problem, case, p, main)
+        if seen is None:
+            return found.report()
+        ttft, tbt = seen.first_s + seen.waiting_s, seen.tpot_s
+        e2e, whole = seen.e2e_s, seen.deadline_s
+        most = math.floor(seen.running * (1 + 1e-9))
+        memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
     else:
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         run = Run(p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count)
@@ -190,8 +178,7 @@ def _structure(
     count = p.passes if p.family == "multi_pass" else bought["main"]
     expected = {"main": 1 if p.family == "multi_pass" else count, "ao": count if p.family == "ao_parallel" else 1}
     for role, number in bought.items():
-        if role != "decode":
-            found.require(f"number of {role} machines", number == expected[role], number, expected[role])
+        found.require(f"number of {role} machines", number == expected[role], number, expected[role])
     found.require("passes only in multi-pass", p.family == "multi_pass" or p.passes == 1, p.passes, 1)
     if not case.operating_points:  # a measured point has its own
         allowed = s.allowed(p.family)
@@ -213,7 +200,7 @@ def _structure(
             found.require("α is in the allowed range", inside, p.alpha, (s.alpha.min, s.alpha.max))
         else:
             found.require("no offloading in this family", p.alpha == 0, p.alpha, 0)
-    parts = 1 if p.decode is not None else count * p.replicas_per_machine
+    parts = count * p.replicas_per_machine
     found.require("one part of the batch per replica and pass", len(p.batch_split) == parts, len(p.batch_split), parts)
     whole = sum(p.batch_split) == problem.workload.batch and min(p.batch_split, default=0) >= 1
     found.require("the parts are the batch", whole, p.batch_split, problem.workload.batch)

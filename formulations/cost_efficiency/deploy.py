@@ -7,14 +7,11 @@ from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.plan.deployment import Deployment, Deployments, drafts, purchase, stage_note, strategy_notes
-from optmodels.serving.continuous import Stage
-
-APART: tuple[Stage, ...] = ("prefill", "decode")
+from optmodels.plan.deployment import Deployment, Deployments, drafts, purchase, strategy_notes
 
 
 def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments:
-    """One deployment, or one for each stage; attention-offload machines are purchases only."""
+    """One deployment; attention-offload machines are purchases only."""
     p, case = CostPlan.model_validate(plan), problem.resolve()
     pool = {(m.machine, m.region): m for m in case.machines}
     main = p.machines[0]
@@ -34,21 +31,5 @@ def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments
         vram_usable=problem.memory.vram_usable, kv_offload_gib=host or None,
         notes=strategy_notes(p.family, p.alpha, p.machines, p.passes),
     )  # fmt: skip
-    made = [deployment]
-    if p.decode is not None:
-        second = next(m for m in p.machines if m.role == "decode")
-        other, e = pool.get((second.machine, second.region)), p.decode.engine
-        made.append(deployment.model_copy(update={
-            "provider": other.provider if other else "", "region": second.region,
-            "machine": second.machine, "market": second.market, "machines": second.count, "gpu": second.gpu,
-            "gpus_per_machine": second.gpus_per_machine, "tensor_parallel": p.decode.tensor_parallel,
-            "attention_ranks": p.decode.attention_ranks or 1, "replicas_per_machine": p.decode.replicas_per_machine,
-            "max_num_seqs": e.max_num_seqs, "max_num_batched_tokens": e.max_num_batched_tokens,
-            "chunk_tokens": e.chunk_tokens,
-        }))  # fmt: skip
-        made = [
-            d.model_copy(update={"name": f"{deployment.name}-{stage}", "stage": stage, "notes": [stage_note(stage)]})
-            for d, stage in zip(made, APART, strict=True)
-        ]
-    return Deployments(name=p.name or "plan", deployments=made,
+    return Deployments(name=p.name or "plan", deployments=[deployment],
                        purchases=[purchase(m, pool) for m in p.machines])  # fmt: skip

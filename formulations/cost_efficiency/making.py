@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from formulations.cost_efficiency.apart import ROUNDING, in_flight, loop_rate
-from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, DecodeLine, Prediction
+from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
 from formulations.cost_efficiency.points import CostTables, Engines, candidate_order
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
-from optmodels.plan.lines import EngineLine, LimitLine, MachineLine, engine_line
+from optmodels.plan.lines import LimitLine, MachineLine, engine_line
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
 BINDING = 1e-6  # relative slack below which a limit binds
+ROUNDING = 1e-9  # relative, of requests in flight
 OF_BOUNDS = (
     " (levels have bounds for arrivals by chance, and few users may see far less; longer limits, or limits on the mean,"
     " may give a plan, and replay tells of it)"
@@ -35,15 +35,12 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
     cost = float(s.usd_per_hour[candidate])
     tps = case.tokens / e2e
     point = tables.measured[row] if tables.measured else None
-    pair = None if tables.engines is None or tables.engines.pair[row] == NONE else int(tables.engines.pair[row])
-    apart = None if tables.engines is None or pair is None else tables.engines.apart
-    role_of_other: Literal["ao", "decode"] = "ao" if apart is None else "decode"
-    others = count if family == "ao_parallel" else 1 if apart is None else int(apart.second_count[pair])
     lines = []
-    for role, machine, market, number in (
+    sides: tuple[tuple[Literal["main", "ao"], int, int, int], ...] = (
         ("main", int(c.main[row]), int(s.main_market[candidate]), 1 if family == "multi_pass" else count),
-        (role_of_other, int(c.ao[row]), int(s.ao_market[candidate]), others),
-    ):
+        ("ao", int(c.ao[row]), int(s.ao_market[candidate]), count if family == "ao_parallel" else 1),
+    )
+    for role, machine, market, number in sides:
         if machine == NONE:
             continue
         m, bought = case.machines[machine], market_name(market)
@@ -54,7 +51,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
             role=role, machine=m.machine, region=m.region, gpu=m.gpu, gpus_per_machine=m.gpu_count, market=bought,
             count=number, usd_per_hour_each=price,
         ))  # fmt: skip
-    parts = count * int(c.dp[row]) if apart is None else 1
+    parts = count * int(c.dp[row])
     known = point is None
     offloaded = family in AO_FAMILIES or family.startswith("kvo")
     kv, fixed = float(curve.kv[0]), float(curve.vram_fixed[0])
@@ -74,14 +71,11 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
             require("E2E", _whole_s(tables.engines, row, e2e), seconds_and_quantile(p.slo.deadline_s)[0], "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
-    engine = decode = None
-    if tables.engines is not None and pair is not None:
-        engine, decode, most = _apart(tables, pair)
-        require("requests in flight", p.workload.batch, most, "")
-    elif tables.engines is not None:
+    engine = None
+    if tables.engines is not None:
         found, level = tables.engines.at, int(tables.engines.row[row])
         part, rate = int(c.batch[row]), float(found.requests_per_s[level])
-        require("requests in flight per replica", part, math.floor(float(found.running[level]) * (1 + 1e-12)), "")
+        require("requests in flight per replica", part, math.floor(float(found.running[level]) * (1 + ROUNDING)), "")
         of = list(tables.engines.costs.values())[found.engine[level]]
         engine = engine_line(found, level, of, p.engine, found.rate_of(level, part) / rate)
     elif known:
@@ -103,45 +97,13 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         usd_per_million_tokens=float(tables.objective(np.array(e2e), np.array(cost))),
         ce_capped=_ce(theta, cost), ce_uncapped=_ce(tps, cost),
         limits=requirements, uses_spot=any(line.market == "spot" for line in lines),
-        engine=engine, decode=decode, measured=point.name if point is not None else None,
+        engine=engine, measured=point.name if point is not None else None,
     )  # fmt: skip
 
 
 def _whole_s(engines: Engines | None, row: int, e2e_s: float) -> float:
     """E2E at the quantile of the deadline."""
-    if engines is None:
-        return e2e_s
-    if engines.apart is not None and engines.pair[row] != NONE:
-        return float(engines.apart.deadline_s[engines.pair[row]])
-    return float(engines.at.deadline_s[engines.row[row]])
-
-
-def _apart(tables: CostTables, pair: int) -> tuple[EngineLine, DecodeLine, int]:
-    """Engines of either stage at the closed loop's rate, and how many requests their machines hold."""
-    of, p = tables.engines, tables.case.problem
-    assert of is not None
-    assert of.apart is not None
-    x, sent = of.apart, p.transfer_bytes(tables.case)
-    first, second, transfer_s = x.ends(p, tables.case, pair)
-    counts = int(x.first_count[pair]), int(x.second_count[pair])
-    holds = in_flight(first, second, np.array(transfer_s), *(np.array(float(n)) for n in counts))
-    rate = loop_rate(first, second, transfer_s, counts, p.workload.batch)
-    made = []
-    for at, level, machine, split, dp, count in (
-        (x.prefill, x.prefill_row[pair], x.first[pair], (x.first_tp, x.first_ranks), x.first_dp[pair], counts[0]),
-        (x.decode, x.decode_row[pair], x.second[pair], (x.second_tp, x.second_ranks), x.second_dp[pair], counts[1]),
-    ):
-        m, (tp, ranks) = tables.machines[machine], (int(of_pairs[pair]) for of_pairs in split)
-        engine = of.costs[m.gpu or "", tp, m.vram_gib / m.gpu_count, ranks]
-        line = engine_line(at, int(level), engine, p.engine, rate / (count * int(dp)) / float(at.requests_per_s[level]))
-        used = rate * sent / (p.deployment.link.most_used * p.network(m) * count)
-        made.append(line.model_copy(update={"capacities": line.capacities | {"transfer": used}}))
-    decode = DecodeLine(
-        tensor_parallel=int(x.second_tp[pair]),
-        attention_ranks=int(x.second_ranks[pair]) if x.second_ranks[pair] > 1 else None,
-        replicas_per_machine=int(x.second_dp[pair]), engine=made[1], requests_per_s=rate, gb_per_s=rate * sent / 1e9,
-    )  # fmt: skip
-    return made[0], decode, math.floor(float(holds) * (1 + ROUNDING))
+    return e2e_s if engines is None else float(engines.at.deadline_s[engines.row[row]])
 
 
 def _ce(tps: float, usd_per_hour: float) -> CostEfficiencyValue:
@@ -173,12 +135,13 @@ def nearest_miss(tables: CostTables) -> str:
             continue
         worst = max(max(k["value"], k["limit"]) / max(min(k["value"], k["limit"]), 1e-12) for k in over)
         if worst < best:
-            best = worst
+            best, late = worst, {k["name"] for k in over} & {"TTFT", "TPOT", "E2E"}
             misses = ", ".join(
                 f"{k['name']} {k['value']:,.4g} {k['unit']} against {k['limit']:,.4g} {k['unit']}".replace("  ", " ")
                 for k in over
             )
             text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
+            text += OF_BOUNDS if late and tables.engines is not None else ""
     return text
 
 
@@ -197,7 +160,7 @@ def unmodelled(tables: CostTables) -> list[str]:
         elif engines is None:
             reason = "in no configuration"
         elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram, _ in engines.costs):
-            reason = "at no level within the SLO has it room for the requests in flight" + bounds
+            reason = "no number of machines holds the requests in flight, or keeps the deadline" + bounds
         else:
             reason = "no memory for a KV cache beside the weights, or latencies unknown"
         lines.append(f"{m.machine}: {reason}")

@@ -30,17 +30,6 @@ class CostEfficiencyValue(Document):
     tps_per_usd_per_hour: float
 
 
-class DecodeLine(RankedDocument):
-    """The machines of role `decode`, and what comes to them; the plan's own figures are of those that prefill."""
-
-    tensor_parallel: Count
-    attention_ranks: SeveralRanks = None
-    replicas_per_machine: Count
-    engine: EngineLine = Field(description="of each replica")
-    requests_per_s: Money = Field(description="of the closed loop through both stages, by the a₀ of their levels")
-    gb_per_s: Money = Field(description="of KV caches from one stage to the other at that rate")
-
-
 class CostPlan(RankedDocument):
     """One deployment for one workload."""
 
@@ -55,8 +44,7 @@ class CostPlan(RankedDocument):
     alpha: float = Field(ge=0, le=1)
     batch_split: list[Count] = Field(
         min_length=1,
-        description="requests of every replica (multi-pass: of every pass of every replica; prefill and decode apart:"
-        " all, wherever they are)",
+        description="requests of every replica (multi-pass: of every pass of every replica)",
     )
     prediction: Prediction
     usd_per_hour: Money
@@ -70,22 +58,12 @@ class CostPlan(RankedDocument):
         description="of each replica, with continuous batching: `batch_split` are requests in flight,"
         " latencies bounds at the SLO's percentiles, E2E and TPS means",
     )
-    decode: DecodeLine | None = Field(default=None, description="prefill and decode apart: what decodes")
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
 
     def headline(self) -> str:
         """One line: what to buy and how to run it."""
-        apart = self.decode is not None
-        stage = {m.role: ("decode " if m.role == "decode" else "prefill ") if apart else "" for m in self.machines}
-        bought = " + ".join(
-            f"{stage[m.role]}{m.count}× {m.machine} ({m.market.replace('_', '-')})" for m in self.machines
-        )
+        bought = " + ".join(f"{m.count}× {m.machine} ({m.market.replace('_', '-')})" for m in self.machines)
         how = FAMILY_TITLES[self.family] if self.engine is None else "continuous batching"
-        if self.decode is not None:
-            first, second = self.attention_ranks, self.decode.attention_ranks
-            return f"{bought}: {how}, TP={self.tensor_parallel}{_ranks(first)} and {self.decode.tensor_parallel}" + (
-                _ranks(second)
-            )
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:

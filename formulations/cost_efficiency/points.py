@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from formulations.cost_efficiency.apart import Kind, Pairs, pairs
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.catalog.types import MARKETS
 from optmodels.errors import UnpublishedError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.lengths import classes
-from optmodels.serving.levels import Levels, levels
+from optmodels.serving.levels import Levels, loop_levels
 from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
 from optmodels.serving.static import Case
 
-# Of the longest wait that TTFT and deadline allow, down to what is short beside any answer: waiting is part of E2E, and
-# a loose limit must not cost more than a tight one. Among equals the fastest wins.
-WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
+Kind = tuple[str, int, float, int]  # of engines: GPU, TP, GiB of VRAM of each GPU, attention ranks
 
 
 @dataclass(frozen=True)
@@ -40,22 +35,18 @@ class Engines:
     """Levels of engines that batch continuously, and which each configuration is of.
 
     Attributes:
-        at: levels of engines that serve requests whole.
+        at: levels of the engines.
         costs: of every engine.
-        row: of `at`, of each configuration, or NONE where it is one of `apart`.
-        apart: prefill and decode apart; None: no configuration is.
-        pair: row of `apart`, of each configuration, or NONE.
+        row: of `at`, of each configuration.
     """
 
     at: Levels
     costs: dict[Kind, EngineCosts]
     row: Index
-    apart: Pairs | None
-    pair: Index
 
     def take(self, rows: Index) -> Engines:
         """Of some of the configurations."""
-        return replace(self, row=self.row[rows], pair=self.pair[rows])
+        return replace(self, row=self.row[rows])
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,10 +84,11 @@ def build_tables(problem: CostEfficiency) -> CostTables:
 
 
 def _continuous(problem: CostEfficiency) -> CostTables:
-    """Every level of every engine, on the fewest machines that keep the workload's requests in flight.
+    """Every engine on every allowed number of machines, at the best level of the requests that each has in flight.
 
-    A level takes so many requests in flight (`Levels.running`); they are spread evenly. More machines at the same level
-    cost more and promise no other latency, so the fewest that strategies.replicas allows are enough.
+    The workload's requests are spread evenly: c machines of dp engines each have ⌈batch/(c·dp)⌉ in flight on the
+    fullest. Of counts with as many on the fullest the smallest is enough. No candidate depends on a limit on a latency
+    (`optmodels.serving.levels`, closed loops), so that a looser limit has every candidate of a tighter one.
     """
     case, w = problem.resolve(), problem.workload
     of, limits = problem.engines(case), problem.engine
@@ -116,78 +108,65 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             where.setdefault(key, []).append(i)
     costs = {key: e for key, e in kinds.items() if e.kv_tokens > 0}
     able = list(costs)
-    ttft, tpot, deadline = problem.slo.latencies
-    within = seconds_and_quantile(deadline)
-    of_lengths = classes(case.lengths)
-    whole = "both" in problem.deployment.stages
-    at = levels(list(costs.values()) if whole else [], limits, of_lengths, ttft, tpot, shares=WAITS, deadline=within)
-    counts = np.array(problem.strategies.allowed("high_end"))
+    counts = np.unique(np.array(problem.strategies.allowed("high_end")))
+    fewest: dict[int, dict[int, int]] = {}  # by engines of a machine: machines, by requests of the fullest engine
+    for key in able:
+        for i in where[key]:
+            dp = case.machines[i].gpu_count // (key[1] * key[3])
+            some = counts[counts * dp <= w.batch]
+            fewest[dp] = dict(zip((-(-w.batch // (some * dp))).tolist()[::-1], some.tolist()[::-1], strict=True))
+    most = max((e.ranks * limits.max_num_seqs for e in costs.values()), default=0)
+    users = np.array(sorted({n for by in fewest.values() for n in by if n <= most}), dtype=float)
+    at, each = loop_levels(list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem))
     rows: list[tuple[int, ...]] = []
-    for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
-        each = math.floor(running * (1 + 1e-12))
+    for level, (e, n) in enumerate(zip(at.engine.tolist(), each.astype(int).tolist(), strict=True)):
         _, split, _, ranks = able[e]
-        for i in where[able[e]] if each else ():
-            replicas = case.machines[i].gpu_count // (split * ranks)
-            enough = counts[(counts * replicas * each >= w.batch) & (counts * replicas <= w.batch)]
-            if len(enough):
-                rows.append((level, i, split, ranks, replicas, enough.min()))
-    row, main, gpus, domains, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 6).T
-    other, part = np.full_like(main, serving.NONE), -(-w.batch // (count * dp))
-    constant = np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row]
-    pair, found = np.full_like(row, serving.NONE), None
-    if problem.deployment.apart:
-        found = pairs(problem, case, costs, where, of_lengths, (ttft, tpot), within, WAITS)
-        none, whole_loop = np.full(len(found), serving.NONE), np.full(len(found), w.batch)
-        row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
-        main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])
-        gpus, dp = np.concatenate([gpus, found.first_tp]), np.concatenate([dp, found.first_dp])
-        domains = np.concatenate([domains, found.first_ranks])
-        count, part = np.concatenate([count, found.first_count]), np.concatenate([part, whole_loop])
-        constant = np.concatenate([constant, found.latencies_s])
+        for i in where[able[e]]:
+            dp = case.machines[i].gpu_count // (split * ranks)
+            if (count := fewest[dp].get(n)) is not None:
+                rows.append((level, i, split, ranks, dp, count, n))
+    row, main, gpus, domains, replicas, count, part = np.array(rows, dtype=np.intp).reshape(-1, 7).T
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
-    configurations = serving.Configurations(family, main, other, gpus, dp, count, part, domains)
-    engines = Engines(at, costs, row, found, pair)
+    none = np.full_like(main, serving.NONE)
+    configurations = serving.Configurations(family, main, none, gpus, replicas, count, part, domains)
+    engines = Engines(at, costs, row)
+    curves = serving.constant_curves(case, np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row])  # type: ignore[arg-type]
     return CostTables(
-        case=case, configurations=configurations, curves=serving.constant_curves(case, constant),  # type: ignore[arg-type]
+        case=case, configurations=configurations, curves=curves,  # type: ignore[arg-type]
         candidates=_priced(case, configurations, engines), engines=engines,
     )  # fmt: skip
 
 
+def _quantiles(problem: CostEfficiency) -> tuple[float | None, float | None, float | None]:
+    """That limits on TTFT, time per output token and E2E bound."""
+    ttft, tpot, deadline = (seconds_and_quantile(limit)[1] for limit in problem.slo.latencies)
+    return ttft, tpot, deadline
+
+
 def _priced(case: Case, c: serving.Configurations, engines: Engines | None) -> serving.Candidates:
-    """Every configuration in every allowed market combination; what decodes is bought as main machines are."""
-    if engines is None or engines.apart is None:
-        return priced(case, c)
-    apart = np.flatnonzero(engines.pair != serving.NONE)
-    whole = np.flatnonzero(engines.pair == serving.NONE)
-    alone = priced(case, c.take(whole))
-    parts = [replace(alone, configuration=whole[alone.configuration])]
-    prices = np.array([[m.prices.get(k) or np.nan for k in MARKETS] for m in case.machines])
-    allowed, second = sorted({MARKETS.index(m) for m in case.problem.markets.main}), engines.apart.second_count
-    for first_market, second_market in product(allowed, repeat=2):
-        cost = c.count[apart] * prices[c.main[apart], first_market]
-        cost = cost + second[engines.pair[apart]] * prices[c.ao[apart], second_market]
-        rows = apart[~np.isnan(cost)]
-        markets = np.full_like(rows, first_market), np.full_like(rows, second_market)
-        parts.append(serving.Candidates(rows, *markets, cost[~np.isnan(cost)]))
-    return serving.Candidates(**{f.name: np.concatenate([getattr(x, f.name) for x in parts])
-                                 for f in fields(serving.Candidates)})  # fmt: skip
+    """Every configuration in every allowed market combination; of engines those that keep the deadline."""
+    found = priced(case, c)
+    if engines is None:
+        return found
+    late = engines.at.deadline_s[engines.row] > seconds_and_quantile(case.problem.slo.latencies[2])[0]
+    return found.take(np.flatnonzero(~late[found.configuration]))
 
 
 def rebind(tables: CostTables, problem: CostEfficiency) -> CostTables | None:
     """Tables of a problem that differs from theirs in SLO, budget and prices only: the same curves; else None."""
     old = tables.case.problem
-    if problem.serving == "continuous" and problem.slo != old.slo:
-        return None  # levels are those that keep the SLO
-    if dict(problem.model_copy(update={f: getattr(old, f) for f in ("slo", "budget_usd_per_hour")})) == dict(old):
-        return replace(tables, case=replace(tables.case, problem=problem))
-    if len(problem.pool.machines) != len(old.pool.machines):
+    if problem.serving == "continuous" and _quantiles(problem) != _quantiles(old):
+        return None  # levels are bounds at these
+    pool = problem.pool
+    if len(pool.machines) != len(old.pool.machines):
         return None
     machines = tuple(m.model_copy(update={"prices": o.prices}) for m, o in
-                     zip(problem.pool.machines, old.pool.machines, strict=True))  # fmt: skip
-    pool = problem.pool.model_copy(update={"machines": machines})
-    if dict(problem.model_copy(update={"pool": pool})) != dict(old):
+                     zip(pool.machines, old.pool.machines, strict=True))  # fmt: skip
+    same = {f: getattr(old, f) for f in ("slo", "budget_usd_per_hour")}
+    same["pool"] = pool.model_copy(update={"machines": machines})
+    if dict(problem.model_copy(update=same)) != dict(old):
         return None
-    case = CostCase(**vars(problem.resolve()))
+    case = replace(tables.case, problem=problem) if pool == old.pool else CostCase(**vars(problem.resolve()))
     return replace(tables, case=case, candidates=_priced(case, tables.configurations, tables.engines))
 
 

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from optmodels.catalog.types import Entry, Machine
-from optmodels.errors import Mistakes
+from optmodels.catalog.types import Entry
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.resolve import read_source
-from optmodels.latency.work import layer_work
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
-from optmodels.serving.engine import ONE_OF_STATIC, ModelOnEngines, check_speculation, drafts_of, written_out
+from optmodels.serving.engine import ONE_OF_STATIC, ModelOnEngines, check_speculation, written_out
 from optmodels.serving.lengths import (
     ALIKE_OF_STATIC,
     Length,
@@ -24,10 +23,9 @@ from optmodels.serving.lengths import (
     shortest_tokens,
 )
 from optmodels.serving.spelling import with_engines
-from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, MixedWorkload, StaticBatch
 from optmodels.traces.buckets import lengths_of
-from optmodels.units import GBPS, BudgetUsdPerHour
+from optmodels.units import BudgetUsdPerHour
 
 Reading = Literal["capped", "uncapped"]
 
@@ -60,6 +58,8 @@ class Baselines(Entry):
 
 
 ROUNDING = 1e-12  # relative, of sums of prices
+APART = "formulation: fleet, which plans prefill and decode apart; cost efficiency plans engines that do both"
+WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that fleet instance"
 
 
 class CostEfficiency(StaticBatch):
@@ -80,13 +80,18 @@ class CostEfficiency(StaticBatch):
         " and end together, as in LLM-Pilot"
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
-    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
 
     _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
 
     @model_validator(mode="before")
     @classmethod
-    def _latencies(cls, data: Any) -> Any:
+    def _as_asked(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "deployment" in data:
+            section = data["deployment"]
+            stages = section.get("stages", ["both"]) if isinstance(section, Mapping) else section
+            if stages not in (["both"], ("both",)):
+                raise InputError(Mistake(None, "deployment.stages", stages, APART, hint=WRITTEN_OUT))
+            data = {k: v for k, v in data.items() if k != "deployment"}
         return with_engines(data)
 
     def lengths(self) -> tuple[Length, ...]:
@@ -117,30 +122,18 @@ class CostEfficiency(StaticBatch):
                 expected = "high_end among them: with serving: continuous the KV cache is on the GPUs"
                 wrong.add("strategies.families", list(self.strategies.families), expected)
         else:
-            if self.deployment.stages != ("both",):
-                expected = "[both] with serving: static, whose batches are prefilled and decoded"
-                wrong.add("deployment.stages", list(self.deployment.stages), expected)
             for name, limit in zip(("ttft_s", "tbt_s", "deadline_s"), self.slo.latencies, strict=True):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
-        if isinstance(self.workload, MixedWorkload):
-            if self.serving == "static":
-                wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)
-            if self.deployment.apart:
-                expected = (
-                    "input_tokens and output_tokens beside prefill and decode apart, whose loops are of one length"
-                )
-                wrong.add("workload.lengths", in_words(self.workload.lengths), expected)
+        if isinstance(self.workload, MixedWorkload) and self.serving == "static":
+            wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)
         ranks = list(self.strategies.attention_ranks)
         if ranks != [1] and self.serving == "static":
             wrong.add("strategies.attention_ranks", ranks, ONE_OF_STATIC)
         wrong.raise_any()
         case = super().resolve()
         check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
-        nets = [self.deployment.link.net_gbps, *(m.net_gbps for m in case.machines)]
-        if self.deployment.apart and all(net is None for net in nets):
-            wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
         wrong.raise_any()
         return case
 
@@ -164,16 +157,6 @@ class CostEfficiency(StaticBatch):
     def ranks(self, case: Case) -> tuple[int, ...]:
         """Attention ranks to choose from: one of models without routed experts."""
         return self.strategies.attention_ranks if case.architecture.routed else (1,)
-
-    def transfer_bytes(self, case: Case) -> float:
-        """Of a request's KV cache, from its prefill to its decode engine."""
-        precisions = self.precision.weights, self.precision.kv
-        drafts = drafts_of(self.engine, case.architecture, *precisions)
-        return float(cache_bytes(layer_work(case.architecture, *precisions), self.alike.input_tokens, drafts))
-
-    def network(self, machine: Machine) -> float:
-        """Bytes/s through the network of a machine; 0: not known, so that it can do no stage alone."""
-        return (self.deployment.link.net_gbps or machine.net_gbps or 0.0) * GBPS
 
     @property
     def usd_per_hour_at_most(self) -> float:

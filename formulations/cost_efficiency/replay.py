@@ -2,9 +2,7 @@
 
 N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
-Engines that prefill and those that decode take requests in turn, and all are simulated together, as the loop goes
-through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network. Of several
-attention ranks of an engine a request goes to the one with the fewest waiting and running.
+Of several attention ranks of an engine a request goes to the one with the fewest waiting and running.
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
@@ -21,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.predicted import engine_of, machine_of, moved_s, predicted
+from formulations.cost_efficiency.predicted import engine_of, machine_of, predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine, Served
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
-from optmodels.simulation.stages import Staged, simulate_loop
 from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.types import Trace
 
@@ -90,7 +87,7 @@ def replay(
     rates = {name: seen[name] for name in ("requests_per_s", "tokens_per_s")}
     usd = p.usd_per_hour / (3600 * seen["tokens_per_s"]) * 1e6
     return {
-        "users": w.batch, "engines": _engines(p),
+        "users": w.batch, "engines": len(p.batch_split),
         "requests": sum(len(x.ttft_s) for x in sizes), "policy": o.policy or POLICIES[0],
         "predicted": expected_s | rates | {"usd_per_million_tokens": usd}, "policies": rows, "promises": promises,
     }  # fmt: skip
@@ -99,8 +96,9 @@ def replay(
 class _Loop:
     """What one engine's users see after the warm-up, and the rates meanwhile."""
 
-    def __init__(self, seen: Served | Staged, a: Arrivals, preempted: Ints, users: int, extra: Any = 0.0) -> None:
-        """`extra` are measured engines' first tokens beyond their steps, where not in what was seen."""
+    def __init__(self, seen: Served, users: int, slower: float) -> None:
+        """`slower`: what measured engines' first tokens take over those of their steps, a factor."""
+        a, extra = seen.arrivals, (slower - 1.0) * seen.ttft_s
         # The last users' last requests see an engine that empties.
         look = slice(WARM_UP * users, len(a) - users)
         begin, end = float(a.arrival_s[look.start]), float(a.arrival_s[-1])
@@ -113,7 +111,7 @@ class _Loop:
         self.tpot_s = self.tpot_s[np.isfinite(self.tpot_s)]
         self.requests_per_s = float(done.sum()) / self.seconds
         self.tokens_per_s = float((a.input_tokens + a.output_tokens)[done].sum()) / self.seconds
-        self.preemptions = int(preempted[look].sum())
+        self.preemptions = int(seen.preemptions[look].sum())
         self.columns = {
             "users_of_engine": np.full(len(self.ttft_s), users), "arrival_s": a.arrival_s[look],
             "prompt_tokens": a.input_tokens[look], "output_tokens": a.output_tokens[look],
@@ -121,27 +119,10 @@ class _Loop:
         }  # fmt: skip
 
 
-def _engines(p: CostPlan) -> int:
-    """Replicas that requests begin on; of stages those of both."""
-    if p.decode is None:
-        return len(p.batch_split)
-    first, second = (next(m.count for m in p.machines if (m.role == "decode") == is_) for is_ in (False, True))
-    return first * p.replicas_per_machine + second * p.decode.replicas_per_machine
-
-
-def _engine(problem: CostEfficiency, p: CostPlan, role: str) -> tuple[Engine, float]:
-    """Every replica of a role, and what its TTFT is multiplied by besides."""
-    line = p if p.decode is None or role == "main" else p.decode
-    e, costs = line.engine, engine_of(problem, machine_of(problem, p, role), line)
-    assert e is not None
-    limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
-    return Engine(costs.costs, int(e.kv_tokens / costs.ranks), *limits, ranks=costs.ranks), costs.slower
-
-
 def _loop(
     problem: CostEfficiency, p: CostPlan, users: int, trace: Trace | None, policy: str, rng: np.random.Generator
 ) -> _Loop:  # fmt: skip
-    """One engine with so many users, or those of both stages with all."""
+    """One engine with so many users."""
     lengths = problem.lengths()
     total = users * (WARM_UP + 1) + max(OBSERVED * users, LEAST_REQUESTS)
     kind = rng.choice(len(lengths), total, p=[x.share for x in lengths]) if len(lengths) > 1 else np.zeros(total, int)
@@ -151,29 +132,21 @@ def _loop(
     if trace is not None:
         drawn = rng.integers(0, len(trace), total)
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
-    (engine, slower), over_s = _engine(problem, p, "main"), 0.0
-    if policy == "spread" and p.decode is not None and (p.attention_ranks or p.decode.attention_ranks):
-        alike = predicted(problem, p)  # prompts that ranks are given at once stay together
-        assert alike is not None
-        over_s = alike["e2e_s"]
-    elif policy == "spread":  # the first answers are cut short, each at another place
+    if policy == "spread":  # the first answers are cut short, each at another place
         outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
-    if p.decode is None:
-        seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served
-        return _Loop(seen, seen.arrivals, seen.preemptions, users, (slower - 1.0) * seen.ttft_s)
-    count = {m.role: m.count for m in p.machines}
-    second, _ = _engine(problem, p, "decode")
-    return _Loop(*simulate_loop(
-        prompts, outputs, [engine] * (count["main"] * p.replicas_per_machine),
-        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p), over_s,
-    ), users)  # fmt: skip
+    e, of = p.engine, engine_of(problem, machine_of(problem, p), p)
+    assert e is not None
+    limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
+    engine = Engine(of.costs, int(e.kv_tokens / of.ranks), *limits, ranks=of.ranks)
+    return _Loop(simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served,
+                 users, of.slower)  # fmt: skip
 
 
 def _figures(
     problem: CostEfficiency, p: CostPlan, sizes: list[_Loop]
 ) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
     """Metrics of a run, and every promise with what was seen of it."""
-    fullest, engines = sizes[-1], [1 if p.decode else p.batch_split.count(x.users) for x in sizes]
+    fullest, engines = sizes[-1], [p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
     first, each, whole = _promised(problem)
     levels = sorted({*QUANTILES, *(float(q[1:]) / 100 for q in (first, each, whole) if q != "mean")})

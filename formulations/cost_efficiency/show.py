@@ -52,15 +52,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
             following.append(found)
             if len(following) == wanted:
                 break
-    stages = {}
-    if tables.engines is not None and tables.engines.apart is not None:
-        apart = tables.engines.pair[of] != NONE
-        best = {"together": plan_of(best_row(tables, ~apart)), "apart": plan_of(best_row(tables, apart))}
-        stages = {"stages": {k: plan and {
-            "plan": _short(plan), "usd_per_million_tokens": plan["usd_per_million_tokens"],
-        } for k, plan in best.items()}}  # fmt: skip
     at_users = None if plan is None else predicted(tables.case.problem, plan)
-    return stages | {
+    return {
         "without_spot": plan_of(best_row(tables, tables.spot_free())),
         "next": following,
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
@@ -133,8 +126,7 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
     pr = p.prediction
     lines = [f"[bold]{plain(p.headline())}[/bold]"]
     for m in p.machines:
-        role = {"main": "main machine", "ao": "attention-offload machine", "decode": "machine that decodes"}[m.role]
-        role = "machine that prefills" if p.decode is not None and m.role == "main" else role
+        role = "main machine" if m.role == "main" else "attention-offload machine"
         where = f" in {plain(m.region)}" if m.region else ""
         lines.append(
             f"  {role}: {m.count} × {plain(m.machine)}{where}, {m.market.replace('_', '-')}"
@@ -143,19 +135,7 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
     split = p.batch_split
     shown = "+".join(map(str, split[:12])) + ("+…" if len(split) > 12 else "")
     e = p.engine
-    if e is not None and p.decode is not None:
-        d = p.decode
-        for stage, each in (("prefill", e), ("decode", d.engine)):
-            busy, share = max(each.capacities.items(), key=lambda x: x[1])
-            lines.append(
-                f"  {stage}: steps of at most {seconds(each.step_s)}, {each.max_num_batched_tokens:,} tokens; KV of"
-                f" {each.kv_tokens:,.0f} tokens; {share:.0%} of its {busy} in use"
-            )
-        lines.append(
-            f"  in flight: {sum(split)} requests, {d.requests_per_s:.4g} requests/s and {d.gb_per_s:.3g} GB/s"
-            " of KV caches from prefill to decode, with steps as planned"
-        )
-    elif e is None:
+    if e is None:
         lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
     else:
         lines.append(
@@ -167,8 +147,6 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tbt_s"),
                                                                           ("E2E", "e2e_s")))  # fmt: skip
         lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
-        if "first_ttft_s" in seen:
-            lines[-1] += f"; TTFT of first requests that all come at once {seconds(seen['first_ttft_s'])}"
     known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     bound = ("predicted", "") if e is None else ("at most", "at least ")
@@ -202,8 +180,6 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if plan["uses_spot"]:
             text = "none feasible" if spotless is None else _short(spotless)
             out += ["", f"[bold]Best without spot:[/bold] {text}"]
-        if report.get("stages"):
-            out += ["", *_stage_lines(report["stages"])]
         if report.get("next"):
             out += ["", "[bold]Next distinct plans:[/bold]"] + [
                 f"  {i}. {_short(n)}" for i, n in enumerate(report["next"], 2)
@@ -224,22 +200,6 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         said = by_reason(missing)
         out += ["", f"[dim]{len(missing)} machine{'s' * (len(missing) != 1)} took no part: {plain(said)}[/dim]"]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in report.get("notes", [])]
-
-
-def _stage_lines(found: Mapping[str, Any]) -> list[str]:
-    """The best plans with prefill and decode on the same machines and apart, and at what price the other would win."""
-    names = {"together": "Prefill and decode together", "apart": "Prefill and decode apart"}
-    lines = [
-        f"[bold]{names[k]}:[/bold] {'none feasible' if plan is None else plan['plan']}" for k, plan in found.items()
-    ]
-    cost = {k: plan["usd_per_million_tokens"] for k, plan in found.items() if plan is not None}
-    if len(cost) == 2:
-        better, worse = sorted(cost, key=cost.__getitem__)
-        lines.append(
-            f"  {better} is {1 - cost[better] / cost[worse]:.1%} cheaper per token: {worse} wins if its machines cost"
-            f" less than {cost[better] / cost[worse]:.1%} of their prices"
-        )
-    return lines
 
 
 def _source_lines(report: Mapping[str, Any]) -> list[str]:

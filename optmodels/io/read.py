@@ -7,6 +7,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -385,6 +386,8 @@ def validate(
     """
     try:
         return model.model_validate(data)
+    except InputError as error:  # of a validator that knows its path
+        raise InputError(replace(m, file=file, line=line(tuple(m.path.split(".")))) for m in error.mistakes) from None
     except ValidationError as error:
         found = [_mistake(model, data, e, file, line, prefix) for e in error.errors()]
         raise InputError(_without_union_noise(found)) from None

@@ -34,7 +34,7 @@ class RankedDocument(Document):
 class MachineLine(Document):
     """Some machines of one type bought for one role."""
 
-    role: Literal["main", "ao", "decode"] = Field(description="decode: it only decodes, what main machines prefill")
+    role: Literal["main", "ao"] = Field(description="ao: attention is offloaded to it")
     machine: str
     region: str
     gpu: str | None

@@ -1,19 +1,29 @@
 """Levels of engines that serve one mixture of requests: what they carry within its limits, and how fast.
 
-A level is a step time t (`optmodels.serving.continuous`) with a wait ω. Of the waits the longest that the limits allow
-carries most requests. A request/s of the mixture takes Σ f_w·load_k,w of capacity k, and limits are on means and
-percentiles over all its classes (`optmodels.serving.lengths`, M1). Each bound b_w(g) on TTFT or E2E grows with ω by the
-same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
+A level is a step time t (`optmodels.serving.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
+of capacity k, and limits are on means and percentiles over all its classes (`optmodels.serving.lengths`, M1).
+
+*Open loops* (`levels`). Of the waits the longest that the limits allow carries most requests. Each bound b_w(g) on TTFT
+or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
+
+*Closed loops* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second: those
+that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them is the
+one with the shortest step whose time they do not fill, and beside it the shortest wait by (S7) and (S9):
+
+    t_n = min {t : t ≥ a₀(t) + n·W(t)/steps(t)}          ⟺  λW ≤ 1 − a₀/t                                     (M3)
+    ω_n = max {λ·D·E[s²]/(2(1 − λ·E[s])), D·max s/most}                                                       (M4)
+
+No limit on a latency is in (M3) or (M4): a limit only says which of these levels are allowed. So the levels at a limit
+are among those at any looser one, and what is best, or possible at all, at the tighter limit is so at the looser one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +33,10 @@ from optmodels.serving.continuous import (
     MOST_OF_WAIT,
     ROWS,
     Classes,
+    Coefficients,
     EngineLimits,
     LatencyLimit,
     Points,
-    Stage,
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
@@ -36,12 +46,15 @@ from optmodels.serving.engine import EngineCosts
 from optmodels.serving.lengths import over_classes, shares_bounded
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
 LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
+HALVINGS = 40  # of the range in which the shortest step is
+ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
 
 
 @dataclass(frozen=True)
 class Levels:
-    """Levels of engines at which a mixture of requests keeps its limits; shape (n,), of one engine.
+    """Levels of engines that serve a mixture of requests; shape (n,), of one engine.
 
     Attributes:
         engine: row of the engines.
@@ -53,13 +66,9 @@ class Levels:
         tpot_s: time per output token at its quantile, at most.
         e2e_s: of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the deadline.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
-
-    Of engines that only prefill TTFT and both E2E are with sending the KV cache, and there is no time per token; of
-    those that only decode it is with receiving the cache and joining, spread over the tokens, and there is no wait nor
-    TTFT.
     """
 
-    engine: npt.NDArray[np.intp]
+    engine: Index
     step_s: Array
     wait_s: Array
     most_of_wait: Array
@@ -87,12 +96,154 @@ class Levels:
         return len(self.engine)
 
 
+@dataclass(frozen=True)
+class _Mixture:
+    """A mixture of requests on engines, and the quantiles that its limits bound."""
+
+    engines: Sequence[EngineCosts]
+    limits: EngineLimits
+    kind: Classes
+    q_ttft: float | None
+    q_tpot: float | None
+    q_e2e: float | None
+
+    @property
+    def weight(self) -> Array:
+        return self.kind.weight / self.kind.weight.sum()
+
+    @property
+    def slower(self) -> Array:
+        return np.array([e.slower for e in self.engines])[:, None]
+
+    @property
+    def ranks(self) -> Array:
+        return np.array([e.ranks for e in self.engines])
+
+    def at(self, step_s: Array) -> Points:
+        """Of step times (E, L)."""
+        kv = np.array([e.kv_tokens for e in self.engines])
+        return operating_points([e.costs for e in self.engines], kv, self.limits, self.kind, step_s,
+                                attention_ranks=self.ranks)  # fmt: skip
+
+    def mean(self, of_each: Array) -> Array:
+        """Over the classes, the last axis."""
+        return (self.weight * of_each).sum(axis=-1)
+
+    def per_token_s(self, points: Points) -> Array:
+        """TPOT at its quantile, (E, L)."""
+        each = np.stack([points.tpot_s(q) for q in shares_bounded(self.q_tpot, len(self.kind))], axis=-1)
+        several = self.kind.output_tokens.max(axis=1) > 1.0
+        of = self.weight * several if self.q_tpot is None else self.weight  # without a second token there is no mean
+        return over_classes(each, of / (of.sum() or 1.0), self.q_tpot)
+
+    def first_s(self, points: Points, quantile: float | None, most: float) -> tuple[Array, Array]:
+        """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
+        found = [points.ttft_s(q, most) for q in shares_bounded(quantile, len(self.kind))]
+        base = np.stack([x for x, _ in found], axis=-1) * self.slower[..., None, None]
+        return base, np.array([per for _, per in found]) * self.slower
+
+    def decoding_s(self, points: Points) -> Array:
+        """From the first token to the last, at the shares that bound the deadline's quantile, (E, L, W, G)."""
+        return np.stack([points.decoding_s(q) for q in shares_bounded(self.q_e2e, len(self.kind))], axis=-1)
+
+    def rows(
+        self, points: Points, wait_s: Array, most: float, able: npt.NDArray[np.bool_]
+    ) -> tuple[Levels, Index]:  # fmt: skip
+        """The levels that are, with waits (E, L), and which of the L each has; `able`: those wanted."""
+        wait = np.where(able, wait_s, 1.0)
+        loads = np.concatenate([
+            self.mean(points.load), self.mean(points.waiting(wait[..., None], most)[:, :, 0])[None],
+        ])  # fmt: skip
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            rate = 1.0 / loads.max(axis=0)
+        e, level = np.nonzero(able & (rate > 0))
+        (base, per), (whole, per_whole) = (self.first_s(points, q, most) for q in (self.q_ttft, self.q_e2e))
+        mean_base, per_mean = points.ttft_s(None, most)
+        first = over_classes(base, self.weight, self.q_ttft)
+        ttft = over_classes(base + per[:, None, None] * wait[..., None, None], self.weight, self.q_ttft)
+        e2e = (self.mean(mean_base) + per_mean * wait) * self.slower + self.mean(points.decoding_s(None))
+        late = whole + self.decoding_s(points) + per_whole[:, None, None] * wait[..., None, None]
+        late = over_classes(late, self.weight, self.q_e2e)
+        columns = (
+            points.step_s, wait, np.full_like(wait, most), rate, self.mean(points.steps) * points.fixed_s,
+            self.mean(points.work_s), first, ttft - first, ttft, self.per_token_s(points),
+            e2e if self.q_e2e is not None else late, late,  # a mean is one E2E
+        )  # fmt: skip
+        found = (e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level])
+        return Levels(*found), level
+
+
+def _joined(parts: Sequence[Levels]) -> Levels:
+    return Levels(**{f.name: np.concatenate([getattr(x, f.name) for x in parts], axis=-1) for f in fields(Levels)})
+
+
+def _none() -> Levels:
+    z = np.zeros(0)
+    return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+
+
+def loop_levels(
+    engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, users: Array,
+    quantiles: tuple[float | None, float | None, float | None],
+) -> tuple[Levels, Array]:  # fmt: skip
+    """The best levels of closed loops (M3, M4), and the users of each, (n,).
+
+    Args:
+        engines: whose caches hold something.
+        limits: of each engine.
+        kind: the mixture; of classes by their weights.
+        users: n of an engine, whole numbers, (N,).
+        quantiles: that TTFT, time per output token and E2E are bounded at; None: the mean.
+    """
+    if not engines or not len(users):
+        return _none(), np.zeros(0)
+    of = _Mixture(engines, limits, kind, *quantiles)
+    step = _shortest_steps(of, users)
+    points = of.at(step)
+    load, alone, work = of.mean(points.load), of.mean(points.steps) * points.fixed_s, of.mean(points.work_s)
+    rate = users / (alone + users * work)
+    with np.errstate(invalid="ignore"):
+        carried = points.exists & (load * rate <= 1.0 + ROUNDING / 10.0).all(axis=0)
+    ranks = of.ranks[:, None].astype(float)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        waits = rate * ranks * of.mean(points.turn_s**2) / (2.0 * (1.0 - rate * of.mean(points.mean_turn_s)))
+        waits = np.where(rate * of.mean(points.mean_turn_s) < 1.0, waits, np.inf)
+    parts: list[tuple[Levels, Index]] = []
+    for most in MOST_OF_WAIT:
+        wait = np.maximum(waits, ranks * points.turn_s.max(axis=2) / most) * (1.0 + ROUNDING)
+        parts.append(of.rows(points, wait, most, carried & (wait <= LONGEST_WAIT_S) & (wait > 0.0)))
+    return _joined([made for made, _ in parts]), users[np.concatenate([level for _, level in parts])]
+
+
+def _shortest_steps(of: _Mixture, users: Array) -> Array:
+    """t_n of (M3) by halving, longer by `ROUNDING` of it, (E, N)."""
+    c = Coefficients.stack([e.costs for e in of.engines])
+    low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
+
+    def fills(step_s: Array) -> npt.NDArray[np.bool_]:
+        points = of.at(step_s)
+        steps = of.mean(points.steps)
+        needs = points.fixed_s + users * of.mean(points.work_s) / steps
+        return ~(points.exists & (step_s >= needs))
+
+    high = np.repeat(c.largest_fixed_s[:, :, 0], len(users), axis=1) * 2.0
+    for _ in range(200):
+        short = fills(high)
+        if not short.any():
+            break
+        low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        short = fills(middle)
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return high * (1.0 + ROUNDING)
+
+
 def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
-    tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,), stage: Stage = "both",
-    moved_s: npt.ArrayLike = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
+    tpot: LatencyLimit | None, waiting_s: float = math.inf, deadline: tuple[float, float | None] = (math.inf, None),
 ) -> Levels:  # fmt: skip
-    """All of them.
+    """Levels of open loops within limits, each with its longest wait.
 
     Args:
         engines: whose caches hold something.
@@ -101,91 +252,35 @@ def levels(
         ttft: limit, waiting included.
         tpot: limit.
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
-        shares: of the longest wait: a shorter one promises more, and carries less where waiting is what binds.
-        stage: of a request that they do.
-        moved_s: seconds that its KV cache is on its way from (prefill) or to (decode) each engine, (E,).
-        deadline: seconds of the stage's part of E2E, waiting included, and the quantile that they bound
-            (None: the mean). Of engines that only decode the quantile alone counts.
+        deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
     """
     if not engines:
-        z = np.zeros(0)
-        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
-    costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
-    moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
+        return _none()
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
-    kv, ranks = (np.array([getattr(e, name) for e in engines]) for name in ("kv_tokens", "ranks"))
-    weight = kind.weight / kind.weight.sum()
-    several = kind.output_tokens.max(axis=1) > 1.0  # output tokens
-
-    def at(step_s: Array) -> Points:
-        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None], ranks)
-
-    def mean(of_each: Array) -> Array:
-        return (weight * of_each).sum(axis=-1)
-
-    def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
-        return points.step_s + moved + points.request_s[:, None]
-
-    def per_token(points: Points) -> Array:
-        if stage == "prefill":
-            return np.zeros_like(points.step_s)
-        of_each = np.stack([points.tpot_s(q) for q in shares_bounded(q_tpot, len(kind))], axis=-1)
-        if stage == "decode":
-            tokens = np.maximum(points.classes.output_at(q_tpot) - 1.0, 1.0)
-            of_each = of_each + (joins(points)[..., None] / tokens)[..., None]
-        of = weight * several if q_tpot is None else weight  # without a token after the first there is no mean of them
-        return over_classes(of_each, of / (of.sum() or 1.0), q_tpot)
+    of = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e)
 
     def missed(step_s: Array) -> Array:
-        points = at(step_s)
-        return points.missed(per_token(points)[..., None], at_tpot, mean(points.load)[..., None])
+        points = of.at(step_s)
+        return points.missed(of.per_token_s(points)[..., None], at_tpot, of.mean(points.load)[..., None])
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
-        return -over_classes(-spare / per[:, None, None], weight, quantile)
+        return -over_classes(-spare / per[:, None, None], of.weight, quantile)
 
-    points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
-    each, load = per_token(points), mean(points.load)
-    work, steps = mean(points.work_s), mean(points.steps)
-    decoding = mean(points.decoding_s(None))
-    rest = np.stack([points.decoding_s(q) for q in shares_bounded(q_e2e, len(kind))], axis=-1)
-    sent: Array | float = moved if stage == "prefill" else 0.0
-    parts = []
-    for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
-
-        def first_tokens(quantile: float | None, most: float = most) -> tuple[Array, Array]:
-            """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
-            found = [points.ttft_s(q, most) for q in shares_bounded(quantile, len(kind))]
-            base = np.stack([x for x, _ in found], axis=-1) * slower[..., None, None]
-            return base + np.asarray(sent)[..., None, None], np.array([per for _, per in found]) * slower
-
-        (base, per), (whole, per_whole) = first_tokens(q_ttft), first_tokens(q_e2e)
-        (mean_base, per_mean) = points.ttft_s(None, most)
-        first = over_classes(base, weight, q_ttft)
+    points = of.at(with_best_steps(levels_of_loads([e.costs for e in engines], LOADS), missed))
+    parts: list[Levels] = []
+    for most in MOST_OF_WAIT:
+        base, per = of.first_s(points, q_ttft, most)
+        first = over_classes(base, of.weight, q_ttft)
         spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
-        most_s = np.minimum(longest(spare, per, q_ttft), LONGEST_WAIT_S)
-        whole = whole + rest
+        wait = np.minimum(longest(spare, per, q_ttft), LONGEST_WAIT_S)
         if math.isfinite(at_e2e):
-            most_s = np.minimum(most_s, longest(at_e2e - whole, per_whole, q_e2e))
-        wait = share * most_s
-        if stage == "decode":
-            first, wait = np.zeros_like(first), np.ones_like(first)  # no prompt waits: (S7) is 0
-        able = points.exists & (each <= at_tpot) & (wait > 0)
-        wait = np.where(able, wait, 1.0)
-        loads = np.concatenate([load, mean(points.waiting(wait[..., None], most)[:, :, 0])[None]])
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            rate = 1.0 / loads.max(axis=0)
-        e, level = np.nonzero(able & (rate > 0))
-        e2e = (mean(mean_base) + per_mean * wait) * slower + decoding + sent
-        e2e_q = over_classes(whole + per_whole[:, None, None] * wait[..., None, None], weight, q_e2e)
-        e2e_q = np.minimum(e2e_q, at_e2e)
-        waiting = over_classes(base + per[:, None, None] * wait[..., None, None], weight, q_ttft) - first
-        if stage == "decode":
-            e2e, e2e_q, wait = decoding + joins(points), over_classes(rest, weight, q_e2e) + joins(points), 0.0 * wait
-            waiting = wait
-        columns = (
-            points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
-            np.minimum(first + waiting, at_ttft), each, e2e if q_e2e is not None else e2e_q, e2e_q,  # a mean is one E2E
-        )  # fmt: skip
-        parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
-    return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))
+            whole, per_whole = of.first_s(points, q_e2e, most)
+            wait = np.minimum(wait, longest(at_e2e - whole - of.decoding_s(points), per_whole, q_e2e))
+        able = points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
+        parts.append(of.rows(points, wait, most, able)[0])
+    made = _joined(parts)
+    within = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
+    if q_e2e is None:
+        within["e2e_s"] = within["deadline_s"]
+    return Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | within))

@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -167,11 +166,7 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     """The same of engines that always have the batch's requests in flight, spread evenly; fewest machines first."""
     w, setting, kinds, tokens = p.workload, _setting(p, data), _kinds(data), _tokens(p, data)
     counts = sorted(set(p.strategies.replicas or range(1, 1025)))
-    if "prefill" in p.deployment.stages and "high_end" in p.strategies.families:
-        yield from ((usd, e2e_s, tokens) for usd, e2e_s in _apart(p, setting, kinds, counts, slack))
-    for main in (
-        static.machines(p.pool) if {"high_end", "both"} <= {*p.strategies.families, *p.deployment.stages} else ()
-    ):
+    for main in static.machines(p.pool) if "high_end" in p.strategies.families else ():
         for tp, ranks in _parallel(p, setting):
             dp = main.gpu_count // (tp * ranks)
             for way in _ways(p, setting, kinds, main, tp, ranks, slack):
@@ -180,97 +175,6 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
                 if way.e2e_s <= tokens / p.slo.tps * (1 + slack) and (count := next(enough, None)) is not None:
                     for usd in _costs(p, Skeleton("high_end", main, None, tp, dp, count)):
                         yield usd, way.e2e_s, tokens
-
-
-@dataclass(frozen=True)
-class End:
-    """A machine of engines that do one stage, at a level: what it takes of requests/s, and what it costs."""
-
-    main: Machine
-    tp: int
-    way: Way
-    dp: int
-    crosses_s: float
-    requests_per_s: float
-    usd: float
-
-    def stays_s(self, rate: Array, machines: Array) -> Array:
-        """Of a request, in the steps of so many machines that share a rate."""
-        return self.way.alone_s / (1 - rate * self.way.work_s / (self.dp * machines))
-
-    def no_better(self, other: End) -> bool:
-        """Whether another wait at the same level takes at least as much, and is nowhere later."""
-        a, b = self.way, other.way
-        return (
-            (a.alone_s, a.work_s) == (b.alone_s, b.work_s)
-            and self.requests_per_s <= other.requests_per_s
-            and a.e2e_s >= b.e2e_s
-            and a.whole_s >= b.whole_s
-        )
-
-
-def _apart(
-    p: CostEfficiency, setting: Setting, kinds: list[Kind], counts: list[int], slack: float
-) -> Iterator[tuple[float, float]]:
-    """(USD/h, E2E) of prefill beside decode machines, by every two levels and every two counts.
-
-    The rate of the loop is at most X̂ = min(n_P r_P, n_D r_D), and it is held where X̂ (R_P + τ + R_D) ≥ N. Where empty
-    engines would hold it at a rate E, n_P r_P ≥ E and n_D r_D ≥ E do; of either count the first that does is the last
-    one tried: with more, X̂ < E is the other's, which stays as long, and R is no longer than it was.
-    """
-    (kind,), w, link = kinds, p.workload, p.deployment.link
-    ends: dict[str, list[End]] = {"decode": [], "prefill": []}
-    deadline_s = _limit(p, "deadline_s")[0] * (1 + max(slack, continuous.HAIR))
-    for stage, found in ends.items():
-        rest_s = min((x.way.whole_s for x in ends["decode"]), default=math.inf) if stage == "prefill" else 0.0
-        for main, (tp, ranks) in itertools.product(static.machines(p.pool), _parallel(p, setting)):
-            kept: list[End] = []
-            for end in _ends(p, setting, kinds, main, tp, ranks, slack, stage, rest_s):
-                if not any(end.no_better(x) for x in kept):
-                    kept.append(end)
-            found += kept
-    allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
-    longest_s = w.batch * (kind.prompt + kind.output) / p.slo.tps * (1 + slack)
-    for b, a in itertools.product(*ends.values()):
-        e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + a.crosses_s + b.crosses_s
-        if (
-            e2e_s > longest_s
-            or a.way.whole_s + b.way.whole_s > deadline_s
-            or (link.tensor_parallel == "equal" and a.tp != b.tp)
-            or not static.together(a.main, b.main)
-        ):
-            continue
-        empty = asked / (a.way.alone_s + moved + b.way.alone_s) * (1 + 1e-6)
-        first, second = (allowed[: int(np.searchsorted(allowed, empty / x.requests_per_s)) + 1] for x in (a, b))
-        n, m = first[:, None], second[None, :]
-        rate = np.minimum(n * a.requests_per_s, m * b.requests_per_s)
-        held = rate * (a.stays_s(rate, n) + moved + b.stays_s(rate, m))
-        usd = float(np.where(held >= asked, n * a.usd + m * b.usd, math.inf).min())
-        if usd < math.inf:
-            yield usd, e2e_s
-
-
-def _ends(
-    p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    stage: str, rest_s: float, waits: tuple[float, ...] = WAITS,
-) -> Iterator[End]:  # fmt: skip
-    """A machine of engines of so many ranks that do one stage, at every level and wait within the SLO.
-
-    `rest_s`: of the deadline, what decoding takes at least.
-    """
-    (kind,), link = kinds, p.deployment.link
-    prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
-    net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
-    if not prices or net <= 0:
-        return
-    s = next(iter(p.engine.speculation), None)
-    cached = static.caches(setting.architecture, s, p.precision.weights, p.precision.kv)
-    network = continuous.Network(net, link.most_used, link.latency_s, cached)
-    moved_s = network.moved_s(kind.prompt) + (link.latency_s if stage == "prefill" else 0.0)
-    for way in _ways(p, setting, kinds, main, tp, ranks, slack, stage, moved_s, rest_s, waits):
-        dp = main.gpu_count // (tp * ranks)
-        most = min(dp * way.requests_per_s, 1 / network.planned_s(kind.prompt))
-        yield End(main, tp, way, dp, network.bytes_of(kind.prompt) / net, most, min(prices))
 
 
 def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
@@ -282,9 +186,9 @@ def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
 
 def _ways(
     p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    stage: str = "both", moved_s: float = 0.0, rest_s: float = 0.0, waits: tuple[float, ...] = WAITS,
+    waits: tuple[float, ...] = WAITS,
 ) -> Iterator[Way]:  # fmt: skip
-    """What one engine of so many ranks on `tp` GPUs each of a machine carries of a stage within the SLO."""
+    """What one engine of so many ranks on `tp` GPUs each of a machine carries within the SLO."""
     shape, limits, prompt = setting.architecture, p.engine, lengths.mean_prompt(kinds)
     if (
         main.gpu is None
@@ -322,7 +226,7 @@ def _ways(
         first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
         yield from continuous.ways(
             costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, waits, slack=slack,
-            stage=stage, moved_s=moved_s, deadline=whole, rest_s=rest_s, ranks=ranks,
+            deadline=whole, ranks=ranks,
         )  # fmt: skip
 
 
@@ -422,8 +326,7 @@ def generate(rng: Rng) -> Instance:
     other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
     if kind == "engines":
         _batching(rng, data)
-        mixed = "prefill" not in data.get("deployment", {}).get("stages", ()) and maybe(other, 0.5)
-        if mixed:
+        if maybe(other, 0.5):
             lengths.spread(other, data, data["workload"], "own")
     elif maybe(rng, 0.1):
         data["serving"] = "static"
@@ -431,26 +334,6 @@ def generate(rng: Rng) -> Instance:
     if "lengths" in data["workload"]:
         lengths.odd_percentiles(other, data["slo"], ("ttft_s", "tbt_s", "deadline_s"))
     return data
-
-
-def _pair(
-    rng: Rng, p: CostEfficiency, setting: Setting, kinds: list[Kind]
-) -> tuple[float, float, float, float] | None:  # fmt: skip
-    """(TTFT, seconds per output token, E2E, USD/h) of some prefill beside some decode engines; None: no pair."""
-    ends: list[End] = []
-    for stage in ("decode", "prefill"):
-        engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
-        for i in rng.permutation(len(engines)):
-            main, (tp, ranks) = engines[i]
-            if able := list(_ends(p, setting, kinds, main, tp, ranks, 0.0, stage, 0.0, FEW_WAITS)):
-                ends.append(pick(rng, able))
-                break
-    if len(ends) < 2:
-        return None
-    b, a = ends
-    e2e_s, after = a.way.e2e_s + b.way.e2e_s, max(kinds[0].output - 1.0, 1.0)
-    usd = sum(x.usd * math.ceil(p.workload.batch / e2e_s / x.requests_per_s) for x in ends)
-    return a.way.first_s * pick(rng, [1.01, 1.1, 2.0]), max(b.way.e2e_s / after, 1e-9), e2e_s, usd
 
 
 def _batching(rng: Rng, data: Instance) -> None:
@@ -463,14 +346,6 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["engine"] = static.engine_limits(rng)
         if maybe(rng, 0.4):
             static.speculates(rng, data["engine"], [pick(rng, [static.architecture(rng), "qwen3-0.6b"])])
-    if maybe(rng, 0.6):
-        stages = static.stages(rng)
-        if "prefill" in stages:  # small enough for every two levels
-            s = data["strategies"]
-            data["pool"]["machines"] = data["pool"]["machines"][:2]
-            s["tensor_parallel"] = s.get("tensor_parallel", [1, 2])[: 1 if len(s.get("attention_ranks", ())) > 2 else 2]
-            data["workload"]["batch"] = min(data["workload"]["batch"], 64)
-        data["deployment"] = static.linked(rng, stages, data["pool"]["machines"])
 
 
 def _weights_gib(data: Instance) -> float:
@@ -561,9 +436,6 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     if p.latency.operating_points is not None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
-    elif p.serving == "continuous" and "prefill" in p.deployment.stages and maybe(rng, 0.7):
-        if (pair := _pair(rng, p, _setting(p, data), kinds)) is not None:
-            seen, quickest = [pair], pair[2]
     elif p.serving == "continuous":
         setting = _setting(p, data)
         engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
@@ -575,10 +447,8 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
                 each = (way.e2e_s - way.first_s) / max(1.0, sum(k.weight * k.output for k in kinds) - 1)
-                longer = pick(rng, [2.0, 5.0, 20.0]) if "prefill" in p.deployment.stages else 1.0  # caches are sent
                 quickest = min(x.e2e_s for x in able)
-                first_s, each, e2e_s = (longer * s for s in (way.first_s, each, way.e2e_s))
-                seen = [(first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), e2e_s, usd * longer)]
+                seen = [(way.first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), way.e2e_s, usd)]
                 break
     else:
         setting = _setting(p, data)

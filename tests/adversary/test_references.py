@@ -553,23 +553,6 @@ def test_what_guesses_sends_its_cache_too() -> None:
     assert found == pytest.approx([51_200, 76_800, 76_800])
 
 
-@pytest.mark.parametrize(("link", "machines"), [("any", 6), ("equal", 7)])
-def test_prompts_on_one_rank_and_answers_on_eight_need_the_fewest_machines(link: str, machines: int) -> None:
-    machine = {"machine": "m", "gpu": "h200", "gpu_count": 8, "vram_gib": 1128, "net_gbps": 3200}
-    data = {
-        "formulation": "cost_efficiency", "schema": 1, "serving": "continuous", "model": "deepseek-r1",
-        "precision": {"weights": "fp8", "kv": "fp16"}, "latency": {"model": "default"},
-        "workload": {"batch": 300, "input_tokens": 8000, "output_tokens": 500},
-        "slo": {"kind": "real_time", "tps": 1.0, "ttft_s": 6.0, "tbt_s": 0.1},
-        "pool": {"machines": [machine | {"prices": {"on_demand": 36.0}}]},
-        "engine": {"max_num_seqs": 256, "max_num_batched_tokens": 8192},
-        "deployment": {"stages": ["prefill", "decode"], "link": {"tensor_parallel": link}},
-        "strategies": {"tensor_parallel": [1, 8], "attention_ranks": [1, 8]},
-    }  # fmt: skip
-    found = harness.judge("cost_efficiency", data, False)
-    assert (found.outcome, found.reference) == ("same", pytest.approx(100 / machines))
-
-
 def test_a_cache_grows_after_the_first_token() -> None:
     # Starts at 0 … 1 s; grows from the 2nd to the 4th second after.
     found = continuous._growing(2.0, 4.0, 1.0, 6)

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from best_steps import with_best
-from loop_cases import TPOT, TTFT, instance
+from loop_cases import TPOT, TTFT, cheapest, instance
 
 import optmodels
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.points import WAITS, build_tables
+from formulations.cost_efficiency.points import build_tables
 from formulations.cost_efficiency.predicted import predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from formulations.cost_efficiency.replay import replay
 from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.latency.steps import Experts, StepCosts
-from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import EngineLimits, levels_of_loads
+from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import EngineCosts, engine_costs
-from optmodels.serving.levels import LOADS
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 
@@ -48,54 +44,25 @@ def engine(problem: CostEfficiency, tp: int, ranks: int) -> EngineCosts:
     return engine_costs(problem.engines(case), problem.engine, case.gpus["l40s"], "l40s", tp, 48.0, ranks)
 
 
-def fewest(problem: CostEfficiency, tp: int, ranks: int) -> tuple[int, float]:
-    """The fewest machines whose engines are of so many ranks, and their least mean E2E, in plain numbers."""
-    w, limits, e = problem.workload, problem.engine, engine(problem, tp, ranks)
-    request = Request(w.input_tokens, w.input_tokens, w.output_tokens, 1.0)
-    best = (10**9, math.inf)
-    for t in with_best(levels_of_loads([e.costs], LOADS)[0], limits, e, request, 0.12, 0.9):
-        level = at_level(limits, e.costs, e.kv_tokens, {"": request}, t, ranks=ranks)
-        if level is None:
-            continue
-        r = level.requests[""]
-        for most in (4.0, None):
-            (first, tpot, e2e), (later, _, longer) = (
-                latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s, (0.9, 0.9, None))
-                for wait in (0.0, 1.0)
-            )
-            longest = min((3.0 - first) / (later - first), 30.0)
-            if tpot > 0.12 or longest <= 0:
-                continue
-            for wait in (share * longest for share in WAITS):
-                rate = 1 / max(capacities(level, t, wait, most, limits.max_num_seqs)[""].values())
-                running = math.floor(rate * r.steps * level.fixed / (1 - rate * r.work) + 1e-9)
-                engines = 4 // (tp * ranks)
-                count = next((n for n in range(1, 61) if n * engines * running >= w.batch), 10**9)
-                whole = e2e + wait * (longer - e2e)
-                if w.batch * (w.input_tokens + w.output_tokens) / whole >= problem.slo.tps:
-                    best = min(best, (count, whole))
-    return best
-
-
 @pytest.mark.parametrize("split", [(1, 4), (2, 2), (1, 2), (4, 1)])
 def test_exact_is_the_cheapest_by_brute_force(split: tuple[int, int]) -> None:
     tp, ranks = split
     problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [tp], "attention_ranks": [ranks]})
-    count, e2e = fewest(problem, tp, ranks)
+    usd, e2e = cheapest(problem)
     found = optmodels.solve(problem)
     assert found.check is not None and found.check.ok
-    assert found.plan["machines"][0]["count"] == count
-    assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-3)  # best steps are found by halving
+    assert found.plan["usd_per_hour"] == pytest.approx(usd)
+    assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-6)
     assert found.plan.get("attention_ranks") == (ranks if ranks > 1 else None)
     assert found.plan["replicas_per_machine"] == 4 // (tp * ranks)
 
 
 def test_of_several_ranks_the_cheapest_is_chosen() -> None:
     problem = moe()
-    best = min(fewest(problem, tp, d) for tp, d in [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)])
+    usd, e2e = cheapest(problem)
     found = optmodels.solve(problem)
-    assert found.plan["machines"][0]["count"] == best[0]
-    assert found.plan["prediction"]["e2e_s"] == pytest.approx(best[1], rel=1e-3)
+    assert found.plan["usd_per_hour"] == pytest.approx(usd)
+    assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-6)
 
 
 def test_a_model_without_experts_has_one() -> None:
@@ -267,43 +234,3 @@ def test_a_plan_of_ranks_is_replayed_and_predicted() -> None:
     assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
     alike = replay(problem, found.plan | {"attention_ranks": 2, "replicas_per_machine": 2})["policies"]["spread"]
     assert alike["e2e_s"]["mean"] != pytest.approx(row["e2e_s"]["mean"], rel=0.03)  # ranks are what is simulated
-
-
-@pytest.mark.parametrize("ranks", [[4], [1, 4]])
-def test_stages_of_ranks_are_replayed_and_predicted(ranks: list[int]) -> None:
-    deployment = {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}
-    strategies = {"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": ranks}
-    problem = moe(deployment=deployment, strategies=strategies)
-    found = optmodels.solve(problem)
-    assert found.plan is not None and found.check is not None and found.check.ok
-    seen = replay(problem, found.plan)
-    assert {p["kept"] for p in seen["promises"]} == {True} and len(seen["promises"]) == 6
-    mean = found.report["predicted"]
-    assert seen["predicted"]["ttft_s"]["mean"] == mean["ttft_s"] < found.plan["prediction"]["ttft_s"]
-    row = seen["policies"]["spread"]
-    assert row["tpot_s"]["mean"] == pytest.approx(mean["tbt_s"], rel=0.1)
-    assert row["e2e_s"]["mean"] == pytest.approx(mean["e2e_s"], rel=0.1)
-
-
-def test_one_user_of_ranks_goes_through_both_stages() -> None:
-    """By hand: the rank that has the request has all work outside the experts, so that steps take it D times."""
-    slo = {"kind": "real_time", "tps": 1, "ttft_s": 3.0, "tbt_s": 0.3}
-    link = {"net_gbps": 100, "latency_s": 0.01, "most_used": 0.5}
-    problem = moe(
-        workload={"batch": 1, "input_tokens": 500, "output_tokens": 3}, slo=slo,
-        deployment={"stages": ["prefill", "decode"], "link": link},
-        strategies={"families": ["high_end"], "tensor_parallel": [1], "attention_ranks": [4]},
-    )  # fmt: skip
-    plan = optmodels.solve(problem).plan
-    assert plan is not None
-    costs, none = engine(problem, 1, 4).costs, (np.zeros(0),) * 3
-    sent = problem.transfer_bytes(problem.resolve()) / (100e9 / 8 * 0.5)
-    prompt = (np.array([500.0]), np.zeros(1), np.zeros(0))
-    first = costs.step_of_ranks([prompt, none, none, none]) + costs.request_s + sent + 0.01
-    later = [costs.step_of_ranks([(*none[:2], np.array([500.0 + k])), none, none, none]) for k in range(2)]
-    rest = sent + sum(later) + costs.request_s
-    found = replay(problem, plan)
-    for row in (*found["policies"].values(), found["predicted"]):
-        assert row["ttft_s"]["mean"] == pytest.approx(first, rel=1e-3)
-        assert row["tpot_s"]["mean"] == pytest.approx(rest / 2, rel=1e-3)
-    assert found["policies"]["spread"]["ttft_s"]["mean"] == pytest.approx(first)

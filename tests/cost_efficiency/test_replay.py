@@ -129,61 +129,13 @@ def test_what_does_not_exist_is_refused(
         replay(*solved, options=ReplayOptions(**options))
 
 
-def apart(**changes: Any) -> tuple[CostEfficiency, dict[str, Any]]:
-    small = {"machine": "small", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "prices": {"on_demand": 0.8}}
-    link = {"net_gbps": 20, "latency_s": 0.01, "most_used": 0.5}
-    problem = instance(
-        pool={"machines": [small]}, deployment={"stages": ["prefill", "decode"], "link": link}, **changes
-    )
-    plan = optmodels.solve(problem).plan
-    assert plan is not None and plan["decode"] is not None
-    return problem, plan
-
-
-def test_one_user_goes_through_both_stages_and_the_network() -> None:
-    slo = {"kind": "real_time", "tps": 1, "ttft_s": 3.0, "tbt_s": 0.3}
-    problem, plan = apart(workload={"batch": 1, "input_tokens": 500, "output_tokens": 3}, slo=slo)
-    found = replay(problem, plan)
-    case = problem.resolve()
-    costs = engine_costs(
-        problem.engines(case), problem.engine, case.gpus["l4"], "l4", plan["tensor_parallel"], 24.0
-    ).costs  # fmt: skip
-    sent = problem.transfer_bytes(case) / (20e9 / 8 * 0.5)
-    first = float(costs.step(np.array([500.0]), np.zeros(1), np.zeros(0))) + costs.request_s + sent + 0.01
-    later = [float(costs.step(np.zeros(0), np.zeros(0), np.array([500.0 + k]))) for k in range(2)]
-    rest = sent + sum(later) + costs.request_s
-    report = optmodels.solve(problem).report["predicted"]
-    assert report["first_ttft_s"] == pytest.approx(first) == pytest.approx(report["ttft_s"])
-    for row in found["policies"].values():
-        assert row["ttft_s"]["mean"] == pytest.approx(first)
-        assert row["tpot_s"]["mean"] == pytest.approx(rest / 2)
-        assert row["tokens_per_s"] == pytest.approx(503 / (first + rest), rel=2e-3)
-
-
-def test_stages_keep_what_they_promise_and_littles_law_holds() -> None:
-    problem, plan = apart()
-    found = replay(problem, plan)
-    counts = {m["role"]: m["count"] for m in plan["machines"]}
-    assert found["engines"] == sum(counts.values()) and len(counts) == 2
-    assert {p["kept"] for p in found["promises"]} == {True} and len(found["promises"]) == 6
-    for row in found["policies"].values():
-        assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
-        assert row["tokens_per_s"] >= plan["prediction"]["tps"]
-        assert row["e2e_s"]["mean"] <= plan["prediction"]["e2e_s"]
-    trace = Trace("three", np.zeros(3), np.array([100, 200, 300]), np.array([1, 20, 30]))
-    assert replay(problem, plan, trace, ReplayOptions(seed=4)) == replay(problem, plan, trace, ReplayOptions(seed=4))
-    fewer = [m | {"count": 1} if m["role"] == "decode" else m for m in plan["machines"]]
-    slow = replay(problem, plan | {"machines": fewer})["policies"]["spread"]
-    assert slow["tpot_s"]["mean"] > found["policies"]["spread"]["tpot_s"]["mean"]
-
-
 @pytest.mark.parametrize(("seed", "ranks"), [(0, 1), (1, 1), (2, 1), (0, 3), (2, 4)])
 def test_requests_that_come_when_the_loop_asks_them_see_the_same(seed: int, ranks: int) -> None:
     """The loop against `simulate_stages`, which is told when they come."""
     rng = np.random.default_rng(seed)
     n, users, slower, sends, receives = 120, 9, 1.25, 0.013, 0.021
     prompts, outputs = rng.integers(10, 900, n), rng.integers(1, 40, n)
-    problem, _ = apart()
+    problem = instance()
     case = problem.resolve()
     costs = engine_costs(problem.engines(case), problem.engine, case.gpus["l4"], "l4", 1, 24.0).costs
     first, second = (

@@ -17,7 +17,7 @@ from optmodels.plan.lines import engine_line
 from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile, longest_wait
 from optmodels.serving.engine import EngineCosts
 from optmodels.serving.lengths import GRID, Length, classes, normalised, over_classes, shares_bounded
-from optmodels.serving.levels import LOADS, levels
+from optmodels.serving.levels import LOADS, levels, loop_levels
 
 COSTS = StepCosts(
     fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7, mixed_context_s=2e-7,
@@ -72,9 +72,9 @@ def test_levels_are_those_of_plain_numbers_and_of_the_check(
     monkeypatch: pytest.MonkeyPatch, ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
 ) -> None:
     monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
-    at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, shares=(1.0, 0.1), deadline=deadline)
+    at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, deadline=deadline)
     asked = [(x.at_most, x.percentile) if isinstance(x, Percentile) else (x, None) for x in (ttft, tpot)]
-    rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline, (1.0, 0.1))]
+    rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline)]
     assert len(rows) == len(at) > 10
     stated = (at.requests_per_s, at.running, at.first_s, at.ttft_s, at.tpot_s, at.e2e_s)
     said = np.array([(r.rate, r.running, r.first_s, r.ttft_s, r.tpot_s, r.e2e_s) for r in rows])
@@ -93,6 +93,25 @@ def test_levels_are_those_of_plain_numbers_and_of_the_check(
         recomputed = (seen.first_s, seen.first_s + seen.waiting_s, seen.tpot_s, seen.e2e_s, seen.deadline_s)
         mine = [x[row] for x in (at.first_s, at.ttft_s, at.tpot_s, at.e2e_s, at.deadline_s)]
         assert np.allclose(recomputed, mine, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "quantiles", [(None, None, None), (0.9, 0.95, None), (0.6, None, 0.9)], ids=["means", "percentiles", "deadline"]
+)
+def test_closed_loops_have_the_shortest_steps_and_waits(quantiles: tuple[float | None, ...]) -> None:
+    """(M3) and (M4) against bisection of the check's own capacities; fewer users see less of everything."""
+    users = np.array([1.0, 2.0, 3.0, 5.0, 60.0])
+    at, each = loop_levels([ENGINE], LIMITS, classes(MIXED, 0.25), users, quantiles)  # type: ignore[arg-type]
+    none = [(math.inf, q) for q in quantiles]
+    rows = [r for n in users for r in Mixture(ENGINE, LIMITS, LENGTHS, 0.25).loop(int(n), *none)]
+    assert len(rows) == len(at) > 4 and 60.0 not in each and {*each} <= {*users}
+    order = np.lexsort((at.most_of_wait, each))
+    stated = np.array([at.ttft_s, at.tpot_s, at.e2e_s, at.deadline_s])[:, order]
+    assert np.allclose(stated, np.array([(r.ttft_s, r.tpot_s, r.e2e_s, r.deadline_s) for r in rows]).T, rtol=1e-6)
+    assert (np.floor(at.running * (1 + 1e-9)) >= each).all()
+    for most in (4.0, math.inf):
+        seen = stated[:, at.most_of_wait[order] == most]
+        assert (np.diff(seen, axis=1) > 0).all()
 
 
 def test_waits_add_what_the_queue_allows(monkeypatch: pytest.MonkeyPatch) -> None:

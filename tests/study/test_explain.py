@@ -614,3 +614,22 @@ def test_a_short_budget_says_of_every_limit_whether_it_binds_before_how_far_it_m
     assert all(e.tightest is None and e.step is None for e in found.limits)
     assert any(e.tightest is not None or e.step is not None for e in whole.limits)
     assert any("before how far these may move" in s for s in found.skipped)
+
+
+def test_an_answer_that_a_tighter_plan_proves_wrong_is_forgotten():
+    """Levels that moved with a limit once made a looser limit "infeasible, proved"."""
+
+    class Wrong(Points):
+        def solve(self, settings, gap):
+            value = settings.get(self.of[0], 1.0)
+            return Answer(value == 1.5, plan=None)  # and at 2 and 3 not: false
+
+    oracle = Wrong([], [1.0])
+    (limit,) = oracle.of
+    assert oracle.feasible({limit: 2.0}) is False and not oracle.contradicted
+    assert oracle.best({limit: 1.5}).feasible and oracle.contradicted == 1  # which asks whatever is remembered
+    assert oracle.feasible({limit: 2.0}) is True  # by the plan of 1.5
+    other = Wrong([], [1.0])
+    (limit,) = other.of
+    assert other.feasible({limit: 1.5}) is True
+    assert other._remembered({limit: 3.0}, False) is True and other.contradicted == 1

@@ -101,8 +101,6 @@ def greedy_dp(problem: CostEfficiency, tables: CostTables, options: Options) -> 
     candidates: set[int] = set()
     of = s.configuration
     usable = in_memory(tables.curves)[of] & (s.usd_per_hour <= tables.limits.usd_per_hour)
-    if tables.engines is not None:  # the surrogate knows no two stages; exchanges below may bring them
-        usable &= tables.engines.pair[of] == NONE
     topology = np.stack([c.family[of], c.count[of]], axis=1)
     for group in np.unique(topology, axis=0):
         rows = np.flatnonzero((topology == group).all(axis=1) & usable)

@@ -123,6 +123,7 @@ class Oracle(ABC):
         self.budget = budget
         self.sense = sense
         self._known: list[tuple[dict[Any, Any], bool]] = []
+        self.contradicted = 0  # answers "no plan" that a plan at tighter limits proved wrong
         self._best: dict[frozenset[Any], tuple[Answer, float]] = {}  # and the seconds it might take
 
     @abstractmethod
@@ -158,7 +159,17 @@ class Oracle(ABC):
             if _looser(settings, known) if answer else _looser(known, settings):
                 self.budget.reused += 1
                 return answer
-        found = self.solve(settings, ANY_PLAN).feasible
+        return self._remembered(settings, self.solve(settings, ANY_PLAN).feasible)
+
+    def _remembered(self, settings: Settings, found: bool | None) -> bool | None:
+        """Keep an answer. A plan keeps looser limits, too: what was called infeasible against one is forgotten."""
+        if found:
+            wrong = [k for k, answer in self._known if not answer and _looser(k, settings)]
+            self._known = [(k, answer) for k, answer in self._known if not any(k is w for w in wrong)]
+            self.contradicted += len(wrong)
+        elif found is False and any(answer and _looser(settings, k) for k, answer in self._known):
+            self.contradicted += 1
+            return True
         if found is not None:
             self._known.append((dict(settings), found))
         return found
@@ -178,7 +189,7 @@ class Oracle(ABC):
         answer = self.solve(settings, 0.0)
         self._best[key] = answer, seconds
         if answer.feasible is not None and all(isinstance(r, Restriction) for r in settings):
-            self._known.append((dict(settings), answer.feasible))
+            self._remembered(settings, answer.feasible)
         return answer
 
     def better(self, a: float, b: float) -> float:

@@ -42,6 +42,10 @@ IN_ROWS = {
     "price": "the objective's coefficient of a variable",
     "distinct": "a plan in which a variable is 0 that is used in every better plan",
 }
+CONTRADICTED = (
+    "proofs: a plan was found at limits that are tighter than some without one, so that one of the answers is wrong;"
+    " please report this instance"
+)
 
 
 def explain(
@@ -80,8 +84,20 @@ def explain(
     except OutOfBudgetError:
         document.skipped.append(f"everything else: {budget.why_over} was reached")
         document.words = document.words or f"Nothing found out within {budget.why_over}."
+    if oracle.contradicted:
+        _withdrawn(document)
     document.solves, document.reused, document.seconds = budget.solves, budget.reused, budget.seconds
     return document
+
+
+def _withdrawn(document: Explanation) -> None:
+    """A plan was found at tighter limits than an answer "infeasible": nothing here stays proved."""
+    document.conflicts = [c.model_copy(update={"irreducible": False}) for c in document.conflicts]
+    if document.jointly is not None:
+        document.jointly = document.jointly.model_copy(update={
+            "at_least": 0.0, "words": document.jointly.words.partition(", proved")[0],
+        })  # fmt: skip
+    document.skipped.insert(0, CONTRADICTED)
 
 
 def _by_rows(

@@ -1,0 +1,62 @@
+"""``python -m formulations.cost_efficiency.as_fleet FILE`` prints the fleet instance that asks the same of engines.
+
+A closed loop of N users who ask for so many tokens a second is, in a fleet, requests at the rate at which these tokens
+come, each within N over that rate in the mean (Little's law) and within the same limits. Fleets plan prefill and decode
+apart; cost efficiency does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from optmodels.errors import InputError
+from optmodels.io.read import read_document
+
+ALIKE = ("schema", "title", "notes", "gpus", "pool", "engine", "deployment", "latency", "memory", "budget_usd_per_hour")
+
+
+def as_fleet(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fleet instance of a cost-efficiency instance with `serving: continuous`, as its file would have it."""
+    w, slo, strategies = data["workload"], data["slo"], data.get("strategies", {})
+    lengths = w.get("lengths") or [{"input_tokens": w["input_tokens"], "output_tokens": w["output_tokens"], "share": 1}]
+    shares = sum(x["share"] for x in lengths)
+    tokens = sum(x["share"] * (x["input_tokens"] + x["output_tokens"]) for x in lengths) / shares
+    rate = slo["tps"] / tokens
+    limits = {k: slo[k] for k in ("ttft_s", "tbt_s", "deadline_s") if slo.get(k) is not None}
+    workload = {
+        "name": "requests", "model": data["model"],
+        **({"precision": data["precision"]} if "precision" in data else {}),
+        "buckets": [
+            {"input_tokens": x["input_tokens"], "output_tokens": x["output_tokens"],
+             "requests_per_s": rate * x["share"] / shares}
+            for x in lengths
+        ],
+        "slo": {"deadline_s": w["batch"] / rate} | limits,
+    }  # fmt: skip
+    return {
+        "formulation": "fleet", **{k: data[k] for k in ALIKE if k in data},
+        "name": f"{data.get('name') or 'requests'}-fleet", "workloads": [workload], "serving": "continuous",
+        "markets": {"main": data.get("markets", {}).get("main", ["on_demand", "spot"])},
+        "strategies": {"families": ["high_end"]}
+        | {k: strategies[k] for k in ("tensor_parallel", "attention_ranks") if k in strategies},
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Print it."""
+    try:
+        data, _ = read_document(Path(sys.argv[1]))
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(yaml.safe_dump(as_fleet(data), sort_keys=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
