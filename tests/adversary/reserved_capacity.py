@@ -308,7 +308,7 @@ def _ways(
 ) -> Iterator[Way]:  # fmt: skip
     """What an engine of so many ranks on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
-    unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None, "speculation": []}
+    unsaid = continuous.UNSAID | {"max_num_batched_tokens": 8192, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
     kinds = lengths.classes(w, data.get(FILES, {}), w.get("cached_input_share", 0.0))
@@ -325,21 +325,24 @@ def _ways(
             draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, prompt,
                               latency.get("model") == "roofline", ranks)  # fmt: skip
             more["draft"] = layer_work(small, weights, kv), small
-        unsaid = dict.fromkeys(("acceptance", "accepted", "head"))
-        costs = continuous.speculating(costs, SimpleNamespace(**unsaid | s), draft)
+        costs = continuous.speculating(
+            costs, SimpleNamespace(**dict.fromkeys(("acceptance", "accepted", "head")) | s), draft
+        )
         more |= {"drafts": s["drafts"], "head": s.get("head", 0.0)}
     tpot, ttft = where.factors(latency.get("safety"))
-    cache = continuous.kv_tokens(
-        layer_work(architecture, weights, kv), architecture,
-        (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
-        limits.max_num_batched_tokens, limits.max_num_seqs, lengths.shortest(kinds), ranks=ranks, **more,
-    )  # fmt: skip
-    if cache > 0:
-        yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, cache,
-            (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
-            deadline=(math.inf, _limit(slo.get("deadline_s"))[1]), ranks=ranks,
+
+    def kv_tokens(seqs: int) -> float:
+        return continuous.kv_tokens(
+            layer_work(architecture, weights, kv), architecture,
+            (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
+            limits.max_num_batched_tokens, seqs, lengths.shortest(kinds), ranks=ranks, **more,
         )  # fmt: skip
+
+    yield from continuous.ways(
+        costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv_tokens, (math.inf, _limit(slo["ttft_s"])[1]),
+        _limit(slo["tbt_s"]), waiting_s=slo["queue_s"], deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
+        ranks=ranks,
+    )  # fmt: skip
 
 
 def _engine(
