@@ -23,6 +23,7 @@ from optmodels.io.write import (
     check_folder,
     keeping,
     new_folder,
+    path_text,
     refuse_existing,
     safe_name,
     write_frame,
@@ -151,7 +152,7 @@ def _html(form: Formulation, result: Result) -> str:
 
 
 def _shown(source: Source, problem: Problem) -> str:
-    return str(source) if isinstance(source, str | PathLike) else problem.name
+    return path_text(source) if isinstance(source, str | PathLike) else problem.name
 
 
 def _result(
@@ -191,7 +192,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{bare_name(result.instance)}-{result.method}"))
-    result.log["folder"] = str(folder)
+    result.log["folder"] = path_text(folder)
     write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
     for name, text in csv_files(form, table, plan).items():
         write_text(folder / name, text)
@@ -503,6 +504,8 @@ def replay(
     rate_factor: float = 1.0,
     first_s: float | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     part: Literal["first", "rest"] | None = None,
     share: float = 0.5,
     resample: int | None = None,
@@ -527,6 +530,8 @@ def replay(
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is judged on the
             other.
         share: of the trace's time in its first part.
@@ -567,9 +572,10 @@ def replay(
         raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
     checked = checked_options(seed)
     began = time.perf_counter()
-    if columns and not isinstance(trace, str | PathLike):
-        raise InputError(Mistake(None, "columns", dict(columns), "a trace file, whose columns these are"))
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    if (columns or where or skip_bad) and not isinstance(trace, str | PathLike):
+        named = "columns" if columns else "where" if where else "skip_bad"
+        raise InputError(Mistake(None, named, columns or where or skip_bad, "a trace file, whose rows these are about"))
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     if requests is None and (part is not None or resample is not None or predicted_error is not None):
         requests = problem.own_trace()
         if requests is None:
@@ -600,7 +606,7 @@ def replay(
     }  # fmt: skip
     if out is not None:
         with keeping(found):
-            found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+            found["folder"] = path_text(_save_replay(found, kept, Path(out), requests_as))
     return found
 
 
@@ -627,7 +633,7 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
 
     name = bare_name(found["instance"] or found["formulation"])
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
-    write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
+    write_text(folder / "replay.json", to_json(found | {"folder": path_text(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
     return folder
@@ -639,6 +645,8 @@ def evaluate(
     *,
     instance: Source | None = None,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     rate_factor: float = 1.0,
     first_s: float | None = None,
     time_limit: float | None = None,
@@ -652,6 +660,8 @@ def evaluate(
         trace: requests or a file of them, whose rates and lengths replace the instance's; None: those of the instance.
         instance: in place of the one that `current` names.
         columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         time_limit: seconds for everything, once the files are read: half of them at most for what runs, the rest for
@@ -675,7 +685,7 @@ def evaluate(
 
     check_folder(None if out is None else Path(out))
     options = checked_options(seed, time_limit)
-    if trace is None and (rate_factor != 1 or first_s is not None or columns):
+    if trace is None and (rate_factor != 1 or first_s is not None or columns or where or skip_bad):
         raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
     if first_s is not None and not first_s > 0:
         raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
@@ -688,7 +698,7 @@ def evaluate(
         expected = f"an instance of {', '.join(able)}: of others nothing that runs can be evaluated"
         raise InputError(Mistake(file, "instance", form.name, expected))
     runs = validate(form.current, data, file, line)
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     if requests is not None:
         requests = shape.sped_up(shape.part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
@@ -707,7 +717,7 @@ def evaluate(
     best = solve(found.problem, time_limit=left, seed=options.seed)
     plan = None if best.plan is None or form.plan is None else form.plan.model_validate(best.plan)
     document: dict[str, Any] = {
-        "current": file, "instance": problem.name, "formulation": form.name,
+        "current": None if file is None else path_text(file), "instance": problem.name, "formulation": form.name,
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "trace_notes": [] if requests is None else list(requests.notes), "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": found.report, "left_out": left_out,
@@ -717,7 +727,7 @@ def evaluate(
     }  # fmt: skip
     if out is not None:
         with keeping(document):
-            document["folder"] = str(_save_evaluation(document, kept, best, plan, Path(out)))
+            document["folder"] = path_text(_save_evaluation(document, kept, best, plan, Path(out)))
     return document
 
 
@@ -764,7 +774,7 @@ def fewest_gpus(
     }  # fmt: skip
     if out is not None and found.result is not None:
         with keeping(document):
-            document["folder"] = str(save(found.result, form, found.result._tables, plan, Path(out)))
+            document["folder"] = path_text(save(found.result, form, found.result._tables, plan, Path(out)))
     return document
 
 
@@ -821,7 +831,7 @@ def _save_evaluation(
     import pandas as pd
 
     folder = new_folder(parent, safe_name(f"{bare_name(found['current'] or found['instance'])}-evaluate"))
-    write_text(folder / "evaluate.json", to_json(found | {"folder": str(folder)}))
+    write_text(folder / "evaluate.json", to_json(found | {"folder": path_text(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.csv", pd.DataFrame(columns))
     if plan is not None:
@@ -835,6 +845,8 @@ def simulate(
     trace: str | PathLike[str] | Trace,
     *,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     tp: int = 1,
     precision: str | None = None,
     kv_precision: str = "fp16",
@@ -862,6 +874,8 @@ def simulate(
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         columns: of the file, ours → theirs, as `traces.readers.read_trace` has them.
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         tp: GPUs of an instance.
         precision, kv_precision: of weights and cache; None: the weights as the name says, or as they are published.
         engine: vllm, sglang or trtllm.
@@ -884,6 +898,7 @@ def simulate(
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
+    from optmodels.simulation.sessions import beside_measured, in_sessions
     from optmodels.traces.generated import poisson
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
@@ -902,7 +917,7 @@ def simulate(
     if isinstance(trace, str) and trace.startswith("poisson:"):
         requests = poisson(trace, seed)
     else:
-        requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+        requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
     stated = spelling.precision_of(llm)
@@ -916,10 +931,11 @@ def simulate(
         mean = float((requests.prompt_tokens + requests.output_tokens).mean())
         room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
-    report, columns = serve(
-        requests, limits, instances, dispatcher, refuse,  # type: ignore[arg-type]
-        Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s),
-    )  # fmt: skip
+    good = Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s)
+    report, kept, requests, how = in_sessions(
+        requests,
+        lambda trace: serve(trace, limits, instances, dispatcher, refuse, good),  # type: ignore[arg-type]
+    )
     found: dict[str, Any] = {
         "deployment": {
             "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
@@ -929,17 +945,18 @@ def simulate(
         },
         "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
         "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
-        "trace": requests.name, "trace_notes": list(requests.notes), "rate_factor": rate_factor, "first_s": first_s,
-        "seed": seed, "report": report, "seconds": time.perf_counter() - began, "optmodels_version": version(),
+        "trace": requests.name, "trace_notes": [*requests.notes, *filter(None, [how])], "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": report, "measured": beside_measured(requests, kept),
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
         with keeping(found):
             folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
-            found["folder"] = str(folder)
+            found["folder"] = path_text(folder)
             import pandas as pd
 
             write_text(folder / "simulate.json", to_json(found))
-            write_frame(folder / "requests.csv", pd.DataFrame(columns))
+            write_frame(folder / "requests.csv", pd.DataFrame(kept))
     return found
 
 
@@ -949,6 +966,8 @@ def prefix_hits(
     engines: Sequence[int] = (1, 2, 4, 8),
     *,
     columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
     routing: str = "first_block",
     by: str | None = None,
     seed: int = 0,
@@ -961,6 +980,8 @@ def prefix_hits(
         kv_tokens: sizes of an engine's cache, beside what running requests hold.
         engines: how many engines the requests are split over.
         columns: of the file, ours → theirs.
+        where: only rows of the file whose columns have these values.
+        skip_bad: leave out rows that cannot be read, and count them.
         routing: ``random``, ``first_block`` (equal beginnings meet on one engine) or ``session``.
         by: label whose requests are told apart, such as ``class``; in an instance their names are workloads.
         seed: of what is random.
@@ -972,7 +993,7 @@ def prefix_hits(
     from optmodels.simulation.prefix_hits import prefix_hits as measured
     from optmodels.traces.readers import read_trace
 
-    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    requests = read_trace(Path(trace), columns, where, skip_bad) if isinstance(trace, str | PathLike) else trace
     found = measured(requests, kv_tokens, engines, routing, by, seed)  # type: ignore[arg-type]
     found["optmodels_version"] = version()
     if out is not None:
@@ -1081,7 +1102,7 @@ def _instances(folder: Path) -> list[dict[str, Any]]:
     """Instance files below a folder."""
     if not folder.is_dir():
         raise InputError(Mistake(None, "folder", str(folder), "a folder with instance files"))
-    return [{"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")}
+    return [{"file": path_text(path), "formulation": data["formulation"], "title": data.get("title", "")}
             for path, data in ours.instances(folder)]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import read_document, refuse_strange, validate
+from optmodels.io.write import path_text
 from optmodels.limits import SECONDS_USUAL, restrictions
 from optmodels.problem import Problem
 from optmodels.units import bare_number
@@ -60,7 +61,7 @@ def load(
     if not computed and (bare := _without_unit(problem, data)):
         raise InputError(replace(m, file=file, line=line(_location(m.path))) for m in bare)
     if not problem.name and file is not None:
-        problem = problem.model_copy(update={"name": Path(file).stem})
+        problem = problem.model_copy(update={"name": Path(path_text(file)).stem})
     try:
         problem.resolve()
     except InputError as error:

@@ -53,7 +53,7 @@ class Problem(Entry):
             raise InputError(Mistake(None, path, file, "inline data: this problem was not loaded from a file"))
         try:
             target = (self._folder / file).resolve()
-            there = target.is_file()
+            there = target.is_file() or target.is_fifo()
         except (OSError, ValueError):  # a name too long for the disk, or with a NUL
             raise InputError(Mistake(None, path, file, "the name of a file")) from None
         if not target.is_relative_to(self._folder.resolve()):

@@ -37,6 +37,7 @@ class Question:
         rate: requests/s, or a rate with its unit; None: the trace's.
         trace: a file of requests, in place of these three.
         rate_factor: its requests come so many times as often.
+        reading: how its file is read: `columns`, `where`, `skip_bad` of the workload's trace.
         weights, kv: precision; None: the weights as the model's name says or as they are published.
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
@@ -60,6 +61,7 @@ class Question:
     rate: float | str | None = None
     trace: Path | None = None
     rate_factor: float = 1.0
+    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     weights: str | None = None
     kv: str = "fp16"
     ttft: Limit | None = None
@@ -247,6 +249,9 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
             wrong.add("--rate", q.rate, "requests/s > 0")
         if q.rate_factor != 1:
             wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
+        if q.reading:
+            option = {"columns": "--column", "where": "--where", "skip_bad": "--skip-bad"}[next(iter(q.reading))]
+            wrong.add(option, next(iter(q.reading.values())), "beside a --trace of requests")
         wrong.raise_any()
         assert isinstance(q.input_tokens, int) and isinstance(q.output_tokens, int)
         bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
@@ -265,7 +270,7 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         expected = f"a file in {q.trace.parent} or above it, since instances name traces beside them or below"
         raise InputError(Mistake(None, "--write", str(folder), expected))
     factor = {} if q.rate_factor == 1 else {"rate_factor": q.rate_factor}
-    return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor}}
+    return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor, **q.reading}}
 
 
 def _limit(limit: Limit) -> Any:

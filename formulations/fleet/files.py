@@ -19,7 +19,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Trace(Cut):
-    """A request trace, CSV or JSON lines (.jsonl, .jsonl.gz), cut into buckets of input × output length.
+    """A request trace, cut into buckets of input × output length.
 
     A bucket's requests are planned with the bucket's mean lengths.
     """

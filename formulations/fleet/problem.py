@@ -50,6 +50,7 @@ from optmodels.serving.static import (
     Workload,
     price_source,
     select_machines,
+    with_prices,
 )
 from optmodels.traces.buckets import BucketRequests, bucket_trace
 from optmodels.traces.types import Label, Routing
@@ -884,13 +885,14 @@ def _resolve(p: Fleet) -> FleetCase:
         for name in period.rate_factors:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
-    demands, requests = _demands(p, workloads, periods, wrong)
+    of_files: list[str] = []
+    demands, requests = _demands(p, workloads, periods, of_files, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
         for i, choice in enumerate(several):
             path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
-            machines += select_machines(choice, wrong, path)
+            machines += select_machines(with_prices(p, choice, wrong, path, of_files), wrong, path)
         keys = [(m.machine, m.region) for m in machines]
         wrong += [
             Mistake(None, "pool", " in ".join(key), "each machine once in the pools")
@@ -931,6 +933,7 @@ def _resolve(p: Fleet) -> FleetCase:
                 what = "a GPU of the catalogue or of gpus"
                 wrong.append(unknown_gpu(f"pool ({m.machine}).gpu", str(m.gpu), gpus, what))
     notes = [
+        *of_files,
         *_unmatched(p, machines, points, gpus, wrong),
         *_unlimited(p, workloads, points),
         *_without_quota(p, machines),
@@ -1061,11 +1064,11 @@ class _HitFile(Entry):
 
 
 def _demands(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: Mistakes
+    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], notes: list[str], wrong: Mistakes
 ) -> tuple[tuple[Demand, ...], dict[str, BucketRequests]]:
     """Every bucket of every workload with its rate by period, and the requests where they are known.
 
-    Buckets without requests are left out.
+    Buckets without requests are left out. `notes` are added to: what was done to rows of traces.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
@@ -1074,7 +1077,7 @@ def _demands(
         if w.trace is not None:
             with wrong.collecting():
                 file = p.beside(w.trace.file, f"workloads[{i}].trace.file")
-                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor)
+                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor, notes)
                 requests |= {} if known is None else {w.name: known}
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)

@@ -24,8 +24,9 @@ from formulations.reserved_capacity.throughput import (
 )
 from optmodels import catalog
 from optmodels.catalog import geography
+from optmodels.catalog.prices import read_prices
 from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, Prices
-from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
+from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
@@ -132,7 +133,13 @@ class MachineType(Entry):
     machine: str = Field(min_length=1, max_length=200, description="its name, as in the list")
     prices: Prices = Field(default=Prices(), description="everywhere")
     prices_by_region: dict[str, Prices] = Field(default={}, description="in place of prices, region by region")
-    prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
+    prices_file: str | None = Field(
+        default=None,
+        description="CSV with machine, region, *_usd_per_hour or _per_month; SkyPilot's catalogue, or a FOCUS export",
+    )
+    price_columns: dict[str, str] = Field(
+        default={}, description="of prices_file: ours: THEIRS of a file with names of its own, e.g. machine: sku"
+    )
     price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
     catalog: CloudName | None = Field(default=None, description="pool whose prices by region and GPU are used")
     regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
@@ -378,8 +385,8 @@ class ReservedCapacity(Problem):
                 one = listed[0]
                 hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
             machines.append(m.model_copy(update=hardware | {
-                "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
-                "regions": None, "serves": serves, "price_source": self.price_source(m),
+                "prices": Prices(), "prices_by_region": prices, "prices_file": None, "price_columns": {},
+                "catalog": None, "regions": None, "serves": serves, "price_source": self.price_source(m),
             }))  # fmt: skip
         rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
         egress = None
@@ -865,29 +872,23 @@ def _unit_mix_up(row: Array, path: str, wrong: Mistakes) -> None:
 
 
 def _price_file(p: ReservedCapacity, m: MachineType, where: str) -> dict[str, Prices]:
-    """Prices by region of one machine from a CSV whose columns say per hour or per month (730 h)."""
+    """Prices by region of one machine from a price file."""
     path = p.beside(m.prices_file or "", f"{where}.prices_file")
-    found: dict[str, Prices] = {}
-    rows, lines = csv_lines(path)
-    columns = rows[0] if rows else []
-    known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
-    extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
-    if "machine" not in columns or "region" not in columns or extra:
-        expected = f"columns machine, region and some of {', '.join(known)}"
-        raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
-    for line, cells in zip(lines[1:], rows[1:], strict=True):
-        row = dict(zip(columns, cells, strict=False))
-        if row.get("machine") != m.machine:
-            continue
-        try:
-            found[row.get("region", "")] = Prices(
-                **{known[c][0]: float(v) / known[c][1] for c, v in row.items() if c in known and v}
-            )
-        except ValueError as error:
-            text = str(error).split("\n")[0]
-            raise InputError(Mistake(str(path), f"line {line}", text, "prices > 0", line=line)) from None
+    rows = read_prices(path, m.price_columns)
+    found = {}
+    for row in rows:
+        if row.machine == m.machine:
+            try:
+                found[row.region] = Prices(**dict(row.prices))
+            except ValueError as error:
+                text = str(error).split("\n")[0]
+                raise InputError(Mistake(str(path), f"line {row.line}", text, "prices > 0", line=row.line)) from None
     if not found:
-        raise InputError(Mistake(str(path), f"{where}.machine", m.machine, "a machine with rows in this file"))
+        known = list(dict.fromkeys(r.machine for r in rows))
+        expected = f"a machine with rows in {path.name}: {', '.join(known[:8])}{', …' if len(known) > 8 else ''}"
+        raise InputError(
+            Mistake(str(path), f"{where}.machine", m.machine, expected, hint=did_you_mean(m.machine, known))
+        )
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import os
 import signal
@@ -28,9 +27,10 @@ from optmodels.cli import (
     simulate,
     sweeping,
 )
-from optmodels.cli.console import ready, report_mistakes
+from optmodels.cli.console import lost, ready, report_mistakes
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.formulation import Formulation, register
+from optmodels.io.write import FULL, path_text
 
 
 def _empty() -> typer.Typer:
@@ -100,7 +100,15 @@ def _name(command: CommandInfo) -> str:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
     ready()
-    arguments = sys.argv[1:] if arguments is None else arguments
+    status = _run(sys.argv[1:] if arguments is None else arguments)
+    if lost:
+        sys.stderr.write(f"stdout: got {lost.pop().strerror!r}; expected a device that can be written\n")
+        lost.clear()
+        return status if status == 1 else 2
+    return status
+
+
+def _run(arguments: list[str]) -> int:
     try:
         status: Any = _asked_for(arguments)(args=arguments, standalone_mode=False)
         sys.stdout.flush()
@@ -143,8 +151,9 @@ def _fault(error: Exception) -> int:
     if callable(show):
         show()
         return int(getattr(error, "exit_code", 2))
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        sys.stderr.write(f"optmodels: what was found cannot be written: {error.strerror}\n")
+    if isinstance(error, OSError) and error.errno in FULL:
+        path = printable(f"{path_text(error.filename)}: " if error.filename else "", 400)
+        sys.stderr.write(f"{path}got {error.strerror!r}; expected free space on the disk\n")
         return 2
     if os.environ.get("OPTMODELS_DEBUG"):
         raise error

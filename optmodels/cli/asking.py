@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from optmodels.cli.options import Force, Json, TimeLimit, duration
+from optmodels.cli.options import Columns, Force, Json, SkipBad, TimeLimit, Where, duration, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +26,9 @@ def plan(
     trace: Annotated[
         Path | None, typer.Option(help="A trace of requests in place of these three: Azure, Mooncake, a request log, …")
     ] = None,
+    column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     rate_factor: Annotated[float, typer.Option(help="The trace's requests come so many times as often.")] = 1.0,
     longest: Annotated[
         str | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
@@ -88,11 +91,14 @@ def plan(
     from optmodels import question
     from optmodels.cli.planning import solved, whole_numbers
     from optmodels.errors import InputError
+    from optmodels.io.write import path_text
     from optmodels.loading import load
 
+    trace = None if trace is None else _on_disk(trace, write)
     asked = question.Question(
         model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, trace=trace,
-        rate_factor=rate_factor, weights=precision, kv=kv,
+        rate_factor=rate_factor, reading={k: v for k, v in reading(column, where, skip_bad).items() if v},
+        weights=precision, kv=kv,
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
@@ -104,7 +110,7 @@ def plan(
         made = question.instance(asked, folder)
     except InputError as error:
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
-    text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
+    text = question.as_yaml(made, path_text(shlex.join(["optmodels", *sys.argv[1:]])))
     try:
         problem = load(made, folder=folder, computed=False)
     except InputError as error:
@@ -134,6 +140,30 @@ def plan(
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
+
+
+def _on_disk(trace: Path, write: Path | None) -> Path:
+    """The trace as a file that an instance can name: a pipe's content, or a copy of a file whose name is not UTF-8."""
+    import shutil
+    import tempfile
+
+    from optmodels.errors import InputError, Mistake
+    from optmodels.io.pipes import is_stream, settled
+    from optmodels.io.write import path_text, safe_name
+
+    stream = is_stream(trace)
+    if not stream and path_text(trace.name) == trace.name:
+        return trace
+    if write is not None:
+        expected = "a file with a name that instances can have, since FILE of --write names it"
+        raise InputError(Mistake(None, "--trace", path_text(trace), expected))
+    if stream:
+        return settled(trace, "a request trace")
+    import atexit
+
+    folder = Path(tempfile.mkdtemp(prefix="optmodels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copyfile(trace, folder / safe_name(path_text(trace.name))))
 
 
 def _one(name: str, mean: float | None, p95: float | None, p99: float | None) -> Any:

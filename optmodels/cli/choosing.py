@@ -298,7 +298,7 @@ def _commands(document: dict[str, Any], tool: str) -> list[str]:
         name = f"tp{r['tp']}-{k}.json{'l' * (tool == 'sglang')}"
         values = r | {"prompts": PROMPTS_A_USER * r["concurrency"], "name": name}
         found.append(TOOLS[tool].format(backend="vllm" if document["engine"] == "vllm" else "openai", **values))
-    found += [f"optmodels measure tp{t}-*.json* --set tp={t} --out tp{t}.csv" for t in tps]
+    found += [f"optmodels measure tp{t}-*.json* --tp {t} --out tp{t}.csv" for t in tps]
     if len(tps) > 1:
         found.append(f"optmodels measure {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
     table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"

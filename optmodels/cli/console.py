@@ -40,13 +40,20 @@ def ready() -> None:
         sys.stdout = io.TextIOWrapper(to, sys.stdout.encoding, sys.stdout.errors)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         codecs.register_error("escaped", _escaped)
         sys.stdout.reconfigure(errors="escaped")
 
 
+lost: list[OSError] = []  # errors that kept text from the screen
+
+
 class _Read(io.FileIO):
-    """A file, or a pipe whose reader may be gone (``| head``): nothing is amiss, and there are files to be written."""
+    """A file, or a pipe whose reader may be gone (``| head``).
+
+    A failed write never stops the command, which may have files to write. Other errors than a closed pipe are in
+    `lost`, and `cli.run` reports them at the end.
+    """
 
     def write(self, data: Any) -> int:
         try:
@@ -54,7 +61,7 @@ class _Read(io.FileIO):
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # also for what is still to be flushed at the end
             if error.errno not in (errno.EPIPE, errno.EINVAL):  # Windows says the latter of such a pipe
-                raise
+                lost.append(error)
             return super().write(data)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from optmodels.cli import options
-from optmodels.cli.options import Columns, Instance, Json, TimeLimit
+from optmodels.cli.options import Columns, Instance, Json, SkipBad, TimeLimit, Where, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -22,10 +22,12 @@ def evaluate(
     current: Annotated[Path, typer.Argument(help="What runs today (guide: evaluate).")],
     trace: Annotated[
         Path | None,
-        typer.Option(help="Requests whose rates and lengths count (guide: replay); default: the instance's."),
+        typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the instance's."),
     ] = None,
     instance: Annotated[Path | None, typer.Option(help="In place of the one that the file names.")] = None,
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
     first: Annotated[
         float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
@@ -41,11 +43,10 @@ def evaluate(
     """What you run today, beside the best plan. Its cost, attainment, and the distance."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.reporting.evaluate import evaluate_lines
 
     found, unwritten = attempted(lambda: api.evaluate(
-        current, trace, instance=instance, columns=pairs(column, "--column") or None, rate_factor=rate_factor,
+        current, trace, instance=instance, **reading(column, where, skip_bad), rate_factor=rate_factor,
         first_s=first, time_limit=time_limit, seed=seed, out=out,
     ))  # fmt: skip
     if as_json:

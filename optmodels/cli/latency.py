@@ -306,8 +306,12 @@ def batch_limits(
     capacity_tokens: Annotated[float, typer.Option(help="Tokens the KV cache holds, η.")],
     epsilon: Annotated[float, typer.Option(help="Allowed probability of running over.")] = 0.01,
     trace: Annotated[Path | None, typer.Option(help="CSV or Parquet trace with token counts.")] = None,
-    input_column: Annotated[str, typer.Option(help="Prompt tokens in the trace.")] = "ContextTokens",
-    output_column: Annotated[str, typer.Option(help="Output tokens in the trace.")] = "GeneratedTokens",
+    input_column: Annotated[
+        str | None, typer.Option(help="Column of prompt tokens in the trace; default: by its name.")
+    ] = None,
+    output_column: Annotated[
+        str | None, typer.Option(help="Column of output tokens in the trace; default: by its name.")
+    ] = None,
     input_mean: Annotated[float | None, typer.Option(help="Without a trace: mean prompt tokens.")] = None,
     input_std: Annotated[float, typer.Option(help="Standard deviation of prompt tokens.")] = 0.0,
     output_mean: Annotated[float | None, typer.Option(help="Without a trace: mean output tokens.")] = None,
@@ -331,13 +335,22 @@ def batch_limits(
     if (model is None) != (limit_s is None):
         raise InputError(Mistake(None, "--model, --limit-s", None, "both or neither"))
     if trace is not None:
+        from optmodels.traces.columns import recognised
+
         frame = read_frame(trace)
-        absent = [c for c in (input_column, output_column) if c not in frame]
+        known = recognised(frame.columns)
+        names = [
+            given or known.get(ours, (None, None))[0]
+            for ours, given in (("prompt_tokens", input_column), ("output_tokens", output_column))
+        ]
+        listing = f"a column: the file has {', '.join(frame.columns[:12])}"
+        absent = [
+            Mistake(str(trace), c or option, c, listing, hint=f"name it: {option} COLUMN")
+            for c, option in zip(names, ("--input-column", "--output-column"), strict=True) if c not in frame
+        ]  # fmt: skip
         if absent:
-            raise InputError(
-                [Mistake(str(trace), c, None, f"a column; the file has {', '.join(frame.columns)}") for c in absent]
-            )
-        columns = [_column(frame, c, trace) for c in (input_column, output_column)]
+            raise InputError(absent)
+        columns = [_column(frame, str(c), trace) for c in names]
         lengths, inputs, outputs = (
             bl.from_sample(*columns),
             float(columns[0].mean()),

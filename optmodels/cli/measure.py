@@ -39,6 +39,12 @@ def measure(
         list[str] | None, typer.Option("--set", help="A value that the files lack, e.g. concurrency=16.")
     ] = None,
     column: Columns = None,
+    tp: Annotated[
+        int | None, typer.Option(min=1, help="Tensor-parallel degree of the runs, where the files do not state it.")
+    ] = None,
+    allow_failed: Annotated[
+        bool, typer.Option("--allow-failed", help="Read runs of which more than 5 % of the requests failed.")
+    ] = False,
     model: Annotated[str | None, typer.Option("--model", "--llm", hidden=True)] = None,
     out: OutFile = None,
     force: Force = False,
@@ -60,7 +66,8 @@ def measure(
             raise InputError(Mistake(str(out), "--out", out.suffix or "no ending", "a file ending in .parquet or .csv"))
         if not force:
             refuse_existing(out)
-    _imported(read, format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json)
+    given = pairs(fixed, "--set") | ({} if tp is None else {"tp": str(tp)})
+    _imported(read, format_, given, pairs(column, "--column"), allow_failed, out, force, as_json)
 
 
 def _numbers(text: str, option: str, low: float, high: float) -> tuple[float, ...]:
@@ -94,13 +101,14 @@ def _imported(
     format_: str | None,
     fixed: dict[str, str],
     columns: dict[str, str],
+    allow_failed: bool,
     out: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
     from optmodels.measure import importers, rows
 
-    kind, measured = importers.read(sources, format_, fixed, columns)
+    kind, measured = importers.read(sources, format_, fixed, columns, allow_failed)
     if out is not None:
         rows.write(out, measured, overwrite=force)
     frame = measured.frame

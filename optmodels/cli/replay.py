@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from optmodels.cli import options
-from optmodels.cli.options import Columns, Json, PlanFile
+from optmodels.cli.options import Columns, Json, PlanFile, SkipBad, Where, reading
 
 
 def register(app: typer.Typer) -> None:
@@ -22,10 +22,12 @@ def replay(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="A public trace, a request log, or a table (guide: replay); default: the instance's requests."
+            help="A public trace, a request log, or a table (guide: traces); default: the instance's requests."
         ),
     ] = None,
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     policy: Annotated[str | None, typer.Option(help="Who gets a request; default: the formulation's.")] = None,
     speed: Annotated[str, typer.Option(help="Decoding under load, or worst_case: as in a full batch.")] = "load",
     overflow_protection: Annotated[
@@ -75,7 +77,6 @@ def replay(
     """Simulate a plan on a request trace. Predicted beside replayed."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.cli.results import result_of
     from optmodels.reporting.replay import replay_lines
 
@@ -83,7 +84,7 @@ def replay(
     found, unwritten = attempted(lambda: api.replay(
         result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
         overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
-        rate_factor=rate_factor, first_s=first, columns=pairs(column, "--column") or None,
+        rate_factor=rate_factor, first_s=first, **reading(column, where, skip_bad),
         part=part, share=share, resample=resample, block_s=block_s, predicted_error=predicted_error,  # type: ignore[arg-type]
         seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",

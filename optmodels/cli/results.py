@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from optmodels.io.write import path_text
+
 RESULTS = Path("results")
 
 
@@ -43,7 +45,7 @@ def _newest_of(instance: Path) -> Path:
             said = json.loads(file.read_bytes()).get("instance")
         except (ValueError, AttributeError):
             continue
-        if isinstance(said, str) and Path(said).resolve() == instance.resolve():
+        if isinstance(said, str) and (said == path_text(instance) or Path(said).resolve() == instance.resolve()):
             changed = "; the instance has changed since" if _written(instance) > _written(file) else ""
             sys.stderr.write(f"note: {file}{changed}\n")
             return file

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from optmodels.cli import options
-from optmodels.cli.options import Columns, Json
+from optmodels.cli.options import Columns, Json, SkipBad, Where, reading
 from optmodels.errors import InputError, Mistake
 
 
@@ -30,6 +30,8 @@ def simulate(
     ],
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue: optmodels list catalog. Required.")] = None,
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
     precision: Annotated[
         str | None,
@@ -83,12 +85,11 @@ def simulate(
     """Simulate one deployment on a trace. Engine step by engine step."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import simulate_lines
 
     llm, latencies = _named(llm, latencies, model)
     found, unwritten = attempted(lambda: api.simulate(
-        llm, gpu, trace, columns=pairs(column, "--column") or None,
+        llm, gpu, trace, **reading(column, where, skip_bad),
         tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=latencies,
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
         kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
@@ -128,6 +129,8 @@ def numbers(text: str, option: str, kind: type) -> list[Any]:
 def prefix_hits(
     trace: Annotated[str, typer.Argument(help="Mooncake JSONL, or any trace with hash_ids.")],
     column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
     kv_tokens: Annotated[
         str | None, typer.Option(help="Sizes of an engine's cache, with commas; default: 32,768 to 16,777,216.")
     ] = None,
@@ -143,12 +146,11 @@ def prefix_hits(
     """Shares of prompts that prefix caches have. For every size of the cache and number of engines."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
-    from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import prefix_lines
 
     found, unwritten = attempted(lambda: api.prefix_hits(
         trace, api.PREFIX_SIZES if kv_tokens is None else numbers(kv_tokens, "--kv-tokens", float),
-        numbers(engines, "--engines", int), columns=pairs(column, "--column") or None, routing=routing, by=by,
+        numbers(engines, "--engines", int), **reading(column, where, skip_bad), routing=routing, by=by,
         seed=seed, out=out,
     ))  # fmt: skip
     if as_json:

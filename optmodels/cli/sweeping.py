@@ -100,6 +100,7 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
 
 
 def _summary(found: Sweep) -> list[Any]:
+    from optmodels.io.write import path_text
     from optmodels.reporting.text import plain, short, titled
 
     _, unit = found.goal
@@ -107,6 +108,9 @@ def _summary(found: Sweep) -> list[Any]:
     counts = ", ".join(f"{status.count(s)} {s.replace('_', ' ')}" for s in dict.fromkeys(status))
     kept = f"; {found.reused} taken from the earlier run" if found.reused else ""
     lines: list[Any] = [f"{plain(found.instance)}: {rows} solves by {plain(found.task.method)}: {counts}{kept}", ""]
+    if found.damaged:
+        several = "s hold" if found.damaged > 1 else " holds"
+        lines.insert(1, f"{found.damaged} line{several} no result in journal.jsonl: skipped, and solved again")
     frame, title = found.frame, "The first solves" if rows > SHOWN else None
     if found.pareto:
         frame, title = found.frontier, "Frontier"
@@ -123,5 +127,5 @@ def _summary(found: Sweep) -> list[Any]:
     if len(frame) > SHOWN:
         lines.append(f"[dim]… {len(frame) - SHOWN} more rows in sweep.csv[/dim]")
     if found.folder is not None:
-        lines.append(f"[dim]Files: {plain(str(found.folder))}[/dim]")
+        lines.append(f"[dim]Files: {plain(path_text(found.folder))}[/dim]")
     return lines

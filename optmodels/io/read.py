@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from optmodels.errors import InputError, Mistake, did_you_mean
+from optmodels.io.pipes import settled
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -99,15 +100,46 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         return InputError(Mistake(name, "", value, expected, line))
 
     text = read_text(path, "a YAML or JSON instance file", shown=name)
-    node = None
+    data, node = (parsed_json(text, name), None) if path.suffix == ".json" else _parsed_yaml(text, name)
+    if not isinstance(data, dict):
+        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
+
+    def line(location: Location) -> int | None:
+        if node is None and len(location) > MAX_DEPTH:
+            return next((at for place, at in _deep_in_json(text) if place == location[:MAX_DEPTH]), None)
+        return _line(node, location)
+
+    refuse_strange(data, name, line)
+    return data, line
+
+
+def parsed_yaml(text: str, name: str) -> dict[str, Any]:
+    """YAML text as a mapping.
+
+    Args:
+        text: one document.
+        name: of its file, for messages.
+
+    Raises:
+        InputError: no mapping, bad syntax, duplicate keys, or over a limit: on values, on nesting.
+    """
+    data, _ = _parsed_yaml(text, name)
+    if not isinstance(data, dict):
+        raise InputError(Mistake(name, "", data, "a mapping"))
+    return data
+
+
+def _parsed_yaml(text: str, name: str) -> tuple[Any, Any]:
+    """YAML text as data and as the node with its lines."""
+
+    def wrong(value: object, expected: str, line: int | None = None) -> InputError:
+        return InputError(Mistake(name, "", value, expected, line))
+
     try:
-        if path.suffix == ".json":
-            data = parsed_json(text, name)
-        else:
-            loader = _Loader(text)
-            node = loader.get_single_node()
-            _refuse_aliases(node)
-            data = loader.construct_document(node) if node is not None else None
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _refuse_aliases(node)
+        return (loader.construct_document(node) if node is not None else None), node
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark.line + 1 if error.problem_mark else None
         raise wrong(error.problem or "a syntax error", "valid YAML with every key once", at) from None
@@ -120,16 +152,6 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         raise InputError(_too_deep(name, error.location, error.line)) from None
     except RecursionError:
         raise wrong("deeply nested sections", _SHALLOW) from None
-    if not isinstance(data, dict):
-        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
-
-    def line(location: Location) -> int | None:
-        if node is None and len(location) > MAX_DEPTH:
-            return next((at for place, at in _deep_in_json(text) if place == location[:MAX_DEPTH]), None)
-        return _line(node, location)
-
-    refuse_strange(data, name, line)
-    return data, line
 
 
 def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
@@ -148,6 +170,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
     def wrong(value: object, expected: str) -> InputError:
         return InputError(Mistake(name, "", value, expected))
 
+    path = settled(path, what)
     try:
         if not path.is_file():
             raise wrong("a folder" if path.is_dir() else "no such file", what)

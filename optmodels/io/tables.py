@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from optmodels.errors import InputError, Mistake, Mistakes, printable
+from optmodels.io.pipes import settled
 from optmodels.io.read import not_utf8, validate
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
     """
     name = str(path)
     first = b""
+    path = settled(path, what)
     try:
         if not path.is_file():
             raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", what))
@@ -103,6 +105,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     name, limit = str(path), f"{MAX_COLUMN_BYTES // 2**20} MiB of columns in memory"
+    path = settled(path, "a Parquet file")
     if not path.is_file():
         raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", "a Parquet file"))
     try:

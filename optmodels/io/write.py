@@ -21,6 +21,18 @@ NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOT
 NEW_NAME = "a new file name, or --force"
 DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT") for i in range(1, 10))}  # of Windows
 _WRITABLE = "a folder that can be written"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as text that every document can hold: bytes that are not UTF-8 are written as ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def not_written(path: Path, error: OSError, expected: str, where: str = "") -> InputError:
+    """The mistake that a failed write is: no room on the disk, or `expected`."""
+    wanted = "free space on the disk" if error.errno in FULL else expected
+    return InputError(Mistake(str(path), where, error.strerror, wanted))
 
 
 def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
@@ -38,7 +50,7 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     except OSError as error:
-        raise InputError(Mistake(str(path), "", error.strerror, _WRITABLE)) from None
+        raise not_written(path, error, _WRITABLE) from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -53,7 +65,7 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     except FileExistsError:
         raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME)) from None
     except OSError as error:  # a folder in the way, a name too long for the disk
-        raise InputError(Mistake(str(path), "", error.strerror, "the name of a file that can be written")) from None
+        raise not_written(path, error, "the name of a file that can be written") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -141,7 +153,7 @@ def new_folder(parent: Path, name: str) -> Path:
                 continue
             return folder
     except OSError as error:
-        raise InputError(Mistake(str(parent), "", error.strerror, _WRITABLE)) from None
+        raise not_written(parent, error, _WRITABLE) from None
     raise InputError(Mistake(str(parent), "", name, "a free result name"))
 
 

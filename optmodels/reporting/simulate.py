@@ -33,6 +33,15 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     for key in _TABLE:
         table.add_row(plain(words(key)), *(shown(v) for v in report[key].values()))
     lines += ["", table, ""]
+    if found.get("measured"):
+        beside = Table("as in the log", "requests", "measured mean", "simulated mean", "error", "measured p95",
+                       "simulated p95", box=None)  # fmt: skip
+        for key, m in found["measured"].items():
+            log, seen = m["measured"], m["simulated"]
+            error = "" if m["error"] is None else f"{m['error']:+.1%}"
+            cells = (log["mean"], seen["mean"], error, log["p95"], seen["p95"])
+            beside.add_row(plain(words(key)), f"{m['requests']:,}", *(shown(v) for v in cells))
+        lines += [beside, ""]
     unlimited = all(limit is None for limit in found["limits"].values())
     left_out = ("over_time", *_TABLE, *(_OF_LIMITS if unlimited else ()))
     for key, value in report.items():

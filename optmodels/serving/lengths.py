@@ -40,15 +40,23 @@ class Length(Entry):
 class Cut(Entry):
     """How a request trace is read and cut into buckets of input × output length.
 
-    Timestamps are ISO dates or numbers in `time_unit_s`. The defaults are the columns of Azure's public LLM traces;
-    without them in the file, and without columns named here, it is read as whatever format of
-    `optmodels.traces.readers` it has.
+    The file has any format of `optmodels.traces.readers`. `columns` names columns that are not recognised.
     """
 
-    time: str = Field(default="TIMESTAMP", description="column of arrival times")
-    input_tokens: str = Field(default="ContextTokens", description="column of tokens of a prompt")
-    output_tokens: str = Field(default="GeneratedTokens", description="column of tokens of an answer")
-    time_unit_s: Positive = Field(default=1.0, description="unit of times that are numbers")
+    columns: dict[str, str] = Field(
+        default={},
+        description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
+    )
+    where: dict[str, str | tuple[str, ...]] = Field(
+        default={}, description="only rows whose column has this value (or one of these), e.g. status: ok"
+    )
+    skip_bad: bool = Field(default=False, description="leave out rows that cannot be read, and count them")
+    time: str | None = Field(default=None, description="column of arrival times; as columns: {arrival_s: …}")
+    input_tokens: str | None = Field(default=None, description="column of prompt tokens; as columns: {input_tokens: …}")
+    output_tokens: str | None = Field(
+        default=None, description="column of output tokens; as columns: {output_tokens: …}"
+    )
+    time_unit_s: Positive | None = Field(default=None, description="unit of times that are numbers")
     input_edges: tuple[PositiveInt, ...] = Field(
         default=(256, 1024, 4096), description="prompts up to so many tokens share a bucket"
     )
@@ -63,9 +71,19 @@ class Cut(Entry):
                 raise ValueError("edges in increasing order")
         return self
 
+    @property
+    def mapping(self) -> dict[str, str]:
+        """The columns that are named, ours → theirs."""
+        found = dict(self.columns)
+        if self.time is not None or self.time_unit_s is not None:
+            unit = "" if self.time_unit_s is None else f":{self.time_unit_s:.17g} s"
+            found["arrival_s"] = f"{self.time or 'TIMESTAMP'}{unit}"
+        tokens = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+        return found | {ours: theirs for ours, theirs in tokens.items() if theirs is not None}
+
 
 class LengthsOfTrace(Cut):
-    """Lengths of a request trace, CSV or JSON lines (.jsonl, .jsonl.gz), cut into buckets of input × output length.
+    """Lengths of a request trace, cut into buckets of input × output length.
 
     Each bucket is a class of its mean lengths.
     """

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from optmodels import catalog
+from optmodels.catalog.prices import machines_of
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.catalog.types import (
     MARKETS,
@@ -124,10 +125,21 @@ class Batch(Entry):
         return None, None, None
 
 
+NAMED = 5  # machines that are left out, by name
+
+
 class PoolChoice(Entry):
     """Machines to choose from: a catalogue pool narrowed by region and name patterns, own machines, or both."""
 
     catalog: CloudName | None = Field(default=None, description="a machine list: optmodels list catalog")
+    prices: str | None = Field(
+        default=None,
+        description="CSV of machines with prices: SkyPilot's catalogue, a FOCUS export, or machine, region, gpu and"
+        " on_demand_usd_per_hour; prices of one GPU as on_demand_usd_per_gpu_hour with least_gpus",
+    )
+    columns: dict[str, str] = Field(
+        default={}, description="of prices: ours: THEIRS of a file with names of its own, e.g. machine: InstanceType"
+    )
     region: RegionName | None = Field(default=None, description="of the list's machines; default: the list's own")
     include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = Field(
         default=("*",), description="patterns of machine names to choose from"
@@ -469,7 +481,7 @@ def _resolve(p: StaticBatch) -> Case:
                 wrong.add(where, x.input_tokens + x.output_tokens, f"input_tokens + output_tokens {at_most}")
 
     gpus = catalog.gpus() | p.gpus
-    machines = select_machines(p.pool, wrong)
+    machines = select_machines(with_prices(p, p.pool, wrong), wrong)
     measured = _operating_points(p, {m.machine: m.gpu_count for m in machines}, wrong)
     for i, m in enumerate(p.pool.machines):
         if not _selected(p.pool, m):
@@ -521,7 +533,28 @@ def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
     said = [pool.price_source]
     if pool.catalog is not None:
         said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))
+    if pool.prices is not None and not pool.price_source:
+        said.append(f"prices of {pool.prices}")
     return "; ".join(filter(None, said))
+
+
+def with_prices(
+    p: Problem, pool: PoolChoice, wrong: Mistakes, path: str = "pool", notes: list[str] | None = None
+) -> PoolChoice:  # fmt: skip
+    """The pool with the machines of its price file, if it names one; mistakes are added to `wrong`."""
+    if pool.prices is None:
+        if pool.columns:
+            wrong.add(f"{path}.columns", pool.columns, "prices: a file, whose columns these are")
+        return pool
+    with wrong.collecting():
+        file = p.beside(pool.prices, f"{path}.prices")
+        found, others = machines_of(file, pool.columns, None if pool.catalog is not None else pool.region)
+        if others and notes is not None:
+            more = ", …" if len(others) > NAMED else ""
+            listing = f"{', '.join(others[:NAMED])}{more}"
+            notes.append(f"{len(others)} machines of {pool.prices} left out: no GPU of the catalogue ({listing})")
+        return pool.model_copy(update={"machines": (*pool.machines, *found)})
+    return pool
 
 
 def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tuple[Machine, ...]:
@@ -544,7 +577,7 @@ def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tu
             wrong.unknown(f"{path}.region", region, "a region of this list", regions)
             return ()
         found += [m for m in listed if region is None or m.region == region]
-    elif pool.region is not None:
+    elif pool.region is not None and pool.prices is None:
         wrong.add(f"{path}.region", pool.region, "a catalog: for the region to select from")
     found += pool.machines
     kept = [m for m in found if _selected(pool, m)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
+from optmodels.io.write import not_written
 
 FAR = 2**40  # where Windows locks a byte: what it locks nobody can read, and no journal is as long
 
@@ -37,19 +38,24 @@ def _lock(handle: int) -> None:
 class Journal:
     """Results by identity; one process at a time may hold it open.
 
+    Args:
+        path: the file.
+        is_row: whether an entry is a result.
+
     Attributes:
         rows: results by identity, the latest of each.
-        damaged: lines that could not be read, a cut-off last one included.
+        damaged: lines that hold no result, a cut-off last one included.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_row: Callable[[Any], bool] = lambda row: isinstance(row, dict)) -> None:
         self.path, self.rows, self.damaged = path, dict[str, dict[str, Any]](), 0
+        self._is_row = is_row
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             binary = getattr(os, "O_BINARY", 0)  # Windows would write every line end as two
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | binary, 0o644)
         except OSError as error:
-            raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
+            raise not_written(path, error, "a folder that can be written") from None
         try:
             _lock(self._handle)
         except OSError:
@@ -66,8 +72,13 @@ class Journal:
         for line in whole.splitlines():
             try:
                 entry = json.loads(line)
-                self.rows[entry["id"]] = entry["row"]
-            except (ValueError, KeyError, TypeError):
+                identity, row = entry["id"], entry["row"]
+                whole_row = isinstance(identity, str) and self._is_row(row)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                whole_row = False
+            if whole_row:
+                self.rows[identity] = row
+            else:
                 self.damaged += 1
 
     def add(self, found: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -87,7 +98,7 @@ class Journal:
                 data = data[os.write(self._handle, data) :]
             os.fsync(self._handle)
         except OSError as error:
-            expected = "room on the disk; what was finished is there, and --resume goes on from it"
+            expected = "free space on the disk; finished results are kept, and --resume goes on from them"
             raise InputError(Mistake(str(self.path), "", error.strerror, expected)) from None
 
     def close(self) -> None:

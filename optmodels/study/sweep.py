@@ -25,7 +25,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
 from optmodels.io.paths import Location, Place, find, put, value_at
 from optmodels.io.read import read_document, validate
-from optmodels.io.write import bare_name, keeping, new_folder, safe_name, write_frame, write_text
+from optmodels.io.write import bare_name, keeping, new_folder, path_text, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.solver.cancel import caught_interrupt
@@ -42,6 +42,7 @@ TABLES_KEPT = 8
 PER_PROCESS = 4  # solves below which a process is not worth its start
 MOST_RESOLVED = 200  # values looked up in the catalogue before the first solve; the schema checks all
 Progress = Callable[[int, int, Row], None]
+_OF_A_ROW = {"status": str, "seconds": dict, "size": dict, "headline": str, "proved": bool}
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ class Sweep:
         pareto: aims of the frontier, if asked for.
         folder: where it is written, if anywhere.
         reused: solves taken from an earlier, unfinished run.
+        damaged: lines of the journal that held no result.
     """
 
     instance: str
@@ -142,6 +144,7 @@ class Sweep:
     pareto: tuple[Any, ...] = ()
     folder: Path | None = None
     reused: int = 0
+    damaged: int = 0
 
     @cached_property
     def frame(self) -> Any:
@@ -213,7 +216,7 @@ class Sweep:
             "schema": 1, "instance": self.instance, "formulation": self.task.form.name, "method": self.task.method,
             "sense": sense, "unit": unit, "keys": list(self.keys),
             "pareto": [{"column": a.column, "direction": a.direction} for a in self.pareto],
-            "folder": None if self.folder is None else str(self.folder), "reused": self.reused, "rows": rows,
+            "folder": None if self.folder is None else path_text(self.folder), "reused": self.reused, "rows": rows,
         }  # fmt: skip
 
 
@@ -247,7 +250,7 @@ class _Base:
         if isinstance(source, str | PathLike):
             document, _ = read_document(Path(source))
             document.setdefault("name", problem.name)
-            return cls(document, problem, str(source), Path(source).resolve().parent, str(source))
+            return cls(document, problem, path_text(source), Path(source).resolve().parent, str(source))
         document = dict(source) if isinstance(source, Mapping) else as_document(problem)
         return cls(document, problem, problem.name, problem._folder)
 
@@ -459,7 +462,17 @@ def _opened(folder: Path, resume: bool) -> Journal:
     path = folder / "journal.jsonl"
     if path.exists() and not resume:
         raise InputError(Mistake(str(folder), "", "a sweep", "a new folder, or --resume to go on with this one"))
-    return Journal(path)
+    return Journal(path, _is_row)
+
+
+def _is_row(row: Any) -> bool:
+    """Whether an entry of a journal is the result of a solve."""
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(k), kind) for k, kind in _OF_A_ROW.items())
+        and all(isinstance(row.get(k, 0), dict | None) for k in ("plan", "check"))
+        and all(row.get(k, "") is None or isinstance(row.get(k), int | float) for k in ("objective", "bound", "gap"))
+    )
 
 
 @dataclass
@@ -513,7 +526,7 @@ class _Run:
             raise SweepInterrupted(self.folder, len(rows), total) from None
         return Sweep(
             self.base.shown, self.task, (), tuple(self.design), tuple(rows[n] for n in names),
-            folder=self.folder, reused=reused,
+            folder=self.folder, reused=reused, damaged=0 if self.journal is None else self.journal.damaged,
         )  # fmt: skip
 
     def _look(self, row: Row) -> None:

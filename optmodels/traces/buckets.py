@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import datetime
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
-from optmodels.io.tables import open_text
 from optmodels.serving.lengths import Cut, Length, LengthsOfTrace, normalised
-from optmodels.traces.types import Trace as Requests
+from optmodels.traces.readers import read_trace
 from optmodels.units import PositiveInt
 
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -48,7 +44,9 @@ class BucketRequests(Entry):
 Cell = tuple[str, int, int, float, int]
 
 
-def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0) -> tuple[list[Cell], BucketRequests | None]:
+def bucket_trace(
+    path: Path, trace: Cut, rate_factor: float = 1.0, notes: list[str] | None = None
+) -> tuple[list[Cell], BucketRequests | None]:  # fmt: skip
     """Buckets of a trace file, empty ones left out, and its requests.
 
     Means are rounded up. The rate is requests / (last − first timestamp), times `rate_factor`.
@@ -57,6 +55,7 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0) -> tuple[list
         path: of the file.
         trace: its columns, and the edges of buckets.
         rate_factor: requests come so many times as often.
+        notes: added to: what was done to the file's rows.
 
     Returns:
         Name, mean input tokens, mean output tokens, requests/s, tokens of the longest request; and the requests, None
@@ -66,33 +65,14 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0) -> tuple[list
         InputError: unreadable, a missing column, a bad row, or no time span.
     """
     name = str(path)
-    times: list[float] = []
-    lengths: list[tuple[int, int]] = []
-    served: list[float] = []  # times of those that have lengths
-    known = _known(path, trace)
-    if known is not None:
-        times = served = known.arrival_s.tolist()
-        lengths = list(zip(known.prompt_tokens.tolist(), known.output_tokens.tolist(), strict=True))
-    for line, row in () if known is not None else _rows(path):
-        try:
-            times.append(_time(row[trace.time]) * trace.time_unit_s)
-            a, b = int(row[trace.input_tokens]), int(row[trace.output_tokens])
-            if not (math.isfinite(times[-1]) and max(a, b) <= MAX_TOKENS):
-                raise ValueError
-        except KeyError as error:
-            raise InputError(Mistake(name, str(error.args[0]), None, "this column in every row", line)) from None
-        except (ValueError, TypeError, OverflowError):
-            raise InputError(
-                Mistake(name, f"row at line {line}", str(row)[:60], "a time and two token counts", line)
-            ) from None
-        if a >= 1 and b >= 1:
-            lengths.append((a, b))
-            served.append(times[-1])
-    span = max(times) - min(times) if times else 0.0
-    if not 0 < span <= LONGEST_S or not lengths:
+    found = read_trace(path, trace.mapping, trace.where, trace.skip_bad)
+    if notes is not None:
+        notes += found.notes
+    times, data = found.arrival_s, np.column_stack([found.prompt_tokens, found.output_tokens])
+    span = found.duration_s - float(times[0])
+    if not 0 < span <= LONGEST_S:
         expected = f"requests over a time span > 0 of at most {LONGEST_S / (365 * 86400):g} years"
-        raise InputError(Mistake(name, "", f"{len(times)} rows over {span:g} s", expected))
-    data = np.array(lengths)
+        raise InputError(Mistake(name, "", f"{len(times)} requests over {span:g} s", expected))
     if (longest := int(data.sum(axis=1).max())) > MAX_TOKENS:
         raise InputError(Mistake(name, "", f"a request of {longest:,} tokens", f"at most {MAX_TOKENS:,} tokens"))
     row_of = np.searchsorted(np.array(trace.input_edges), data[:, 0])
@@ -110,11 +90,10 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0) -> tuple[list
                 cells.append((label, a, b, len(mine) / span * rate_factor, int(mine.sum(axis=1).max())))
     if len(data) > MOST_REQUESTS:
         return cells, None
-    order = np.argsort(served, kind="stable")
-    arrival = (np.array(served)[order] - min(times)) / rate_factor
+    arrival = (times - times[0]) / rate_factor
     return cells, BucketRequests(
-        arrival_s=tuple(arrival.tolist()), input_tokens=tuple(data[order, 0].tolist()),
-        output_tokens=tuple(data[order, 1].tolist()), bucket=tuple(bucket[order].tolist()),
+        arrival_s=tuple(arrival.tolist()), input_tokens=tuple(data[:, 0].tolist()),
+        output_tokens=tuple(data[:, 1].tolist()), bucket=tuple(bucket.tolist()),
     )  # fmt: skip
 
 
@@ -128,46 +107,5 @@ def lengths_of(path: Path, trace: LengthsOfTrace) -> tuple[Length, ...]:
     return normalised([Length(input_tokens=a, output_tokens=b, share=rate) for _, a, b, rate, _ in cells])
 
 
-def _known(path: Path, trace: Cut) -> Requests | None:
-    """The requests of a file in another known format than Azure's, where the section names no columns of its own."""
-    from optmodels.traces.readers import read_trace
-
-    named = ("time", "input_tokens", "output_tokens", "time_unit_s")
-    if any(getattr(trace, key) != Cut.model_fields[key].default for key in named):
-        return None
-    try:
-        _, first = next(iter(_rows(path)))
-    except StopIteration:
-        return None
-    except InputError:
-        first = {}  # one JSON object over several lines, for example
-    return None if {trace.time, trace.input_tokens, trace.output_tokens} <= set(first) else read_trace(path)
-
-
 def _range(edges: tuple[int, ...], i: int) -> str:
     return f">{edges[-1]}" if i == len(edges) else f"≤{edges[i]}"
-
-
-def _time(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        text = str(value).strip()
-        if "." in text:  # more digits than Python reads
-            head, tail = text.split(".", 1)
-            text = f"{head}.{tail[:6].ljust(6, '0')}"
-        return datetime.datetime.fromisoformat(text).timestamp()
-
-
-def _rows(path: Path) -> Any:
-    name = str(path)
-    try:
-        with open_text(path, "a CSV or JSON-lines trace") as handle:
-            if ".jsonl" in path.suffixes:
-                for i, text in enumerate(handle, 1):
-                    if text.strip():
-                        yield i, json.loads(text)
-            else:
-                yield from enumerate(csv.DictReader(handle), 2)
-    except (json.JSONDecodeError, csv.Error, RecursionError) as error:
-        raise InputError(Mistake(name, "", str(error)[:80], "a CSV or JSON-lines trace")) from None

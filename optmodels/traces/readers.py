@@ -1,27 +1,31 @@
 """Trace files as they are: public traces, engines' request logs, and tables of anyone's with columns mapped by name.
 
-A format is found from the columns (CSV, Parquet) or keys (JSON lines), not from the name; gzip is undone:
+A format is found from the columns (CSV, Parquet) or keys (JSON), not from the file's name; gzip is undone:
 
 * ours                 ``arrival_s, prompt_tokens, output_tokens``, and optionally ``predicted_output_tokens``,
                        ``slo_factor`` and the labels ``model``, ``region``, ``class``, ``session``
 * Azure                ``TIMESTAMP, ContextTokens, GeneratedTokens`` (Azure/AzurePublicDataset:
                        AzureLLMInferenceDataset2023 and 2024, AzureLMMInferenceDataset2025)
 * Mooncake             JSON lines ``timestamp`` in ms, ``input_length, output_length, hash_ids`` of 512-token blocks
-                       (kvcache-ai/Mooncake, FAST25-release)
+                       (kvcache-ai/Mooncake, FAST25-release); aiperf's with ``session_id`` and ``delay``
 * Qwen-Bailian         the same keys with ``chat_id``: timestamp in seconds, blocks of 16 tokens
                        (alibaba-edu/qwen-bailian-usagetraces-anon)
 * BurstGPT             ``Timestamp, Model, Request tokens, Response tokens, Log Type`` (HPMLL/BurstGPT); its requests
                        without response tokens failed, as its README says, and are left out and counted
 * ServeGen             ``request_id, timestamp, input_tokens, output_tokens`` (alibaba/ServeGen: its workloads as CSV)
+* AIBrix               JSON lines ``timestamp`` in ms and ``requests``: ``Prompt Length, Output Length`` of each
+* vidur, splitwise-sim ``arrived_at, num_prefill_tokens, num_decode_tokens``; ``arrival_timestamp, prompt_size,
+                       token_size``: seconds
 * benchmarks           JSON of ``vllm bench serve`` and ``sglang.bench_serving`` with their lists (`traces.logs`)
 * servers              lines of vLLM's and SGLang's request logs (`traces.logs`)
-* SGLang               JSON lines of ``--export-metrics-to-file``: ``request_received_ts, prompt_tokens,
-                       completion_tokens``
-* vLLM, as a table     ``queued_s, input_tokens, output_tokens``
+* any other            columns by their names (`traces.columns`): OpenTelemetry's GenAI spans, LiteLLM's spend logs,
+                       BLIS' traces, LLMServingSim's request logs, SGLang's ``--export-metrics-to-file``, one's own
 
 `columns` maps ours to theirs in any of these, ``THEIRS`` or ``THEIRS:unit``; arrivals then count from the first one.
-Arrivals are numbers in the unit or ISO dates and times. Rows out of order are sorted and counted; a request has at
-least one prompt and one output token.
+Arrivals are ISO dates and times, or numbers in the unit that the option, the format, the column's name or the size of a
+number since 1970 says. Numbers with fractions are seconds, with a note; of whole ones the unit is asked for. Rows out
+of order are sorted and counted; a request has at least one prompt and one output token. Failed requests (by a column
+such as ``status``) are left out and counted.
 """
 
 from __future__ import annotations
@@ -29,8 +33,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +41,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import PydanticCustomError
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, printable
+from optmodels.io.pipes import settled
 from optmodels.io.read import MAX_BYTES
 from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large, uneven
-from optmodels.traces import logs
+from optmodels.io.write import path_text
+from optmodels.traces import json_rows, logs, sessions
+from optmodels.traces.columns import FAILED, TIMES, epoch_unit, plain, recognised
 from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
 from optmodels.units import convert
 
@@ -62,7 +68,7 @@ class Layout:
     Attributes:
         title: for messages.
         arrival, prompt, output: columns or keys; all have to be there.
-        seconds: that one unit of a numeric arrival lasts.
+        seconds: that one unit of a numeric arrival lasts; None: its size or the user says.
         from_first: arrivals count from the first one.
         labels: ours → theirs, read where they are there.
         marks: further columns by which it is known.
@@ -74,7 +80,7 @@ class Layout:
     arrival: str
     prompt: str
     output: str
-    seconds: float = 1.0
+    seconds: float | None = 1.0
     from_first: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
@@ -107,35 +113,82 @@ LAYOUTS = (
     Layout("ServeGen", "timestamp", "input_tokens", "output_tokens", marks=("request_id",)),
     Layout("SGLang's request metrics", "request_received_ts", "prompt_tokens", "completion_tokens", from_first=True),
     Layout("vLLM's request times", "queued_s", "input_tokens", "output_tokens", from_first=True),
+    Layout("AIBrix", "timestamp", "Prompt Length", "Output Length", 1e-3),
+    Layout("vidur", "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
+    Layout("splitwise-sim", "arrival_timestamp", "prompt_size", "token_size", from_first=True),
 )  # fmt: skip
-_MAP_YOURS = "map yours: arrival_s=THEIRS:unit, input_tokens=THEIRS, output_tokens=THEIRS"
+_OURS = ("arrival_s", "prompt_tokens", "output_tokens")
 _FORMATS = (
-    "Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines (timestamp, input_length, "
-    "output_length, hash_ids), BurstGPT, ServeGen, benchmarks and request logs of vLLM and SGLang, CSV or Parquet with "
-    "arrival_s, prompt_tokens, output_tokens, or columns mapped onto these"
+    "a request trace: columns for the arrival, the prompt tokens and the output tokens, of Azure, Mooncake, BurstGPT, "
+    "AIBrix, LiteLLM, OpenTelemetry, a benchmark, a server's log, or your own"
 )
-OPTIONAL = ("predicted_output_tokens", "slo_factor", *LABELS, "hash_ids", "block_tokens")
-_ALIAS = {"input_tokens": "prompt_tokens"}
-_MAPPED = ("arrival_s", "prompt_tokens", "output_tokens", *OPTIONAL)
+_MAPPED = (
+    *_OURS, "predicted_output_tokens", "slo_factor", *LABELS, "hash_ids", "block_tokens", "delay_s", "prefix_tokens",
+    "prefix_group", "status", "ttft_s", "e2e_s",
+)  # fmt: skip
+ALIASES = {
+    "input_tokens": "prompt_tokens", "arrival": "arrival_s", "time": "arrival_s", "timestamp": "arrival_s",
+    "think_s": "delay_s", "delay": "delay_s",
+}  # fmt: skip
+_READ_BY_NAME = ("delay_s", "prefix_tokens", "prefix_group", "session", "class", "status", "error", "ttft_s", "e2e_s",
+                 "base_s", "first_token_s", "last_token_s")  # fmt: skip
+SHOWN_COLUMNS = 12
 
 
-def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> Trace:
+@dataclass(frozen=True)
+class How:
+    """How a file is read.
+
+    Attributes:
+        columns: ours → theirs.
+        where: column → values of the rows that are kept.
+        skip_bad: whether rows that cannot be read are left out and counted.
+        option: what maps a column, for messages.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    skip_bad: bool = False
+
+
+def read_trace(
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
+) -> Trace:
     """Read a request trace of any known format, or of any columns that are mapped onto ours.
 
     Args:
-        path: The file.
+        path: The file, or a pipe.
         columns: Ours → theirs: ``arrival_s`` (``created:ms``), ``prompt_tokens`` (or ``input_tokens``),
-            ``output_tokens``, ``predicted_output_tokens``, ``slo_factor``, a label, ``hash_ids``; a number stands for
-            itself in every row (``output_tokens=128``, ``block_tokens=16``).
+            ``output_tokens``, ``predicted_output_tokens``, ``slo_factor``, a label, ``hash_ids``, ``delay_s`` (think
+            time after the answer before), ``prefix_tokens``; a number stands for itself in every row
+            (``output_tokens=128``, ``block_tokens=16``).
+        where: Only rows whose column has this value, or one of these.
+        skip_bad: Leave out rows that cannot be read, named and counted in the notes.
 
     Raises:
         InputError: not there, unreadable, cut off, empty, of no known format, over a limit of `io.tables`, a column
             that is not there, or bad rows (the first of each kind of mistake, with their number).
     """
-    mapped = {_ALIAS.get(k, k): v for k, v in (columns or {}).items()}
-    if unknown := [k for k in columns or {} if _ALIAS.get(k, k) not in _MAPPED]:
-        expected = f"one of {', '.join((*_MAPPED, *_ALIAS))}"
+    mapped = {ALIASES.get(k, k): v for k, v in (columns or {}).items()}
+    if unknown := [k for k in columns or {} if ALIASES.get(k, k) not in _MAPPED]:
+        expected = f"one of {', '.join((*_MAPPED, *ALIASES))}"
         raise InputError(Mistake(str(path), f"columns.{k}", k, expected) for k in unknown)
+    wanted = {k: (v,) if isinstance(v, str) else tuple(map(str, v)) for k, v in (where or {}).items()}
+    how = How(mapped, wanted, skip_bad)
+    copy = settled(path, "a request trace")
+    try:
+        found = _read(copy, path_text(path.name), how)
+    except InputError as error:
+        if copy == path:
+            raise
+        raise InputError(replace(m, file=str(path)) if m.file == str(copy) else m for m in error.mistakes) from None
+    return found
+
+
+def _read(path: Path, name: str, how: How) -> Trace:
     try:
         with path.open("rb") as raw:
             start = raw.read(4)
@@ -145,9 +198,9 @@ def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> Trace:
         raise InputError(Mistake(str(path), "", "an empty file", _FORMATS))
     if start == b"PAR1":
         frame = read_parquet(path)
-        return _table(path, _Rows(_stripped(frame), np.arange(1, len(frame) + 1)), mapped)
-    with open_text(path, f"a request trace: {_FORMATS}") as text:
-        return _text(path, text, mapped)
+        return _table(path, name, _Rows(_stripped(frame), np.arange(1, len(frame) + 1)), how)
+    with open_text(path, _FORMATS) as text:
+        return _text(path, name, text, how)
 
 
 @dataclass
@@ -158,28 +211,41 @@ class _Rows:
     lines: Ints | None
     blocks: tuple[Ints, Ints] | None = None  # counts, ids
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of all columns of the file; empty: those of the table
 
 
-def _text(path: Path, text: io.TextIOWrapper, mapped: Mapping[str, str]) -> Trace:
-    """A server's log by its lines; else JSON if the first line that is not blank begins with a brace, else CSV."""
-    skipped = 0
+def _text(path: Path, name: str, text: io.TextIOWrapper, how: How) -> Trace:
+    """A server's log by its lines; else JSON if the first character is a brace or bracket, else CSV."""
+    file, skipped = str(path), 0
     for line in text:
         if line.strip() and not line.startswith("#"):
             break
         skipped += 1
     else:
-        raise InputError(Mistake(str(path), "", "no rows", _FORMATS))
-    table = not line.lstrip().startswith("{")
-    begin = [line, *itertools.islice(text, LOG_LINES if table else 0)]
+        raise InputError(Mistake(file, "", "no rows", _FORMATS))
+    table = line.lstrip()[:1] not in ("{", "[")
+    begin = [line, *itertools.islice(text, LOG_LINES if line.lstrip()[:1] != "{" else 0)]
     if any(map(logs.is_log, begin)):
-        return _listed(path, logs.server(str(path), itertools.chain(begin, text)), mapped)
+        return _listed(path, name, logs.server(file, itertools.chain(begin, text)), how)
     if table:
         if line.count(",") >= MAX_COLUMNS:
-            raise too_large(str(path), "a header of more columns", f"{MAX_COLUMNS:,} columns")
-        return _table(path, _csv(path, _Prefixed("".join(begin), text), skipped), mapped)
-    if line.strip() == "{" or '"input_lens"' in line or '"total_input_tokens"' in line:
-        return _bench(path, line + text.read(MAX_BYTES), mapped)
-    return _table(path, _json_lines(path, _Prefixed(line, text), skipped, mapped), mapped)
+            raise too_large(file, "a header of more columns", f"{MAX_COLUMNS:,} columns")
+        return _table(path, name, _csv(path, _Prefixed("".join(begin), text), skipped, line), how)
+    if '"input_lens"' in line or '"total_input_tokens"' in line:
+        return _bench(path, name, line + text.read(MAX_BYTES), how)
+    try:
+        one_a_line = isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        one_a_line = bool(line.strip()[1:]) and line.strip()[-1] == "}"
+    if one_a_line:
+        return _table(path, name, _json_lines(path, _Prefixed(line, text), skipped, how), how)
+    rest = "".join(begin) + text.read()
+    if '"input_lens"' in rest or '"total_input_tokens"' in rest or (line.strip()[:1] == "{" and not rest.strip()[1:]):
+        return _bench(path, name, rest, how)
+    rows = _requests(path, how)
+    for at, value in json_rows.values(file, rest, skipped + 1):
+        rows.add(at, value)
+    return _table(path, name, _json_table(path, rows), how)
 
 
 class _Prefixed(io.TextIOBase):
@@ -208,12 +274,13 @@ def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.rename(columns=lambda c: str(c).strip())
 
 
-def _csv(path: Path, text: Any, skipped: int) -> _Rows:
+def _csv(path: Path, text: Any, skipped: int, header: str) -> _Rows:
     import pandas as pd
 
     file = str(path)
+    separator = max((",", ";", "\t"), key=header.count)
     try:
-        frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False)
+        frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False, sep=separator)
     except pd.errors.ParserError as error:
         said = str(error).split("\n")[0][:80]
         raise InputError(uneven(error, file, skipped) or Mistake(file, "", said, _FORMATS)) from None
@@ -228,90 +295,46 @@ def _csv(path: Path, text: Any, skipped: int) -> _Rows:
     return _Rows(_stripped(frame), lines)
 
 
-class _Column:
-    """Cells of JSON lines: numbers packed, whatever else kept beside them."""
-
-    def __init__(self) -> None:
-        self.packed, self.odd = array("d"), dict[int, Any]()
-
-    def append(self, value: Any) -> None:
-        if type(value) is int or type(value) is float:
-            try:
-                self.packed.append(value)
-                return
-            except OverflowError:
-                pass
-        self.odd[len(self.packed)] = value
-        self.packed.append(np.nan)
-
-    def series(self) -> pd.Series[Any]:
-        import pandas as pd
-
-        found: pd.Series[Any] = pd.Series(np.array(self.packed, dtype=np.float64))
-        if self.odd:
-            found = found.astype(object)
-            found.iloc[list(self.odd)] = pd.Series(list(self.odd.values()), dtype=object).to_numpy()
-        return found
+def _requests(path: Path, how: How) -> json_rows.Requests:
+    """An empty table for JSON, which keeps the columns that are asked for."""
+    mapped = how.columns.values()
+    keep = frozenset((
+        *mapped, *(v.rpartition(":")[0] for v in mapped if ":" in v), *how.where, *LABELS,
+        "predicted_output_tokens", "slo_factor",
+        *(c for x in LAYOUTS for c in (*x.marks, *x.labels.values(), x.arrival, x.prompt, x.output)),
+    ))  # fmt: skip
+    blocks = how.columns.get("hash_ids", "hash_ids")
+    return json_rows.Requests(str(path), keep, blocks, json_rows.complete(how.columns))
 
 
-def _json_lines(path: Path, text: Any, skipped: int, mapped: Mapping[str, str]) -> _Rows:
-    """JSON lines: the keys of the layout that the first line shows, of the mapping, and blocks."""
-    import pandas as pd
-
-    file = str(path)
-    lines: list[int] = []
-    needed: tuple[str, ...] = ()
-    wanted: dict[str, _Column] = {}
-    blocks_key, ids, counts = mapped.get("hash_ids", "hash_ids"), array("q"), array("q")
+def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _Rows:
+    """JSON lines, one object or a list of requests on each."""
+    file, rows = str(path), _requests(path, how)
+    bad: list[tuple[int, str]] = []
     for number, line in enumerate(text, skipped + 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            if not lines:
-                needed, others = _keys(set(row), mapped)
-                wanted = {key: _Column() for key in dict.fromkeys((*needed, *others))}
-            for key in needed:
-                wanted[key].append(row[key])
-            for key in wanted.keys() - set(needed):
-                wanted[key].append(row.get(key))
-            blocks = row.get(blocks_key, ())
-            if isinstance(blocks, str):
-                raise TypeError
-            ids.extend(blocks)
-            counts.append(len(blocks))
-        except json.JSONDecodeError as error:
-            raise InputError(Mistake(file, "", error.msg, "one JSON object a line", number)) from None
-        except (RecursionError, ValueError):  # more digits than Python reads
+            value = json.loads(line)
+        except (RecursionError, ValueError) as error:
+            if how.skip_bad:
+                bad.append((number, line.strip()[:60]))
+                continue
+            if isinstance(error, json.JSONDecodeError):
+                raise InputError(Mistake(file, "", error.msg, "one JSON object a line", number)) from None
             raise InputError(Mistake(file, "", line.strip()[:60], "one flat JSON object a line", number)) from None
-        except KeyError as error:
-            key, hint = str(error.args[0]), _MAP_YOURS if not lines and not mapped else None
-            raise InputError(Mistake(file, key, None, "this key in every line", number, hint)) from None
-        except OverflowError:
-            raise InputError(Mistake(file, blocks_key, blocks[:3], "whole numbers below 2⁶³", number)) from None
-        except (TypeError, AttributeError):
-            expected = f"an object with {blocks_key} as a list of whole numbers"
-            raise InputError(Mistake(file, "", line.strip()[:60], expected, number)) from None
-        lines.append(number)
-    frame = pd.DataFrame({key: column.series() for key, column in wanted.items()})
-    known = (np.array(counts, np.int64), np.array(ids, np.int64)) if len(ids) else None
-    return _Rows(frame, np.array(lines, np.int64), known)
+        rows.add(number, value)
+    found = _json_table(path, rows)
+    if bad:
+        found.notes = (_skipped(len(bad), len(bad) + len(rows.lines), [f"line {n}: no JSON" for n, _ in bad]),)
+    return found
 
 
-def _keys(names: set[str], mapped: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Keys that every line has, and those that it may have."""
-    layout = _layout(names)
-    if layout is None and not mapped:
-        layout = MOONCAKE  # whose missing keys are named
-    given = [c for ours in _MAPPED[:3] if (c := _theirs(mapped.get(ours))) is not None and c in names]
-    base = [] if layout is None else [
-        key for ours, key in zip(_MAPPED[:3], (layout.arrival, layout.prompt, layout.output), strict=True)
-        if ours not in mapped
-    ]  # fmt: skip
-    others = [*(layout.labels.values() if layout is not None else ()), *OPTIONAL[:-2]]
-    more = [c for ours in OPTIONAL[:-2] if (c := _theirs(mapped.get(ours))) is not None]
-    marks = layout.marks if layout is not None else ()
-    return (*given, *base), tuple(c for c in (*others, *more, *marks) if c in names)
+def _json_table(path: Path, rows: json_rows.Requests) -> _Rows:
+    if not rows.lines:
+        raise InputError(Mistake(str(path), "", "no requests", _FORMATS))
+    blocks = (np.array(rows.counts, np.int64), np.array(rows.ids, np.int64)) if len(rows.ids) else None
+    return _Rows(rows.frame(), np.array(rows.lines, np.int64), blocks, names=tuple(rows.names))
 
 
 def _theirs(spec: str | None) -> str | None:
@@ -319,129 +342,474 @@ def _theirs(spec: str | None) -> str | None:
     return None if spec is None else spec.rpartition(":")[0] or spec
 
 
-def _bench(path: Path, text: str, mapped: Mapping[str, str]) -> Trace:
+def _bench(path: Path, name: str, text: str, how: How) -> Trace:
     """One JSON object with a list for each column: requests in the order they were made."""
     if len(text) >= MAX_BYTES:
         raise too_large(str(path), "a longer JSON object", f"{MAX_BYTES // 2**20} MiB in one object")
-    return _listed(path, logs.benchmark(str(path), text), mapped)
+    return _listed(path, name, logs.benchmark(str(path), text), how)
 
 
-def _listed(path: Path, found: logs.Columns, mapped: Mapping[str, str]) -> Trace:
+def _listed(path: Path, name: str, found: logs.Columns, how: How) -> Trace:
     import pandas as pd
 
     frame = pd.DataFrame({c: pd.Series(values, dtype=object) for c, values in found[0].items()})
-    return _table(path, _Rows(frame, None, notes=tuple(found[1])), mapped)
+    return _table(path, name, _Rows(frame, None, notes=tuple(found[1])), how)
 
 
 def _layout(names: set[str]) -> Layout | None:
     return next((layout for layout in (*LAYOUTS, BENCH) if layout.known_by(names)), None)
 
 
-def _table(path: Path, rows: _Rows, mapped: Mapping[str, str]) -> Trace:
-    """Rows of a known layout, or of columns mapped onto ours."""
-    frame, file = rows.frame, str(path)
-    names = set(frame.columns)
-    layout = _layout(names)
-    if layout is None:
-        missing = [c for c in _MAPPED[:3] if c not in names and c not in mapped]
-        if len(missing) == 3:
-            raise InputError(Mistake(file, "columns", sorted(names)[:8], _FORMATS, hint=_MAP_YOURS))
-        if missing:
-            raise InputError(Mistake(file, c, None, "this column", hint=_MAP_YOURS) for c in missing)
-        layout = OURS
-    if any(c in mapped for c in _MAPPED[:3]):
+def _by_name(file: str, names: Sequence[str], mapped: Mapping[str, str]) -> Layout:
+    """The layout of a file with columns of its own, by their names and what is mapped.
+
+    Raises:
+        InputError: a column that is neither.
+    """
+    by_name = recognised(names)
+    found: dict[str, tuple[str, float | None]] = {k: (k, 1.0) for k in mapped if k in _OURS}
+    found |= {k: by_name[k] for k in _OURS if k in by_name and k not in mapped}
+    if missing := [k for k in _OURS if k not in found]:
+        raise InputError(_no_column(file, missing, names))
+    labels = {k: k for k in LABELS if k in names and any(c in mapped for c in _OURS)}
+    arrival, prompt, output = (found[k][0] for k in _OURS)
+    return Layout(_BY_NAME, arrival, prompt, output, seconds=found["arrival_s"][1], labels=labels)
+
+
+def _listing(names: Sequence[str]) -> str:
+    """The file's columns, for a message."""
+    more = f", … ({len(names)} in all)" if len(names) > SHOWN_COLUMNS else ""
+    return printable(", ".join(map(str, names[:SHOWN_COLUMNS])) + more, 400)
+
+
+_WHAT = {"arrival_s": "arrival times", "prompt_tokens": "prompt tokens", "output_tokens": "output tokens"}
+
+
+def _no_column(file: str, missing: Sequence[str], names: Sequence[str]) -> Mistake:
+    """The mistake of a file without the columns that a trace needs."""
+    options = " ".join(f"--column {k}=COLUMN{':UNIT' if k == 'arrival_s' else ''}" for k in missing)
+    expected = f"{', '.join(_WHAT[k] for k in missing)}: the file has the columns {_listing(names)}"
+    return Mistake(file, ", ".join(missing), None, expected, hint=f"name them: {options}")
+
+
+def _table(path: Path, name: str, rows: _Rows, how: How) -> Trace:
+    """Rows of a known layout, of columns known by their names, or of columns mapped onto ours."""
+    frame, file, mapped = rows.frame, str(path), how.columns
+    names = [str(c) for c in rows.names or frame.columns]
+    for ours in mapped:
+        _refuse_unknown(file, f"columns.{ours}", mapped[ours], names)
+    layout = _layout(set(names)) or _by_name(file, names, mapped)
+    if any(c in mapped for c in _OURS):
         layout = replace(layout, from_first=True)
     if not len(frame):
         raise InputError(Mistake(file, "", "a header without rows", "at least one request"))
-    check = _Check(file, rows.lines)
-    cells = {
-        ours: _cells(frame, mapped.get(ours), default, ours, file)
-        for ours, default in zip(_MAPPED[:3], (layout.arrival, layout.prompt, layout.output), strict=True)
-    }
+    table = _Table(file, frame, names, mapped, layout)
     notes = [*rows.notes]
     keep = np.ones(len(frame), dtype=bool)
-    if layout.failed:
-        keep = numbers(cells["output_tokens"][0]) != 0
+    for column, values in how.where.items():
+        keep &= table.equal(column, values)
+    if how.where:
+        if not keep.any():
+            said = ", ".join(f"{k}={' or '.join(v)}" for k, v in how.where.items())
+            raise InputError(Mistake(file, "where", said, "a condition that some row meets"))
         if not keep.all():
-            notes.append(f"{int((~keep).sum()):,} of {len(frame):,} requests left out ({layout.failed})")
+            notes.append(f"{int((~keep).sum()):,} of {len(frame):,} rows left out by --where")
+    if layout.failed:
+        gone = keep & (numbers(table.cells("output_tokens")[0]) == 0)
+        if gone.any():
+            notes.append(f"{int(gone.sum()):,} of {len(frame):,} requests left out ({layout.failed})")
+            keep &= ~gone
             if not keep.any():
                 raise InputError(Mistake(file, layout.output, 0, "a request with output tokens"))
-            frame, cells = frame[keep], {k: (v[keep], n) for k, (v, n) in cells.items()}
-            check.lines = None if rows.lines is None else rows.lines[keep]
-            check.index = np.flatnonzero(keep)
-    times = _times(check, *cells["arrival_s"], mapped.get("arrival_s"), layout)
-    prompt, output = (check.tokens(cells[c][1], cells[c][0]) for c in _MAPPED[1:3])
-    predicted = slo_factor = None
-    if (found := _optional(frame, mapped, "predicted_output_tokens", layout, file)) is not None:
-        predicted = check.tokens(found[1], found[0])
-    if (found := _optional(frame, mapped, "slo_factor", layout, file)) is not None:
-        slo_factor = check.numbers(found[1], found[0], "a finite number > 0", lambda x: np.isfinite(x) & (x > 0))
-    labels = {}
-    for ours in LABELS:
-        if (found := _optional(frame, mapped, ours, layout, file)) is not None:
-            labels[ours] = check.label(found[1], found[0])
-    prefixes = None if rows.blocks is None else _prefixes(check, rows.blocks, keep, prompt, layout, mapped, file)
+    gone, why = table.failed(how.where)
+    gone = gone & keep
+    if gone.any() and not gone[keep].all():
+        notes.append(f"{int(gone.sum()):,} of {len(frame):,} requests left out (failed, by column {why})")
+        keep &= ~gone
+    lines = rows.lines
+    bad = _bad_rows(table, rows, keep, how)
+    if bad is not None:
+        wrong, named = bad
+        notes.append(_skipped(len(wrong), int(keep.sum()), named))
+        keep[wrong] = False
+        if not keep.any():
+            raise InputError(Mistake(file, "", "no row that can be read", "a request", hint="; ".join(named[:SHOWN])))
+    check = _Check(file, lines)
+    if not keep.all():
+        table = table.of(keep)
+        check.lines = None if lines is None else lines[keep]
+        check.index = np.flatnonzero(keep)
+    read = _Reader(table, check, rows, keep)
+    trace = read.trace(name, notes)
     check.done()
     order = None
+    times = trace.arrival_s
     if late := int((np.diff(times) < 0).sum()):
-        notes.append(f"{late:,} of {len(times):,} rows came before the row above them: sorted by arrival")
+        if trace.follows is None:
+            notes.append(f"{late:,} of {len(times):,} rows came before the row above them: sorted by arrival")
         order = np.argsort(times, kind="stable")
-    if layout.from_first:
-        times = times - times.min()
-    trace = Trace(path.name, times, prompt, output, labels, slo_factor, prefixes, predicted, tuple(notes))
+    if layout.from_first or read.since_1970:
+        trace = replace(trace, arrival_s=times - times.min())
+    trace = replace(trace, notes=tuple(notes))
     return trace if order is None else trace.take(order)
 
 
-def _cells(frame: pd.DataFrame, spec: str | None, default: str, ours: str, file: str) -> tuple[pd.Series[Any], str]:
-    """A column by mapping (or as the layout has it) with its name; a number stands for every row."""
-    import pandas as pd
-
-    theirs = spec if spec is not None and spec in frame.columns else _theirs(spec) or default
-    if theirs in frame.columns:
-        return frame[theirs], theirs
-    try:
-        return pd.Series(np.full(len(frame), float(theirs))), ours
-    except ValueError:
-        known = ", ".join(map(str, frame.columns[:12]))
-        raise InputError(Mistake(file, f"columns.{ours}", theirs, f"a column of the file: {known}")) from None
-
-
-def _optional(
-    frame: pd.DataFrame, mapped: Mapping[str, str], ours: str, layout: Layout, file: str
-) -> tuple[pd.Series[Any], str] | None:
-    """`_cells` of what a trace need not have."""
-    default = layout.labels.get(ours, ours if layout is OURS or ours not in LABELS else "")
-    if ours not in mapped and default not in frame.columns:
+def _bad_rows(table: _Table, rows: _Rows, keep: Any, how: How) -> tuple[Ints, list[str]] | None:
+    """Rows that cannot be read, among all, and why, where such rows are to be left out."""
+    if not how.skip_bad:
         return None
-    return _cells(frame, mapped.get(ours), default, ours, file)
+    check = _Check(table.file, None if rows.lines is None else rows.lines[keep])
+    check.index = np.flatnonzero(keep)
+    _Reader(table if keep.all() else table.of(keep), check, rows, keep).trace("", [])
+    if not check.rows:
+        return None
+    at = np.unique(np.concatenate(check.rows))
+    said = [f"{'row' if m.line is None else f'line {m.line}'}: {m.path} {m.value!r}" for m in check.found[:SHOWN]]
+    return np.flatnonzero(keep)[at], said
 
 
-def _times(check: _Check, cells: pd.Series[Any], name: str, spec: str | None, layout: Layout) -> Floats:
-    """Arrivals in seconds: numbers in their unit, or ISO dates and times."""
-    import pandas as pd
+def _skipped(count: int, total: int, said: Sequence[str]) -> str:
+    more = "; …" if count > min(SHOWN, len(said)) else ""
+    return f"{count:,} of {total:,} rows skipped: {'; '.join(said[:SHOWN])}{more}"
 
-    seconds = layout.seconds if spec is None else 1.0
-    theirs, _, unit = (spec or "").rpartition(":")
-    if theirs and theirs == name:
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _refuse_unknown(file: str, path: str, spec: str, names: Sequence[str]) -> None:
+    """Refuse a column that the file does not have; a number stands for itself.
+
+    Raises:
+        InputError: no such column, with those that the file has.
+    """
+    theirs = _theirs(spec) or spec
+    if spec in names or theirs in names or _is_number(theirs) or path.endswith(("hash_ids", "block_tokens")):
+        return
+    raise InputError(Mistake(file, path, theirs, f"a column of the file: {_listing(names)}"))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Rows with what their columns hold."""
+
+    file: str
+    frame: pd.DataFrame
+    names: list[str]
+    mapped: Mapping[str, str]
+    layout: Layout
+
+    def of(self, keep: Any) -> _Table:
+        """Some of the rows."""
+        return replace(self, frame=self.frame[keep])
+
+    def where(self, ours: str) -> tuple[str | None, float | None]:
+        """The column of a field, and what one unit of it lasts where its name or the mapping says so."""
+        spec = self.mapped.get(ours)
+        if spec is not None:
+            if spec in self.frame.columns:
+                return spec, None
+            theirs, _, unit = spec.rpartition(":")
+            if theirs and ours in TIMES:
+                return theirs, self.unit(ours, unit)
+            return spec, None
+        defaults = dict(zip(_OURS, (self.layout.arrival, self.layout.prompt, self.layout.output), strict=True))
+        if ours in defaults:
+            return defaults[ours], self.layout.seconds if ours == "arrival_s" else None
+        if ours in self.layout.labels:
+            return self.layout.labels[ours], None
+        if ours in ("predicted_output_tokens", "slo_factor"):
+            return ours, None
+        if ours in _READ_BY_NAME:
+            column, seconds = recognised(self.names).get(ours, (None, None))
+            return column, seconds
+        return None, None
+
+    def unit(self, ours: str, unit: str) -> float:
+        """Seconds of one unit.
+
+        Raises:
+            InputError: no unit of time.
+        """
         try:
-            seconds = float(str(convert(f"1 {unit}", "s")))
+            return float(str(convert(unit if unit[:1].isdigit() else f"1 {unit}", "s")))
         except (PydanticCustomError, ValueError):
-            raise InputError(Mistake(check.file, "columns.arrival_s", unit, "a unit of time: ms, s, min, …")) from None
-    first = next((c for c in cells if not (isinstance(c, float) and np.isnan(c))), None)
-    dates = cells.dtype.kind == "M" or name == "TIMESTAMP" or (
-        isinstance(first, str) and not pd.isna(pd.to_datetime(first, format="ISO8601", errors="coerce", utc=True))
-        and np.isnan(numbers(pd.Series([first]))[0])
-    )  # fmt: skip
-    if not dates:
-        what = {1.0: "seconds", 1e-3: "milliseconds"}.get(seconds, "a number")
-        limit = MAX_SECONDS / seconds
-        found = check.numbers(name, cells, f"{what} ≥ 0", lambda x: np.isfinite(x) & (x >= 0) & (x <= limit))
-        return found / (1.0 / seconds)  # rounds as milliseconds / 1000 do
-    times = pd.to_datetime(cells, format="ISO8601", errors="coerce", utc=True)
-    check.bad(name, cells, times.isna().to_numpy(), "a date and time such as 2023-11-16 18:15:46.6805900")
-    nanoseconds = times.to_numpy(dtype="datetime64[ns]").astype(np.int64)
-    good = nanoseconds[~times.isna().to_numpy()]
-    return (nanoseconds - (good.min() if len(good) else 0)) / 1e9
+            raise InputError(Mistake(self.file, f"columns.{ours}", unit, "a unit of time: ms, s, min, …")) from None
+
+    def cells(self, ours: str) -> tuple[pd.Series[Any], str, float | None]:
+        """The cells of a field with its column's name and unit; a number stands for every row."""
+        import pandas as pd
+
+        column, seconds = self.where(ours)
+        assert column is not None
+        if column in self.frame.columns:
+            return self.frame[column], column, seconds
+        if ours in self.mapped and _is_number(column):
+            return pd.Series(np.full(len(self.frame), float(column)), index=self.frame.index), ours, seconds
+        empty = pd.Series(np.full(len(self.frame), np.nan), index=self.frame.index)
+        return empty, column, seconds
+
+    def optional(self, ours: str) -> tuple[pd.Series[Any], str, float | None] | None:
+        """`cells` of what a trace need not have."""
+        column, _ = self.where(ours)
+        if column is None or (ours not in self.mapped and column not in self.frame.columns):
+            return None
+        return self.cells(ours)
+
+    def equal(self, column: str, values: Sequence[str]) -> Any:
+        """Rows whose cell is one of some values, as text or as a number.
+
+        Raises:
+            InputError: no such column.
+        """
+        if column not in self.frame.columns:
+            near = [c for c in self.frame.columns if plain(str(c)) == plain(column)]
+            if len(near) != 1:
+                raise InputError(Mistake(self.file, "where", column, f"a column of the file: {_listing(self.names)}"))
+            column = near[0]
+        cells, found = self.frame[column], np.zeros(len(self.frame), dtype=bool)
+        text = cells.map(lambda v: str(v).strip().lower()).to_numpy()
+        for value in values:
+            found |= text == value.strip().lower()
+            if _is_number(value):
+                found |= numbers(cells) == float(value)
+        return found
+
+    def failed(self, but: Mapping[str, Any]) -> tuple[Any, str]:
+        """Rows that a status says have failed, and the column; none where the user chose by that column."""
+        columns = {ours: f for ours in ("status", "error") if (f := self.optional(ours)) is not None}
+        if {plain(c) for c in but} & {plain(f[1]) for f in columns.values()}:
+            columns = {}
+        for ours, (cells, column, _) in columns.items():
+            if ours == "error":
+                said = cells.map(lambda v: not (v is None or v != v or str(v).strip().lower() in _NO_ERROR))
+                gone = said.to_numpy(dtype=bool)
+            else:
+                gone = cells.map(lambda v, c=column: _has_failed(v, c)).to_numpy(dtype=bool)
+            if gone.any():
+                return gone, column
+        return np.zeros(len(self.frame), dtype=bool), ""
+
+
+_NO_ERROR = {"", "none", "null", "nan", "false", "0", "0.0", "ok", "[]", "{}"}
+
+
+def _has_failed(value: Any, column: str) -> bool:
+    """Whether a status is that of a request that failed: a word, false, or a code of HTTP or OpenTelemetry."""
+    if isinstance(value, bool | np.bool_):
+        return not value
+    if isinstance(value, int | float):
+        if value != value:
+            return False
+        return value >= 400 or (plain(column).endswith("status_code") and value == 2) or (
+            plain(column).startswith("succe") and value == 0
+        )  # fmt: skip
+    text = plain(str(value))
+    return text in FAILED or (text.isdigit() and int(text) >= 400)
+
+
+class _Reader:
+    """A table's columns as a trace."""
+
+    def __init__(self, table: _Table, check: _Check, rows: _Rows, keep: Any) -> None:
+        self.table, self.check, self.rows, self.keep = table, check, rows, keep
+        self.since_1970 = False
+
+    def trace(self, name: str, notes: list[str]) -> Trace:
+        """The requests in the order of the file; `notes` are added to."""
+        table, check = self.table, self.check
+        labels = {}
+        for ours in LABELS:
+            if (found := table.optional(ours)) is not None:
+                if ours == "session" and ours not in table.mapped and ours not in table.layout.labels and (
+                    bool(found[0].isna().any())
+                ):  # fmt: skip
+                    continue
+                labels[ours] = check.label(found[1], found[0])
+        prompt, output = (check.tokens(table.cells(c)[1], table.cells(c)[0]) for c in _OURS[1:])
+        times, follows, prompt, heads = self._arrivals(labels, prompt, output, notes)
+        predicted = slo_factor = None
+        if (found := table.optional("predicted_output_tokens")) is not None:
+            predicted = check.tokens(found[1], found[0])
+        if (found := table.optional("slo_factor")) is not None:
+            slo_factor = check.numbers(found[1], found[0], "a finite number > 0", lambda x: np.isfinite(x) & (x > 0))
+        prefixes = None
+        if self.rows.blocks is not None:
+            prefixes = _prefixes(check, self.rows.blocks, self.keep, prompt, table.layout, table.mapped, table.file)
+        else:
+            prefixes = self._heads(labels, prompt, heads)
+        measured = self._measured(output)
+        return Trace(name, times, prompt, output, labels, slo_factor, prefixes, predicted, (), follows, measured)
+
+    def _arrivals(
+        self, labels: Mapping[str, Label], prompt: Ints, output: Ints, notes: list[str]
+    ) -> tuple[Floats, Any, Ints, Ints | None]:
+        """Arrivals in seconds; turns that wait for the answer before them; prompts; tokens shared with that turn."""
+        table, check = self.table, self.check
+        cells, column, seconds = table.cells("arrival_s")
+        delay = table.optional("delay_s")
+        if delay is None or "session" not in labels:
+            return self._times(cells, column, seconds, None, notes), None, prompt, None
+        waits = cells.isna().to_numpy() & ~delay[0].isna().to_numpy()
+        turns = sessions.turns(labels["session"].codes)
+        waits &= turns >= 0
+        times = self._times(cells, column, seconds, waits, notes)
+        if not waits.any():
+            return times, None, prompt, None
+        unit = delay[2] if delay[2] is not None else self.used_seconds
+        wait = check.numbers(delay[1], delay[0].where(waits, 0.0), "a time ≥ 0", lambda x: np.isfinite(x) & (x >= 0))
+        return sessions.closed(times, turns, waits, wait * unit, prompt, output, self.rows.blocks is not None, notes)
+
+    def _times(self, cells: pd.Series[Any], name: str, seconds: float | None, absent: Any, notes: list[str]) -> Floats:
+        """Arrivals in seconds: numbers in their unit, or ISO dates and times. `absent` ones are 0."""
+        import pandas as pd
+
+        check, layout = self.check, self.table.layout
+        self.used_seconds = seconds if seconds is not None else 1.0
+        there = cells[~cells.isna()]
+        if absent is not None:
+            cells = cells.where(~absent, 0.0) if len(there) == 0 else cells.where(~absent, there.iloc[0])
+        first = there.iloc[0] if len(there) else None
+        dates = cells.dtype.kind == "M" or (name == "TIMESTAMP" and np.isnan(numbers(pd.Series([first]))[0])) or (
+            isinstance(first, str) and not pd.isna(pd.to_datetime(first, format="ISO8601", errors="coerce", utc=True))
+            and np.isnan(numbers(pd.Series([first]))[0])
+        )  # fmt: skip
+        if not dates:
+            exact = _whole_nanoseconds(cells)
+            found = numbers(cells)
+            known = found[np.isfinite(found)]
+            middle = float(np.median(known)) if len(known) else 0.0
+            since = epoch_unit(middle)
+            if since is not None and self._may_say_so(name):
+                seconds = since
+            self.since_1970 = since is not None and since == seconds and layout is not OURS
+            if seconds is None:
+                seconds = self._guessed(known, name, notes)
+            self.used_seconds = seconds
+            what = {1.0: "seconds", 1e-3: "milliseconds"}.get(seconds, "a number")
+            limit = MAX_SECONDS / seconds
+            good = check.numbers(name, cells, f"{what} ≥ 0", lambda x: np.isfinite(x) & (x >= 0) & (x <= limit))
+            if exact is not None and self.since_1970 and seconds < 1e-3:
+                return (exact - exact.min()) * seconds
+            return good / (1.0 / seconds)  # rounds as milliseconds / 1000 do
+        times = pd.to_datetime(cells, format="ISO8601", errors="coerce", utc=True)
+        check.bad(name, cells, times.isna().to_numpy(), "a date and time such as 2023-11-16 18:15:46.6805900")
+        nanoseconds = times.to_numpy(dtype="datetime64[ns]").astype(np.int64)
+        good_dates = nanoseconds[~times.isna().to_numpy()]
+        self.origin = int(good_dates.min()) if len(good_dates) else 0
+        found = (nanoseconds - self.origin) / 1e9
+        return found if absent is None else np.where(absent, 0.0, found)
+
+    def _may_say_so(self, name: str) -> bool:
+        """Whether the size of arrivals tells their unit: no option, no name of the column and not our own does."""
+        spec, layout = self.table.mapped.get("arrival_s"), self.table.layout
+        if spec is not None:
+            return spec == name
+        return layout is not OURS and not (layout.title == _BY_NAME and layout.seconds is not None)
+
+    def _guessed(self, known: Floats, name: str, notes: list[str]) -> float:
+        """Seconds of one unit where nothing says it: numbers with fractions are seconds.
+
+        Raises:
+            InputError: whole numbers, which may be anything.
+        """
+        if "arrival_s" in self.table.mapped:
+            return 1.0
+        if len(known) and not (known == np.floor(known)).all():
+            notes.append(f"{name} read as seconds (milliseconds: --column arrival_s={name}:ms)")
+            return 1.0
+        first = [int(x) for x in known[:3]]
+        hint = f"--column arrival_s={name}:s, or arrival_s={name}:ms"
+        raise InputError(
+            Mistake(self.check.file, name, first, "a unit: these may be seconds or milliseconds", hint=hint)
+        )
+
+    def _heads(self, labels: Mapping[str, Label], prompt: Ints, heads: Ints | None) -> Prefixes | None:
+        """Blocks of prompts that share a stated number of tokens at their beginning."""
+        found, groups = self.table.optional("prefix_tokens"), np.full(len(prompt), -1)
+        session = labels.get("session")
+        if found is not None:
+            shared = self.check.numbers(
+                found[1], found[0].where(~found[0].isna(), 0), "a whole number of tokens ≥ 0",
+                lambda x: (x >= 0) & (x == np.floor(x)) & (x <= MAX_TOKENS),
+            ).astype(np.int64)  # fmt: skip
+            if not shared.any():
+                return None
+            named = self.table.optional("prefix_group")
+            if named is not None:
+                given = ~named[0].isna().to_numpy()
+                codes = sessions.codes(named[0].astype(str))
+                groups = np.where(given, codes, groups)
+        elif heads is not None:
+            shared = heads
+        else:
+            return None
+        if session is not None:
+            groups = np.where(groups < 0, session.codes + groups.max() + 1, groups)
+        return sessions.shared_heads(np.minimum(shared, prompt), prompt, groups)
+
+    def _measured(self, output: Ints) -> Mapping[str, Floats]:
+        """What a log says of each request: seconds to its first and last token, and between tokens."""
+        table = self.table
+        found: dict[str, Floats] = {}
+        for ours in ("ttft_s", "e2e_s"):
+            cells = table.optional(ours)
+            if cells is not None and (cells[2] is not None or ours in table.mapped):
+                found[ours] = numbers(cells[0]) * (cells[2] if cells[2] is not None else 1.0)
+        base = self._moment("base_s")
+        if base is None:
+            base = self._moment("arrival_s")
+        for ours, moment in (("ttft_s", "first_token_s"), ("e2e_s", "last_token_s")):
+            if ours not in found and base is not None and (at := self._moment(moment)) is not None:
+                found[ours] = at - base
+        found = {
+            k: np.where((v >= 0) & (v < _LONGEST_ANSWER_S), v, np.nan) for k, v in found.items()
+        }  # fmt: skip
+        if {"ttft_s", "e2e_s"} <= found.keys():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                tpot = (found["e2e_s"] - found["ttft_s"]) / (output - 1)
+            found["tpot_s"] = np.where((output > 1) & (tpot >= 0), tpot, np.nan)
+        return {k: v for k, v in found.items() if np.isfinite(v).any()}
+
+    def _moment(self, ours: str) -> Floats | None:
+        """Points of time as a log has them, in seconds."""
+        import pandas as pd
+
+        cells = self.table.optional(ours)
+        if cells is None:
+            return None
+        column, _, seconds = cells
+        found = numbers(column)
+        good = found[np.isfinite(found)]
+        if len(good):
+            since = epoch_unit(float(np.median(good)))
+            return found * (seconds if seconds is not None else since or self.used_seconds)
+        if column.dtype.kind in "fiub":
+            return None
+        dates = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
+        if dates.isna().all():
+            return None
+        nanoseconds = dates.to_numpy(dtype="datetime64[ns]").astype(np.int64)
+        return np.where(dates.isna(), np.nan, (nanoseconds - getattr(self, "origin", 0)) / 1e9)
+
+
+_BY_NAME = "columns by their names"
+_LONGEST_ANSWER_S = 86400.0
+
+
+def _whole_nanoseconds(cells: pd.Series[Any]) -> Any:
+    """Whole numbers beyond what a float holds, less the first of them; None where there are none."""
+    try:
+        whole = [int(v) for v in cells]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not whole or max(whole) < 2**53 or max(whole) >= 2**63:
+        return None
+    return np.array(whole, dtype=np.int64)
 
 
 def _prefixes(
@@ -468,6 +836,7 @@ class _Check:
     def __init__(self, file: str, lines: Ints | None) -> None:
         self.file, self.lines = file, lines
         self.index: Ints | None = None  # of the rows among all, where some are left out
+        self.rows: list[Ints] = []  # that are wrong
         self.found: list[Mistake] = []
 
     def bad(self, column: str, values: Any, wrong: Any, expected: str) -> None:
@@ -483,6 +852,8 @@ class _Check:
                 self.found.append(Mistake(self.file, f"{column}[{place}]", value, expected, hint=more))
             else:
                 self.found.append(Mistake(self.file, column, value, expected, int(self.lines[i]), more))
+        if len(at):
+            self.rows.append(at)
 
     def numbers(self, column: str, values: pd.Series, expected: str, good: Callable[[Floats], Any]) -> Floats:
         """A column of numbers that are `good`; 1 where they are not."""

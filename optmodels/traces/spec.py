@@ -93,6 +93,10 @@ class TraceSpec(Entry):
         default={},
         description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
     )
+    where: dict[str, str | tuple[str, ...]] = Field(
+        default={}, description="only rows whose column has this value (or one of these), e.g. status: ok"
+    )
+    skip_bad: bool = Field(default=False, description="leave out rows that cannot be read, and count them")
     generated: Generated | None = Field(default=None, description="drawn at random; or file")
     skip_s: NonNegativeSeconds = Field(default=0.0, description="left out at first")
     first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
@@ -105,8 +109,8 @@ class TraceSpec(Entry):
     def _one_source(self) -> TraceSpec:
         if (self.file is None) == (self.generated is None):
             raise ValueError("exactly one of file and generated")
-        if self.columns and self.file is None:
-            raise ValueError("columns only of a file")
+        if (self.columns or self.where or self.skip_bad) and self.file is None:
+            raise ValueError("columns, where and skip_bad only of a file")
         return self
 
 
@@ -126,7 +130,7 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
     from optmodels.traces.shape import part, predicted, sped_up
 
     if spec.file is not None:
-        trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns)
+        trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns, spec.where, spec.skip_bad)
     else:
         assert spec.generated is not None
         trace = generate(spec.generated)

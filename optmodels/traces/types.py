@@ -43,6 +43,27 @@ class Prefixes:
 
 
 @dataclass(frozen=True)
+class Follows:
+    """Requests that are sent after the answer to another, as a user's next turn is.
+
+    Attributes:
+        parent: (n,) request whose answer this one waits for, or −1.
+        think_s: (n,) seconds from that answer to this request.
+    """
+
+    parent: Ints
+    think_s: Floats
+
+    def take(self, chosen: Ints) -> Follows | None:
+        """Those of some requests; who waits for a request left out comes at its own arrival. None: nobody waits."""
+        place = np.full(len(self.parent), -1, dtype=np.int64)
+        place[chosen] = np.arange(len(chosen))
+        parent = self.parent[chosen]
+        parent = np.where(parent >= 0, place[parent], -1)
+        return Follows(parent, self.think_s[chosen]) if (parent >= 0).any() else None
+
+
+@dataclass(frozen=True)
 class Trace:
     """Requests in the order of their arrival.
 
@@ -56,6 +77,8 @@ class Trace:
         prefixes: content blocks of the prompts, or None where unknown.
         predicted_output_tokens: (n,) ≥ 1, what a dispatcher knows of the output lengths; None: the true ones.
         notes: what was done to the file's rows, in words.
+        follows: who waits for whose answer; arrivals of those are as if answers took no time. None: nobody waits.
+        measured: what a log says of each request, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
     """
 
     name: str
@@ -67,6 +90,8 @@ class Trace:
     prefixes: Prefixes | None = None
     predicted_output_tokens: Ints | None = None
     notes: tuple[str, ...] = ()
+    follows: Follows | None = None
+    measured: Mapping[str, Floats] = field(default_factory=dict)
 
     @property
     def expected_output_tokens(self) -> Ints:
@@ -94,6 +119,8 @@ class Trace:
             predicted_output_tokens=(
                 None if self.predicted_output_tokens is None else self.predicted_output_tokens[chosen]
             ),
+            follows=None if self.follows is None else self.follows.take(chosen),
+            measured={k: v[chosen] for k, v in self.measured.items()},
         )
 
 

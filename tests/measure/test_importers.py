@@ -24,10 +24,16 @@ from tests.measure.tool_files import (
     PROMETHEUS,
     SERVE,
     STAGE,
+    TP,
     histogram,
     spread,
     statistic,
 )
+
+
+def read(paths, name=None, fixed=None, columns=None):
+    """As `importers.read`, of results of one GPU where they do not say."""
+    return importers.read(paths, name, TP | (fixed or {}), columns)
 
 
 def write(folder, name, text):
@@ -38,7 +44,7 @@ def write(folder, name, text):
 
 def mistakes(path, **options):
     with pytest.raises(InputError) as caught:
-        importers.read([path], **options)
+        read([path], **options)
     return caught.value.mistakes
 
 
@@ -46,7 +52,7 @@ def mistakes(path, **options):
 @pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
 def test_reads_the_documented_format_and_calibrate_reads_the_result(form, told, tmp_path):
     name, text, fixed, columns, wanted = GOOD[form]
-    kind, found = importers.read([write(tmp_path, name, text)], form if told else None, fixed, columns)
+    kind, found = read([write(tmp_path, name, text)], form if told else None, fixed, columns)
     row = found.frame.iloc[0]
     assert {k: row[k] for k in wanted} == pytest.approx(wanted)
     assert found.about["files"][0]["format"] == importers.FORMATS[form].TITLE
@@ -89,7 +95,7 @@ def accepted(path, text, **options):
     """Whether it is read; else all that is said names the file and a line."""
     path.write_bytes(text)
     try:
-        importers.read([path], **options)
+        read([path], **options)
     except InputError as error:
         assert all(m.file == str(path) and m.line is not None and m.line >= 1 for m in error.mistakes), (text, error)
         return False
@@ -171,7 +177,7 @@ def test_genai_perf_csv_with_thousands_and_the_folder_s_concurrency(tmp_path):
     folder = tmp_path / "m-openai-chat-concurrency16"
     folder.mkdir()
     path = write(folder, "profile_export_genai_perf.csv", AIPERF_CSV)
-    kind, found = importers.read([path])
+    kind, found = read([path])
     row = found.frame.iloc[0]
     assert kind == "served" and row["concurrency"] == 16
     assert row["ttft_s"] == pytest.approx(1.14631) and row["input_tokens"] == pytest.approx(3000.05)
@@ -197,13 +203,13 @@ def test_genai_perf_csv_with_thousands_and_the_folder_s_concurrency(tmp_path):
 def test_every_age_of_genai_perf_and_aiperf_states_its_concurrency(config, wanted, tmp_path):
     new = {"schema_version": "1.5", "warmup_metrics": {"time_to_first_token": statistic(900.0, "ms")}}
     path = write(tmp_path, "profile_export_aiperf.json", json.dumps(new | AIPERF | {"input_config": config}))
-    row = importers.read([path])[1].frame.iloc[0]
+    row = read([path])[1].frame.iloc[0]
     assert row["concurrency"] == wanted and row["ttft_s"] == pytest.approx(0.25)
 
 
 def test_an_open_loop_has_the_concurrency_of_little_s_law(tmp_path):
     data = {k: v for k, v in SERVE.items() if k != "max_concurrency"} | {"max_concurrency": None}
-    _, found = importers.read([write(tmp_path, "open.json", json.dumps(data))])
+    _, found = read([write(tmp_path, "open.json", json.dumps(data))])
     # 2 requests/s, each 0.21 s + 255 × 11.5 ms in the system.
     assert found.frame["concurrency"][0] == pytest.approx(2.0 * (0.21 + 255 * 0.0115))
 
@@ -216,7 +222,7 @@ def test_prometheus_says_what_a_line_or_histogram_lacks(tmp_path):
     )
     (m,) = mistakes(path)
     assert m.path == "concurrency" and "--set" in str(m)
-    found = importers.read([path], fixed={"concurrency": "3"})[1].frame
+    found = read([path], fixed={"concurrency": "3"})[1].frame
     assert found["concurrency"][0] == 3
     less = PROMETHEUS.replace('le="1.0"} 100.0', 'le="1.0"} 20.0')
     assert "cumulative" in str(mistakes(write(tmp_path, "c.prom", less))[0])
@@ -237,16 +243,16 @@ def test_prometheus_refuses_infinite_counters(tmp_path):
 
 def test_several_files_make_one_table_and_two_kinds_do_not(tmp_path):
     paths = [write(tmp_path, f"{c}.json", json.dumps(SERVE | {"max_concurrency": c})) for c in (1, 4, 16)]
-    _, found = importers.read(paths)
+    _, found = read(paths)
     assert found.frame["concurrency"].tolist() == [1, 4, 16] and set(found.frame["file"]) == {p.name for p in paths}
     paths.append(write(tmp_path, "lat.json", json.dumps(LATENCY)))
     with pytest.raises(InputError, match="one kind"):
-        importers.read(paths, fixed=BATCH)
+        read(paths, fixed=BATCH)
     with pytest.raises(InputError, match="--set batch"):
-        importers.read(paths[-1:], fixed={"input_tokens": "32", "output_tokens": "128"})
+        read(paths[-1:], fixed={"input_tokens": "32", "output_tokens": "128"})
     for fixed in ({"batch": "0"}, {"batch": "x"}, {"what": "1"}):
         with pytest.raises(InputError, match="--set"):
-            importers.read(paths[-1:], fixed=fixed)
+            read(paths[-1:], fixed=fixed)
 
 
 def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
@@ -261,7 +267,8 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
     def run(*arguments):
         return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
-    words = ["measure", "--from", *runs]
+    assert "--tp" in run("measure", *runs).err
+    words = ["measure", "--tp", "1", *runs]
     done = run(*words, "--out", out, "--json")
     assert done.status == 0, done.err
     assert json.loads(done.out)["kind"] == "served" and len(json.loads(done.out)["rows"]) == 12
@@ -310,7 +317,8 @@ def run_of(form, users, prompt):
             strategy = {"type_": "concurrent", "streams": users}
             return json.dumps({"benchmarks": [{"config": {"strategy": strategy}, "metrics": metrics}]})
         case "inference-perf":
-            latency = {"time_to_first_token": {"mean": ttft / 1e3}, "time_per_output_token": {"mean": tpot / 1e3}}
+            latency = {"time_to_first_token": {"mean": ttft / 1e3}, "time_per_output_token": {"mean": tpot / 2e3},
+                       "request_latency": {"mean": (ttft + 63 * tpot) / 1e3}}  # fmt: skip
             done = {"latency": latency, "prompt_len": {"mean": prompt}, "output_len": {"mean": 64}}
             return json.dumps({"load_summary": {"concurrency": users}, "successes": done})
         case "aiconfigurator":
@@ -345,7 +353,7 @@ def test_calibrate_finds_the_truth_in_the_runs_of_every_load_generator(form, tmp
         write(tmp_path, f"{u}-{p}{'.jsonl' if form == 'sglang-serving' else '.txt'}", run_of(form, u, p))
         for u in (1, 4, 16, 64) for p in (128, 512, 2048)
     ]  # fmt: skip
-    _, found = importers.read(runs, None, {}, COLUMNS if form == "csv" else {})
+    _, found = read(runs, None, {}, COLUMNS if form == "csv" else {})
     rows.write(tmp_path / "served.csv", found)
     model = calibrate_measurements(read_measurements(tmp_path / "served.csv"), "additive").model
     assert model.measured == "served" and model.targets["tpot_s"].in_sample.mape < 0.03
@@ -353,7 +361,7 @@ def test_calibrate_finds_the_truth_in_the_runs_of_every_load_generator(form, tmp
 
 
 def test_open_loops_of_guidellm_and_inference_perf_and_what_their_reports_lack(tmp_path):
-    rows = importers.read([write(tmp_path, "b.json", json.dumps(GUIDELLM))])[1].frame
+    rows = read([write(tmp_path, "b.json", json.dumps(GUIDELLM))])[1].frame
     assert rows["concurrency"].tolist() == [8, 7.5] and set(rows["model"]) == {"some/model"}
     assert "benchmarks.json" in str(mistakes(write(tmp_path, "b.csv", "Run Info,Run Info,\nRun ID,Profile,\n"))[0])
     empty = json.loads(json.dumps(GUIDELLM))
@@ -366,18 +374,18 @@ def test_open_loops_of_guidellm_and_inference_perf_and_what_their_reports_lack(t
 
 
 def test_aiconfigurator_and_inferencex_keep_what_was_run(tmp_path):
-    rows = importers.read([write(tmp_path, "pareto.csv", AIC)])[1].frame
+    rows = read([write(tmp_path, "pareto.csv", AIC)])[1].frame
     assert rows["tp"].tolist() == [4, 2] and set(rows["gpu"]) == {"h200"} and set(rows["engine"]) == {"trtllm"}
     apart = AIC.replace("parallel,", "(d)workers,")
     assert "aggregated" in str(mistakes(write(tmp_path, "d.csv", apart))[0])
-    _, found = importers.read([write(tmp_path, "x.csv", INFERENCEX)])
+    _, found = read([write(tmp_path, "x.csv", INFERENCEX)])
     assert len(found.frame) == 1 and found.frame["gpu"][0] == "h200" and found.frame["precision"][0] == "fp4"
     assert "1 rows left out" in found.about["files"][0]["notes"][0]
     first = json.dumps({"hw": "h200-nv_1", "tp": 8, "ep": 1, "conc": 4, "tput_per_gpu": 9.0, "median_ttft": 0.2,
                         "median_tpot": 0.01, "disagg": False})  # fmt: skip
     path = write(tmp_path, "agg_run.json", first)
     assert mistakes(path)[0].path == "input_tokens"
-    row = importers.read([path], fixed={"input_tokens": "1024", "output_tokens": "1024"})[1].frame.iloc[0]
+    row = read([path], fixed={"input_tokens": "1024", "output_tokens": "1024"})[1].frame.iloc[0]
     assert (row["gpu"], row["tp"], row["tpot_s"]) == ("h200", 8, 0.01)
 
 
@@ -404,8 +412,8 @@ def test_static_batches_are_read_one_by_one_and_joined(tmp_path):
             path = write(tmp_path, "latency.json", json.dumps({"avg_latency": seconds, "percentiles": {}}))
             fixed = {"batch": str(batch), "input_tokens": str(tokens), "output_tokens": "128"}
             tables.append(tmp_path / f"{batch}-{tokens}.csv")
-            rows.write(tables[-1], importers.read([path], None, fixed)[1])
-    kind, found = importers.read(tables)
+            rows.write(tables[-1], read([path], None, fixed)[1])
+    kind, found = read(tables)
     assert kind == "static" and found.frame["batch"].tolist() == [1, 1, 4, 4, 16, 16]
     rows.write(tmp_path / "static.csv", found)
     model = calibrate_measurements(read_measurements(tmp_path / "static.csv"), "two_segment").model
@@ -419,11 +427,11 @@ EXPORT = "Model,ISL,OSL,Hardware,Framework,TP,Concurrency,Mean TTFT (s),Mean TPO
 def test_a_model_whose_name_reads_as_no_number_keeps_it(name, tmp_path):
     path = tmp_path / "export.csv"
     path.write_text(f"{EXPORT}{name},1024,128,h100,vllm,2,16,0.3,0.006\n")
-    _, found = importers.read([path])
+    _, found = read([path])
     assert found.frame["model"].tolist() == [name]
     path.write_text(f"{EXPORT}m,1024,128,h100,vllm,2,{name},0.3,0.006\n")
     with pytest.raises(InputError, match=r"export\.csv:2: conc: got .*expected a finite number, at most 1e\+12"):
-        importers.read([path])
+        read([path])
 
 
 @pytest.mark.parametrize(("field", "text", "said"), [
@@ -435,9 +443,9 @@ def test_a_model_whose_name_reads_as_no_number_keeps_it(name, tmp_path):
 ])  # fmt: skip
 def test_no_number_of_a_result_leaves_what_a_float_holds(field, text, said, tmp_path):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(SERVE | {field: "@"}).replace('"@"', text))
+    path.write_text(json.dumps(SERVE | {"num_prompts": None, field: "@"}).replace('"@"', text))
     with pytest.raises(InputError, match=said):
-        importers.read([path])
+        read([path])
 
 
 def test_damaged_archives_and_endless_cells_are_mistakes(tmp_path):
@@ -446,9 +454,9 @@ def test_damaged_archives_and_endless_cells_are_mistakes(tmp_path):
     packed[10:30] = b"\xff" * 20  # the compressed data, not the header
     path.write_bytes(packed)
     with pytest.raises(InputError, match=r"run\.json\.gz"):
-        importers.read([path])
+        read([path])
     for head in ("batch,input_tokens,output_tokens,latency_s\n", "Metric,avg\nTime To First Token (ms),"):
         path = tmp_path / "long.csv"
         path.write_text(head + "1" * 200_000 + ",1,1,1\n")
         with pytest.raises(InputError, match="a line of CSV"):
-            importers.read([path])
+            read([path])

@@ -192,39 +192,40 @@ COLUMNS = {
 }  # fmt: skip
 
 TWO_LINES = json.dumps(SGLANG) + "\n" + json.dumps(SGLANG | {"concurrency": 40.0}) + "\n"
-BATCH = {"batch": "8", "input_tokens": "32", "output_tokens": "128"}
+TP = {"tp": "1"}
+BATCH = {"batch": "8", "input_tokens": "32", "output_tokens": "128"} | TP
 
 # format → (file name, text, --set, --column, the first row wanted)
 GOOD = {
-    "vllm-serve": ("run.json", json.dumps(SERVE, indent=2), {}, {},
+    "vllm-serve": ("run.json", json.dumps(SERVE, indent=2), TP, {},
                    {"concurrency": 16, "input_tokens": 1024, "output_tokens": 256, "ttft_s": 0.21, "tpot_s": 0.0115,
                     "ttft_p50_s": 0.2, "ttft_p99_s": 0.41, "requests_per_s": 2.0}),
-    "sglang-serving": ("runs.jsonl", TWO_LINES, {}, {},
+    "sglang-serving": ("runs.jsonl", TWO_LINES, TP, {},
                        {"concurrency": 11.78, "input_tokens": 302, "output_tokens": 196, "ttft_s": 0.0917,
                         "tpot_s": 0.0118}),
     "vllm-latency": ("lat.json", json.dumps(LATENCY, indent=4), BATCH, {},
                      {"batch": 8, "latency_s": 2.5, "repeats": 3}),
-    "genai-perf": ("profile_export_aiperf.json", json.dumps(AIPERF, indent=2), {}, {},
+    "genai-perf": ("profile_export_aiperf.json", json.dumps(AIPERF, indent=2), TP, {},
                    {"concurrency": 8, "input_tokens": 550, "output_tokens": 256, "ttft_s": 0.25, "tpot_s": 0.009,
                     "ttft_p99_s": 0.5}),
-    "llmperf": ("m_256_100_summary.json", json.dumps(LLMPERF, indent=4), {}, {},
+    "llmperf": ("m_256_100_summary.json", json.dumps(LLMPERF, indent=4), TP, {},
                 {"concurrency": 5, "input_tokens": 260, "output_tokens": 100, "ttft_s": 0.25, "tpot_s": 0.01}),
-    "guidellm": ("benchmarks.json", json.dumps(GUIDELLM, indent=2), {}, {},
+    "guidellm": ("benchmarks.json", json.dumps(GUIDELLM, indent=2), TP, {},
                  {"concurrency": 8, "input_tokens": 1000, "output_tokens": 200, "ttft_s": 0.15, "tpot_s": 0.02,
                   "ttft_p99_s": 0.3, "requests_per_s": 2.0}),
-    "inference-perf": ("stage_0_lifecycle_metrics.json", json.dumps(STAGE, indent=2), {}, {},
+    "inference-perf": ("stage_0_lifecycle_metrics.json", json.dumps(STAGE, indent=2), TP, {},
                        {"concurrency": 8, "input_tokens": 1000, "output_tokens": 201, "ttft_s": 0.12,
-                        "tpot_s": 0.0195, "ttft_p50_s": 0.12, "tpot_p99_s": 3 * 0.0195}),
+                        "tpot_s": 0.0194, "ttft_p50_s": 0.12, "tpot_p99_s": 3 * 0.0195}),
     "aiconfigurator": ("pareto.csv", AIC, {}, {},
                        {"concurrency": 28, "input_tokens": 3000, "output_tokens": 512, "tp": 4, "ttft_s": 0.1877,
                         "tpot_s": 0.0099}),
     "inferencex": ("export.csv", INFERENCEX, {}, {},
                    {"concurrency": 16, "input_tokens": 1024, "output_tokens": 8192, "tp": 2, "ttft_s": 0.31,
                     "tpot_s": 0.0061, "ttft_p99_s": 0.55}),
-    "blis": ("metrics.json", json.dumps(BLIS, indent=2), {}, {},
+    "blis": ("metrics.json", json.dumps(BLIS, indent=2), TP, {},
              {"concurrency": 8, "input_tokens": 512, "output_tokens": 128, "ttft_s": 0.06, "tpot_s": 0.012,
               "ttft_p99_s": 0.11}),
-    "prometheus": ("metrics.prom", PROMETHEUS, {}, {},
+    "prometheus": ("metrics.prom", PROMETHEUS, TP, {},
                    {"concurrency": 6, "input_tokens": 512, "output_tokens": 128, "ttft_s": 0.5, "tpot_s": 0.018,
                     "ttft_p50_s": 0.5, "ttft_p90_s": 0.9, "tpot_p50_s": 0.0175}),
     "csv": ("mine.csv", TABLE, {"tp": "2"}, COLUMNS,

@@ -42,6 +42,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 concurrency=source.needed(data, "concurrency", line),
                 input_tokens=source.needed(data, "isl", line), output_tokens=source.needed(data, "osl", line),
                 ttft_s=source.needed(data, "ttft", line) / 1e3, tpot_s=source.needed(data, "tpot", line) / 1e3,
+                e2e_s=served.scaled(source, data, "request_latency", 1e-3, line),
                 tp=source.number(data, "tp", line, optional=True), model=text["model"],
                 gpu=None if text["system"] is None else text["system"].split("_")[0], engine=text["backend"],
                 engine_version=data.get("version"), precision=data.get("gemm"),

@@ -45,7 +45,12 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 input_tokens=source.needed(data, "total_input_tokens", line) / done,
                 output_tokens=source.needed(data, "total_output_tokens", line) / done,
                 ttft_s=source.needed(data, "ttft_mean_ms", line) / 1e3,
-                tpot_s=source.needed(data, "itl_mean_ms", line) / 1e3, requests_per_s=rate, **quantiles,
+                tpot_s=source.needed(data, "itl_mean_ms", line) / 1e3, e2e_s=whole, completed=done,
+                failed=sum(
+                    source.number(data, name, line, positive=False, optional=True) or 0.0
+                    for name in ("timed_out_requests", "dropped_unservable")
+                ),
+                requests_per_s=rate, **quantiles,
             )
         )  # fmt: skip
     return "served", rows

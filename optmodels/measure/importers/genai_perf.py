@@ -25,6 +25,7 @@ METRICS = {
     "output_tokens": "output_sequence_length",
 }
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "tokens": 1.0, "": 1.0}
+_OTHERS = ("request_latency", "request_count", "error_request_count")
 _HEADING = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<unit>[^)]*)\))?\s*$")
 
 
@@ -58,7 +59,17 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 value = source.number(statistics, q, line, positive=False, optional=True)
                 if value is not None:
                     quantiles[f"{ours[:-2]}_{q}_s"] = UNITS[unit] * value
-    return "served", [served.row(source, fixed, 1, concurrency=_concurrency(source), **found, **quantiles)]
+    extra: dict[str, Any] = {}
+    for ours, theirs in (
+        ("e2e_s", "request_latency"),
+        ("completed", "request_count"),
+        ("failed", "error_request_count"),
+    ):
+        if theirs in metrics:
+            unit, line, statistics = metrics[theirs]
+            value = source.number(statistics, "avg", line, positive=False, optional=True)
+            extra[ours] = None if value is None else UNITS.get(unit, 1.0) * value
+    return "served", [served.row(source, fixed, 1, concurrency=_concurrency(source), **found, **quantiles, **extra)]
 
 
 Metric = tuple[str, int, dict[str, Any]]
@@ -67,14 +78,15 @@ Metric = tuple[str, int, dict[str, Any]]
 def _from_json(source: Source) -> dict[str, Metric]:
     (_, data), *_ = source.records
     found = {}
-    for name in METRICS.values():
+    for name in (*METRICS.values(), *_OTHERS):
         value = data.get(name)
-        if value is None:
+        if value is None or (name in _OTHERS and not isinstance(value, dict)):
             continue
         line = source.line_of(name) or 1
         if not isinstance(value, dict):
             raise source.wrong(name, value, "an object with unit and avg", line)
-        default = "ms" if name in ("time_to_first_token", "inter_token_latency") else "tokens"
+        times = ("time_to_first_token", "inter_token_latency", "request_latency")
+        default = "ms" if name in times else "tokens"
         found[name] = (str(value.get("unit", default)).lower(), line, value)
     return found
 
@@ -97,7 +109,7 @@ def _from_csv(source: Source) -> dict[str, Metric]:
         if (match := _HEADING.match(cells[0])) is None:
             continue
         name = match["name"].lower().replace(" ", "_")
-        if name not in METRICS.values():
+        if name not in METRICS.values() and name != "request_latency":
             continue
         statistics: dict[str, Any] = {}
         for column, cell in list(zip(header, cells, strict=True))[1:]:

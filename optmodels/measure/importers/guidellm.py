@@ -70,6 +70,9 @@ def _row(source: Source, report: Any, benchmark: Any, path: str, fixed: Mapping[
         source, fixed, 1, concurrency=max(1.0, streams if streams is not None else mean("request_concurrency")),
         input_tokens=mean("prompt_token_count"), output_tokens=mean("output_token_count"),
         ttft_s=mean("time_to_first_token_ms") / 1e3, tpot_s=mean("inter_token_latency_ms") / 1e3,
+        e2e_s=source.number(metrics, "request_latency.successful.mean", optional=True),
+        failed=source.number(metrics, "request_totals.errored", positive=False, optional=True),
+        completed=source.number(metrics, "request_totals.successful", positive=False, optional=True),
         requests_per_s=source.number(metrics, "requests_per_second.successful.mean", optional=True),
         model=model, **quantiles,
     )  # fmt: skip

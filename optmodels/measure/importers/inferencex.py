@@ -27,11 +27,14 @@ CSV = {
 }  # fmt: skip
 
 
+_EXPERIMENTAL = {"median_ttft", "median_tpot", "completed", "total_output_tokens"}
+
+
 def detects(source: Source) -> bool:
     """Its columns, or its names among JSON fields."""
     if {"ISL", "OSL", "Concurrency", "Hardware"} <= source.header:
         return True
-    return {"hw", "conc", "tput_per_gpu"} <= set(source.first)
+    return {"hw", "conc", "tput_per_gpu"} <= set(source.first) or set(source.first) >= _EXPERIMENTAL
 
 
 def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
@@ -43,11 +46,27 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     if source.header:
         found = [(line, {ours: data.get(theirs) for ours, theirs in CSV.items()}) for line, data in source.table]
     else:
-        found = source.records
+        found = [(line, _as_run(source, data, line)) for line, data in source.records]
     rows = [_row(source, data, line, fixed) for line, data in found if not _true(data.get("disagg"))]
     if apart := len(found) - len(rows):
         source.notes.append(f"{apart} rows left out: prefill and decode on machines of their own")
     return "served", rows
+
+
+def _as_run(source: Source, data: dict[str, Any], line: int) -> dict[str, Any]:
+    """Results of its experimental runs (vLLM's names, times in seconds) by the names of all others."""
+    if not set(data) >= _EXPERIMENTAL:
+        return data
+    served.check_failed(source, line=line, **served.counts(source, data, line))
+    if data.get("mean_ttft") is None or data.get("mean_tpot") is None:
+        source.notes.append("medians: the file states no means")
+    return {
+        **data,
+        "conc": data.get("max_concurrency"),
+        "model": data.get("model_id"),
+        "isl": served.per_request(source, data, "total_input_tokens", line),
+        "osl": served.per_request(source, data, "total_output_tokens", line),
+    }
 
 
 def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
@@ -57,6 +76,7 @@ def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, fl
                 return source.needed(data, f"{stat}_{metric}", line)
         raise source.wrong(f"mean_{metric}", None, "a mean or median in seconds", line)
 
+    means = data.get("mean_ttft") is not None and data.get("mean_tpot") is not None
     tail = {
         f"{m}_{q}_s": source.number(data, f"{stat}_{m}", line, positive=False, optional=True)
         for m in ("ttft", "tpot") for q, stat in (("p50", "median"), ("p99", "p99"))
@@ -67,7 +87,9 @@ def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, fl
         concurrency=source.number(data, "conc", line, optional=True),
         input_tokens=source.number(data, "isl", line, optional=True),
         output_tokens=source.number(data, "osl", line, optional=True),
-        ttft_s=time("ttft"), tpot_s=time("tpot"), tp=source.number(data, "tp", line, optional=True),
+        ttft_s=time("ttft"), tpot_s=time("tpot"),
+        e2e_s=source.number(data, f"{'mean' if means else 'median'}_e2el", line, optional=True),
+        tp=source.number(data, "tp", line, optional=True),
         model=data.get("model"), gpu=None if hardware is None else str(hardware).lower().split("-")[0],
         engine=data.get("framework"), precision=data.get("precision"), date_measured=data.get("date"),
         expert_parallel=source.number(data, "ep", line, optional=True),

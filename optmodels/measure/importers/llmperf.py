@@ -46,7 +46,10 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 source, fixed, line,
                 concurrency=source.number(data, "num_concurrent_requests", line, optional=True),
                 input_tokens=_mean(source, data, "number_input_tokens", line), output_tokens=tokens,
-                ttft_s=ttft, tpot_s=(whole - ttft) / (tokens - 1.0), model=data.get("model"), **quantiles,
+                ttft_s=ttft, tpot_s=(whole - ttft) / (tokens - 1.0),
+                failed=source.number(data, "results_number_errors", line, positive=False, optional=True),
+                completed=source.number(data, "results_num_completed_requests", line, positive=False, optional=True),
+                model=data.get("model"), **quantiles,
             )
         )  # fmt: skip
     return "served", rows

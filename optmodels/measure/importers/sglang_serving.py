@@ -42,7 +42,9 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
                 output_tokens=served.per_request(source, data, "total_output_tokens", line),
                 ttft_s=source.needed(data, "mean_ttft_ms", line) / 1e3,
                 tpot_s=source.needed(data, "mean_tpot_ms", line) / 1e3,
+                e2e_s=served.scaled(source, data, "mean_e2e_latency_ms", 1e-3, line),
                 requests_per_s=source.number(data, "request_throughput", line, optional=True),
+                **served.counts(source, data, line),
                 engine=data.get("backend"),
                 **served.milliseconds(source, data, line),
             )

@@ -15,26 +15,36 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.io.read import MAX_BYTES
+from optmodels.io.pipes import settled
+from optmodels.io.read import MAX_BYTES, parsed_yaml
 from optmodels.latency.calibration import MOST
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file's name and text; `notes` on what a reader left out of it."""
+    """A file's name and text.
+
+    Attributes:
+        name: as the user named it.
+        text: of the file.
+        notes: on what a reader left out of it.
+        allow_failed: whether runs with many failed requests are read.
+    """
 
     name: str
     text: str
     notes: list[str] = field(default_factory=list)
+    allow_failed: bool = False
 
     @classmethod
-    def of(cls, path: Path) -> Source:
+    def of(cls, path: Path, allow_failed: bool = False) -> Source:
         """Read a UTF-8 text file, gzipped or not.
 
         Raises:
             InputError: not there, unreadable, too large, empty, not text.
         """
         name = str(path)
+        path = settled(path, "benchmark results")
         try:
             if not path.is_file():
                 kind = "a folder" if path.is_dir() else "no such file"
@@ -55,7 +65,7 @@ class Source:
             raise InputError(Mistake(name, "", "bytes that are not UTF-8", "a text file", line)) from None
         if not text.strip():
             raise InputError(Mistake(name, "", "an empty file", "benchmark results", 1))
-        return cls(name, text)
+        return cls(name, text, allow_failed=allow_failed)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -100,6 +110,16 @@ class Source:
         if not found:
             raise self.wrong("", "no results", "at least one JSON object", 1)
         return found
+
+    @cached_property
+    def yaml(self) -> Mapping[str, Any]:
+        """The file as a YAML mapping; empty where it is none."""
+        if self.text.lstrip()[:1] in ("{", "[") or not re.search(r"^[A-Za-z_]\w*:(\s|$)", self.text, flags=re.M):
+            return {}
+        try:
+            return parsed_yaml(self.text, self.name)
+        except InputError:
+            return {}
 
     @cached_property
     def first(self) -> Mapping[str, Any]:
@@ -228,8 +248,9 @@ class Source:
             return value
         if name in fixed:
             return fixed[name]
+        option = "--tp N" if name == "tp" else f"--set {name}=N"
         raise InputError(
-            Mistake(self.name, name, None, "a value: the file does not state it", line, f"give it with --set {name}=N")
+            Mistake(self.name, name, None, "a value: the file does not state it", line, f"give it with {option}")
         )
 
 

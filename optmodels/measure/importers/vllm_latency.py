@@ -39,7 +39,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
         rows.append(
             row
             | {
-                "tp": fixed.get("tp", 1.0),
+                "tp": source.or_set(None, "tp", fixed, line),
                 "latency_s": median(seconds) if seconds else average,
                 "repeats": len(seconds),
             }

@@ -44,7 +44,8 @@ def _run(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, fl
         source, fixed, line,
         concurrency=concurrency,
         input_tokens=served.per_request(source, data, "total_input_tokens", line),
-        output_tokens=output, ttft_s=ttft, tpot_s=tpot,
+        output_tokens=output, ttft_s=ttft, tpot_s=tpot, e2e_s=served.scaled(source, data, "mean_e2el_ms", 1e-3, line),
+        **served.counts(source, data, line),
         requests_per_s=rate, model=data.get("model_id"), engine=data.get("backend"), date_measured=data.get("date"),
         **served.milliseconds(source, data, line),
     )  # fmt: skip
