@@ -32,7 +32,7 @@ from optmodels.catalog.types import Architecture, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import Source, deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
-from tests.adversary import continuous, static
+from tests.adversary import continuous, lengths, static
 from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
@@ -599,8 +599,9 @@ def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:
 def _traced(w: FleetWorkload, text: str) -> Iterator[Bucket]:
     """Requests of a CSV trace by cells of input × output length, at the mean lengths of a cell, rounded up."""
     assert w.trace is not None
+    at, prompt, output = (getattr(w.trace, key) or name for key, name in lengths.COLUMNS.items())
     rows = [
-        (float(r[w.trace.time]) * w.trace.time_unit_s, int(r[w.trace.input_tokens]), int(r[w.trace.output_tokens]))
+        (float(r[at]) * (w.trace.time_unit_s or 1.0), int(r[prompt]), int(r[output]))
         for r in csv.DictReader(io.StringIO(text))
     ]
     span = max(r[0] for r in rows) - min(r[0] for r in rows)
