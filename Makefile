@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test quick coverage fuzz adversary check lint types docs study bench comparison bench-latency answers lock dist clean
+.PHONY: setup demo test test-all newest lowest quick coverage fuzz adversary check lint types docs docs-outputs study bench comparison bench-latency answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -23,8 +23,19 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 	$(BIN)/optmodels solve instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 	$(BIN)/optmodels compare $(DEMO)
 
-test: setup  ## the test suite; three processes for two cores, as many tests wait for others
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+SUITE := -m pytest -n 3 --dist loadfile --no-loadscope-reorder  # three processes for two cores, as many tests wait for others
+test: setup  ## the tests, of the slow ones every fifth
+	$(BIN)/python $(SUITE) --every 5
+
+test-all: setup  ## the tests, slow ones too
+	$(BIN)/python $(SUITE)
+
+TESTS ?= --every 5
+newest lowest: setup  ## the tests with the newest, or the lowest, version of every dependency that pyproject.toml allows
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-$@
+	$(BIN)/uv pip install --quiet --python $(VENV)-$@/bin/python --resolution $(if $(filter lowest,$@),lowest-direct,highest) -e ".[dev]"
+	$(VENV)-$@/bin/python $(SUITE) $(TESTS)
 
 quick: setup  ## the tests without the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
@@ -49,6 +60,9 @@ types: setup
 	$(BIN)/mypy
 
 check: lint types test
+
+docs-outputs: setup  ## what commands print today, into the blocks of README and docs; SLOW=--slow: long ones, too
+	$(BIN)/python docs/site/outputs.py $(SLOW)
 
 docs: setup  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -97,4 +111,4 @@ dist: setup  ## source archive and wheel, into dist/: docs/releasing.md
 	$(BIN)/python -m build
 
 clean:
-	rm -rf $(VENV) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-newest $(VENV)-lowest site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

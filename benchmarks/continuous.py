@@ -133,7 +133,7 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
         if found.running > dp * engine.max_num_batched_tokens / 4:
             continue
         requests, kind = arrivals(rng, rates, inputs, outputs)
-        limits = engine.max_num_seqs, engine.max_num_batched_tokens
+        limits = engine.slots, engine.max_num_batched_tokens
         seen = simulate(requests, [Engine(costs, 10**9, *limits, ranks=dp)])
         steady = slice(None) if dp == 1 else slice(REQUESTS // 10, -REQUESTS // 20)
         line = {

@@ -30,8 +30,9 @@ from optmodels.io.write import (
     write_text,
 )
 from optmodels.loading import load
-from optmodels.plan.claims import digest
+from optmodels.plan.claims import digest, plain
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, Violation, judged
+from optmodels.plan.replayed import missed
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
 from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
@@ -146,9 +147,11 @@ def solve(
 
 
 def _html(form: Formulation, result: Result) -> str:
+    from optmodels.reporting.decision import first_lines
     from optmodels.reporting.text import as_html
 
-    return as_html(form.summary(result.document()))
+    document = result.document()
+    return as_html([*first_lines(document), "", *form.summary(document)])
 
 
 def _shown(source: Source, problem: Problem) -> str:
@@ -174,13 +177,17 @@ def _result(
     seconds["total"] = time.perf_counter() - began
     sense, unit = form.goal_of(problem)
     inlined = _inlined(problem)
-    outcome = judged(outcome, objective, sense, verdict)
+    outcome = judged(outcome, objective, sense, verdict, missed(report))
+    summary = {}
+    if data is not None and form.decision is not None and verdict is not None and verdict.ok:
+        summary = form.decision(inlined, data, plain(report))
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
         gap=relative_gap(objective, outcome.bound), certifies=form.certifies, seconds=seconds,
         size={"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
-        plan=data, check=verdict, report=report, log=outcome.log,
+        plan=data, check=verdict, report=report,
+        summary=summary, log=outcome.log,
         events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}
                 for e in outcome.events],
         problem=inlined, problem_sha256=digest(inlined), optmodels_version=version(),
@@ -204,7 +211,7 @@ def report(
     results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
     figures: str | PathLike[str] | None = None, kind: str = "png", title: str | None = None, overwrite: bool = False,
 ) -> str:  # fmt: skip
-    """One self-contained HTML page of one or several results or comparisons; needs the ``report`` extra.
+    """One self-contained HTML page of one or several results or comparisons.
 
     Args:
         results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
@@ -218,7 +225,7 @@ def report(
         The page.
 
     Raises:
-        InputError: a document that is none, a file that exists, a missing extra.
+        InputError: a document that is none, a file that exists.
     """
     from optmodels.reporting import page
     from optmodels.reporting.charts import FORMATS, save_chart
@@ -330,13 +337,15 @@ def _inlined(problem: Problem) -> dict[str, Any]:
 
 def explain(
     source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
-    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+    everything: bool = False, on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
 ) -> Explanation:  # fmt: skip
     """Why an instance has no plan and what would give it one; or what its plan hangs on.
 
     Args:
         source: instance file, mapping or problem; nothing may meet its limits.
-        time_limit: seconds for all solves together (default 60); what it cut off is listed as skipped.
+        time_limit: seconds for all solves together (default 60, of which a plan is examined for 10); what it cut off is
+            listed as skipped.
+        everything: no time limit where none is given.
         max_solves: number of solves (default 1,000).
         next_plans: how many of the best plans beside the first.
         on_step: called before every solve with what it is for.
@@ -351,13 +360,13 @@ def explain(
     check_folder(None if out is None else Path(out))
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
     form = registry.get(problem.formulation)
-    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    seconds = checked_options(time_limit=time_limit).time_limit
     for name, value, least in (("max_solves", max_solves, 1), ("next_plans", next_plans, 0)):
         if value is not None and value < least:
             raise InputError(Mistake(None, name, value, f"a whole number ≥ {least}"))
     document = run.explain(
         form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
-        next_plans=next_plans, on_step=on_step,
+        next_plans=next_plans, everything=everything, on_step=on_step,
     )  # fmt: skip
     document.optmodels_version, document.problem = version(), _inlined(problem)
     if out is not None:
@@ -604,6 +613,11 @@ def replay(
         "seed": seed, "report": _replayed(form, problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
+    if requests is None and found["report"].get("sent") is None:
+        own = problem.own_trace() is not None
+        found["report"]["sent"] = (
+            "its own requests" if own else "requests drawn at random as the instance describes them"
+        )
     if out is not None:
         with keeping(found):
             found["folder"] = path_text(_save_replay(found, kept, Path(out), requests_as))
@@ -746,7 +760,8 @@ def fewest_gpus(
 
     Returns:
         ``gpus`` of the plan found, ``bound`` below which none attains it (None: none does with any number),
-        ``attained`` at least, ``tried``, and the ``plan``.
+        ``attained`` at least, ``tried``, and the ``plan``. Of fleets cut from traces also ``over_time`` (peak, mean and
+        GPU-hours) and ``missed``, the promise that the trace's own requests see missed (None: none).
 
     Raises:
         InputError: the instance or an argument is wrong, or the formulation does not count GPUs.
@@ -770,6 +785,8 @@ def fewest_gpus(
         "bound": found.bound, "attained": found.attained, "certifies": form.certifies, "tried": found.tried,
         "plan": None if found.result is None else found.result.plan,
         "headline": plan.headline() if plan is not None else None,
+        "missed": None if found.result is None else missed(found.result.report),
+        "over_time": None if found.result is None else found.result.report.get("over_time"),
         "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None and found.result is not None:

@@ -78,7 +78,8 @@ STANDARD = {
     "check": "check:check", "report": "show:report", "summary": "show:summary", "frames": "show:frames",
 }  # fmt: skip
 OPTIONAL = {
-    "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
+    "decision": "decision:decision", "check_files": "check_requests:check_files", "replay": "replay:replay",
+    "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "fewest": "fewest:fewest", "bounded": "certify:bounded",
 }  # fmt: skip
@@ -163,8 +164,10 @@ class Formulation:
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
         trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
-        timed: the same for parts, tables by file name, that depend on the clock where a time limit was set or something
-            stopped the method.
+        timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
+            out (`solver.deadline`).
+        simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run
+            again: its keys, or entries such as ``rounds[0]``, with what they state; None: nothing was simulated.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
@@ -182,6 +185,8 @@ class Formulation:
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
+        decision: (problem, plan, report as JSON data) → the document's `summary` (`reporting.decision.summary`), which
+            screen and page show first; None: they begin with `summary`.
     """
 
     name: str
@@ -206,12 +211,14 @@ class Formulation:
     plan: type[Any] | None = None
     trusted: Mapping[str, str] = field(default_factory=dict)
     timed: Mapping[str, str] = field(default_factory=dict)
+    simulated_again: Callable[[Any, Any, Any], Mapping[str, Any] | None] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
     fewest: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None

@@ -23,6 +23,8 @@ from optmodels.units import REQUESTS, convert, tokens
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
 RUNTIME_GIB = 1.0
 
+STRETCH = 1.4  # of the limits in the second pass of a fleet that is certified on a trace
+
 Duration = float | str  # seconds, or a number with its unit
 Limit = Duration | tuple[Duration, float]  # of the mean; or of a share of the requests
 
@@ -52,7 +54,8 @@ class Question:
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
         attention_ranks: of an engine of a model with routed experts, to choose from.
-        certify: whether what is promised has to hold in simulation.
+        certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
+        max_num_seqs: requests that an engine runs at a time; None: the plan decides.
     """
 
     model: str
@@ -79,7 +82,8 @@ class Question:
     longest: int | str | None = None
     apart: bool = False
     attention_ranks: Sequence[int] = (1,)
-    certify: bool = False
+    certify: bool | None = None
+    max_num_seqs: int | None = None
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -92,7 +96,7 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine", "latency.safety": "--safety",
+    "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
     "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
@@ -125,6 +129,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
         "memory": {"runtime_gib": RUNTIME_GIB},
     }  # fmt: skip
+    if q.max_num_seqs is not None:
+        found["engine"] = {"max_num_seqs": q.max_num_seqs}
     if q.safety is not None:
         found["latency"]["safety"] = q.safety
     if q.quota:
@@ -133,8 +139,10 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         found["strategies"]["attention_ranks"] = list(q.attention_ranks)
     if q.apart:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
-    if q.certify:
+    if q.certify if q.certify is not None else q.trace is not None:
         found["certify"] = "replay"
+    if found.get("certify") and q.trace is not None:
+        found["certification"] = {"stretch": STRETCH}
     if q.survive:
         found["reserve"] = {"lost": q.survive}
     if q.budget is not None:

@@ -20,6 +20,7 @@ from optmodels.io.write import csv_text, safe_name
 from optmodels.plan.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport, DocumentReport, Result, Trusted
+from optmodels.solver.deadline import OVER_TIME, deadline
 
 PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing but the plan
 MOST_SHOWN = 20
@@ -75,7 +76,7 @@ def verify(
     if form.plan is None:
         trusted["objective"] = "this formulation states no schema of its plans"
     if not own:
-        parts = ("problem", "check", "report", "certifies", "*.csv")
+        parts = ("problem", "check", "report", "summary", "certifies", "*.csv")
         trusted |= dict.fromkeys(parts, "of the document's own instance, not of this one")
         return _report(verdict, found, [], trusted)
     rebuilt: list[str] = []
@@ -86,13 +87,14 @@ def verify(
     found.require("schema: of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
     if not same_program:
         why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
-        trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
+        trusted |= dict.fromkeys(("report", "summary", "certifies", "*.csv"), why)
     elif plan is not None:
         found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
-        limited = result.options.get("time_limit") is not None or result.limit is not None or "left_out" in result.log
-        timed = form.timed if limited else {}
+        timed = form.timed if result.log.get("left_out") else {}
         trusted |= timed
-        rebuilt = _rebuild(found, form, problem, plan, result, folder, {*form.trusted, *timed})
+        tables = form.tables(problem)
+        rebuilt = _rebuild(found, form, tables, plan, result, folder, {*form.trusted, *timed})
+        rebuilt += _simulated_again(found, form, problem, tables, plan, result, trusted)
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)
@@ -113,28 +115,53 @@ def _about_problem(
     name = document["plan"].get("name", problem.name)
     found.require("plan.name: its instance's", name == problem.name, name, problem.name)
     stated = document.get("problem_sha256")
-    if stated:
+    if stated or document.get("schema") != 1:
         true = digest(document["problem"])
         found.require("problem: as it was written", stated == true, stated, true)
     else:
-        trusted["problem"] = "the plan is judged by it; this document has no digest of it"
+        trusted["problem"] = "the plan is judged by it; documents of 0.1 have no digest of it"
 
 
 def _rebuild(
-    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
+    found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
     """Compare report and tables with those made anew, but for parts to `skip`; the names of what is there."""
-    tables = form.tables(problem)
+    with deadline(None, (OVER_TIME,)):  # solves, which are on trust
+        report = form.report(tables, plan)
     stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
-                    for data in (result.report, form.report(tables, plan)))  # fmt: skip
+                    for data in (result.report, report))  # fmt: skip
     compare(found, "report", stated, true)
     rebuilt = ["report"]
+    if form.decision is not None and result.summary:
+        true_summary = form.decision(result.problem, plan.model_dump(mode="json"), plain(result.report))
+        compare(found, "summary", plain(result.summary), plain(true_summary))
+        rebuilt.append("summary")
     if folder is not None:
         for name, text in csv_files(form, tables, plan).items():
             if name not in skip and (folder / name).is_file():
                 _table(found, folder / name, text)
                 rebuilt.append(name)
     return rebuilt
+
+
+def _simulated_again(
+    found: Findings, form: Formulation, problem: Any, tables: Any, plan: Any, result: Result, trusted: dict[str, str]
+) -> list[str]:  # fmt: skip
+    """Compare what the plan's certification saw with the same simulation, run again; its name if it was compared."""
+    part = "plan.certification"
+    if form.simulated_again is None:
+        return []
+    if result.limit in ("time", "interrupt"):
+        trusted |= on_trust({"plan": result.plan}, {part: "its simulations may have been stopped by the clock"})
+        return []
+    seen = form.simulated_again(problem, tables, plan)
+    if seen is None:
+        return []
+    stated = plain(plan.model_dump(mode="json"))["certification"]
+    for path, true in seen.items():
+        name, _, index = path.removesuffix("]").partition("[")
+        compare(found, f"{part}.{path}", stated[name][int(index)] if index else stated[name], plain(true))
+    return [part]
 
 
 def _table(found: Findings, path: Path, text: str) -> None:

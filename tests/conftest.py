@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import yaml
@@ -36,8 +37,19 @@ settings.register_profile("hunt", settings.get_profile("suite"), derandomize=Fal
 settings.load_profile("suite")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_addoption(parser):
+    parser.addoption(
+        "--every", type=int, default=1, metavar="N", help="of the tests marked slow only every Nth, by name"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
     """Files with most slow tests first: of several processes that take whole files, none begins a long one last."""
+    every = config.getoption("--every")
+    left_out = [bool(x.get_closest_marker("slow") and crc32(x.nodeid.encode()) % every) for x in items]
+    if any(left_out):
+        config.hook.pytest_deselected(items=[x for x, out in zip(items, left_out, strict=True) if out])
+        items[:] = [x for x, out in zip(items, left_out, strict=True) if not out]
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
 

@@ -43,7 +43,7 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
         e = engine_costs(problem.engines(case), limits, case.gpus[gpu], gpu, tp, m.vram_gib / m.gpu_count, ranks)
         for count in range(1, batch // dp + 1):
             users = -(-batch // (count * dp))
-            if users in tried or users > ranks * limits.max_num_seqs:
+            if users in tried or users > ranks * limits.slots:
                 continue
             tried.add(users)
             for row in Mixture(e, limits, lengths).loop(users, *within):

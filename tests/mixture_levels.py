@@ -64,7 +64,7 @@ class Mixture:
         """TTFT, TPOT or E2E of all."""
 
         def bound(w: int, g: float | None) -> float:
-            r, slots = level.requests[str(w)], self.limits.max_num_seqs
+            r, slots = level.requests[str(w)], self.limits.slots
             return latencies(level, r, t, wait, most, slots, self.e.slower, self.e.costs.request_s, (g, g, g))[which]
 
         several = [f if r.output > 1 else 0.0 for f, r in zip(self.weight, level.requests.values(), strict=True)]
@@ -73,7 +73,7 @@ class Mixture:
         return smallest(bound, self.weight, q)
 
     def takes(self, level: Level, t: float, wait: float, most: float | None) -> dict[str, float]:
-        each = capacities(level, t, wait, most, self.limits.max_num_seqs)
+        each = capacities(level, t, wait, most, self.limits.slots)
         names = next(iter(each.values()))
         return {n: sum(f * each[str(w)][n] for w, f in enumerate(self.weight)) for n in names}
 

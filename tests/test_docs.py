@@ -1,12 +1,13 @@
-"""Every command and every Python block of README and docs runs."""
+"""Every command and every Python block of README and docs runs, and prints what the page shows."""
 
 from __future__ import annotations
 
 import re
-import shlex
+import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import python
@@ -17,47 +18,62 @@ from optmodels.cli import app
 from optmodels.model.document import written
 
 ROOT = Path(__file__).parent.parent
+
+
+def _outputs() -> Any:
+    spec = spec_from_file_location("outputs", ROOT / "docs" / "site" / "outputs.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules["outputs"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+outputs = _outputs()
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "formulations").glob("*/README.md")])
-COMMANDS = ("optmodels", "python")
-
-
-def blocks(page: Path, language: str) -> list[tuple[str, str]]:
-    """(info string, text) of the fenced blocks of one language."""
-    found = re.findall(r"^```(\w+)([^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return [(info, text) for name, info, text in found if name == language]
-
-
-def commands(page: Path) -> list[tuple[list[str], int]]:
-    """Command lines of ``console`` blocks with the exit status their info string promises."""
-    lines = []
-    for info, text in blocks(page, "console"):
-        expected = int(m[1]) if (m := re.search(r"exit=(\d)", info)) else 0
-        typed = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-        lines += [(shlex.split(line), expected) for line in typed if line.split()[0] in COMMANDS]
-    return lines
-
-
-def files(page: Path) -> dict[str, str]:
-    """The files that a reader types: blocks with a title."""
-    found = re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page.read_text(encoding="utf-8"), flags=re.M | re.S)
-    return dict(found)
 
 
 def scripts(page: Path) -> list[str]:
     """Its Python blocks that are no files."""
-    return [text for info, text in blocks(page, "python") if "title=" not in info]
+    found = re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return [text for info, text in found if "title=" not in info]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "instances").symlink_to(ROOT / "instances")
-    for name, text in files(page).items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    for words, expected in commands(page):
-        program, *rest = words
-        done = python(*(["-m", program, *rest] if program == "optmodels" else rest), cwd=tmp_path, timeout_s=600)
-        assert done.status == expected, f"{words}: {done.out}{done.err}"
+def forked(words: list[str], folder: Path) -> tuple[int, str]:
+    """A command of a page, in a process forked from one that has the imports."""
+    program, *rest = words
+    typed = ["-m", program, *rest] if program == "optmodels" else rest
+    done = python(*typed, cwd=folder, timeout_s=600, COLUMNS=outputs.COLUMNS)
+    return done.status, done.out or done.err
+
+
+def marked(page: Path) -> Any:
+    """Pages that only run their commands are slow; those with documented output are compared in every run."""
+    compared = any(b.has_output for b in outputs.blocks(page.read_text(encoding="utf-8")))
+    name = f"{page.parent.name}-{page.stem}"
+    return pytest.param(page, id=name) if compared else pytest.param(page, id=name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [marked(p) for p in PAGES if outputs.blocks(p.read_text(encoding="utf-8"))])
+def test_commands_of_the_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+    """`make docs-outputs` writes today's output into the pages."""
+    for block, step, status, printed in outputs.play(page, tmp_path, forked):
+        assert status == block.exit_status, "\n".join([*step.words, *printed])
+        if step.documented:
+            shown = [outputs.masked(line) for line in block.shown(printed, step.documented)]
+            assert [outputs.masked(line) for line in step.documented] == shown, " ".join(step.words)
+
+
+def test_documented_output_that_differs_is_noticed() -> None:
+    """Blocks are compared line by line: whole, first and last lines, and the lines of an excerpt."""
+    text = "```console head=1 tail=1\n$ optmodels x\na 1\n…\nc 3\n```\n```console\n$ optmodels y\n…\nb is 2\n…\n```\n"
+    first, second = outputs.blocks(text)
+    printed = ["a 1", "b is 7", "c 3"]
+    assert first.shown(printed, first.steps[0].documented) == first.steps[0].documented
+    assert first.shown(["a 2", "c 3"], []) == ["a 2", "c 3"]
+    assert second.shown(printed, second.steps[0].documented) == ["…", "b is 7", "…"]
+    timing = "{} s: build {}, solve 0.01; 9 kept"
+    assert outputs.masked(timing.format("1.24", "0.60")) == outputs.masked(timing.format("7.00", "5.00"))
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from tampering import containers, leaves, mutants, pattern, table_mutants, value
 
 import optmodels
 from formulations.orchestration import check as orchestration_check
+from formulations.orchestration import named
 from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
@@ -161,8 +162,15 @@ def test_a_slip_in_the_instance_of_a_document_is_noticed():
     document["problem"]["title"] = "another"
     found = optmodels.check(document).violations
     assert [v.requirement for v in found] == ["problem: as it was written"]
-    del document["problem_sha256"]
-    assert "problem" in {t.path for t in optmodels.check(document).trusted}
+
+
+@pytest.mark.parametrize("stated", ["", None])
+def test_a_document_without_the_digest_of_its_instance_is_not_verified(stated):
+    document = optmodels.solve(tiny_problem()).model_dump(mode="json", by_alias=True)
+    document.pop("problem_sha256")
+    assert not optmodels.check(document if stated is None else document | {"problem_sha256": stated}).ok
+    old = document | {"schema": 1, "optmodels_version": "0.1.9"}  # 0.1 wrote none
+    assert "problem" in {t.path for t in optmodels.check(old).trusted}
 
 
 def test_another_instance_or_version_leaves_report_and_tables_on_trust(tmp_path):
@@ -178,8 +186,17 @@ def test_another_instance_or_version_leaves_report_and_tables_on_trust(tmp_path)
     assert "*.csv" in {t.path for t in report.trusted}
 
 
+def test_a_time_limit_that_stopped_nothing_leaves_nothing_on_trust(tmp_path):
+    folder = solved_in(tmp_path, two_models(24, 3), method="maaso_star", time_limit=60)
+    report = optmodels.check(folder)
+    assert report.ok and {"report", "requests.csv"} <= set(report.rebuilt)
+    assert not {"requests.csv", "report.replay", "report.out_of_sample"} & {t.path for t in report.trusted}
+    assert not changed(folder, lambda d: d["report"]["replay"].update(attainment=0.99)).ok
+
+
 def test_requests_named_against_the_clock_are_listed_and_their_rows_checked(tmp_path):
     folder = solved_in(tmp_path, two_models(24, 3), method="maaso_star", time_limit=60)
+    changed(folder, lambda d: d["log"].update(left_out=[named.NAMES]))
     report = optmodels.check(folder)
     assert report.ok
     assert {"requests.csv", "report.replay"} <= {t.path for t in report.trusted}

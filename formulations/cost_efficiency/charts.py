@@ -51,8 +51,6 @@ def _words(tables: CostTables, row: int) -> str:
     text = f"{main}× {tables.machines[c.main[k]].machine}"
     if c.ao[k] != NONE:
         others = count if family == "ao_parallel" else 1
-        if tables.engines is not None and tables.engines.apart is not None:
-            others = int(tables.engines.apart.second_count[tables.engines.pair[k]])
         text += f" + {others}× {tables.machines[c.ao[k]].machine}"
     split = f"TP={c.tp[k]}" + (f"×DP={c.ranks[k]}" if c.ranks[k] > 1 else "")
     return text + (f", {split}" if c.tp[k] * c.ranks[k] > 1 else "")

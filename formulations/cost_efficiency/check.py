@@ -160,6 +160,7 @@ def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
             found.require(f"no limit on {name}", line.limit is None, line.limit, None)
         else:
             found.equal(f"stated limit of {name}", line.limit, limit, unit)
+            found.limit_is_kept(f"{name}: kept", line.value, line.limit, line.sense)
         slack = None if limit is None else abs(value - limit) / max(abs(limit), 1e-12)
         if slack is None or abs(slack - TOLERANCE) > TOLERANCE / 2:  # nearer than that, rounding decides
             tight = slack is not None and slack <= TOLERANCE

@@ -115,7 +115,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             dp = case.machines[i].gpu_count // (key[1] * key[3])
             some = counts[counts * dp <= w.batch]
             fewest[dp] = dict(zip((-(-w.batch // (some * dp))).tolist()[::-1], some.tolist()[::-1], strict=True))
-    most = max((e.ranks * limits.max_num_seqs for e in costs.values()), default=0)
+    most = max((e.ranks * limits.choices[-1] for e in costs.values()), default=0)
     users = np.array(sorted({n for by in fewest.values() for n in by if n <= most}), dtype=float)
     at, each = loop_levels(list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem))
     rows: list[tuple[int, ...]] = []
@@ -125,12 +125,12 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             dp = case.machines[i].gpu_count // (split * ranks)
             if (count := fewest[dp].get(n)) is not None:
                 rows.append((level, i, split, ranks, dp, count, n))
-    row, main, gpus, domains, replicas, count, part = np.array(rows, dtype=np.intp).reshape(-1, 7).T
+    row, main, gpus, domains, replicas, machines, part = np.array(rows, dtype=np.intp).reshape(-1, 7).T
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
     none = np.full_like(main, serving.NONE)
-    configurations = serving.Configurations(family, main, none, gpus, replicas, count, part, domains)
+    configurations = serving.Configurations(family, main, none, gpus, replicas, machines, part, domains)
     engines = Engines(at, costs, row)
-    curves = serving.constant_curves(case, np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row])  # type: ignore[arg-type]
+    curves = serving.constant_curves(case, np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row])
     return CostTables(
         case=case, configurations=configurations, curves=curves,  # type: ignore[arg-type]
         candidates=_priced(case, configurations, engines), engines=engines,

@@ -14,6 +14,7 @@ from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.predicted import predicted
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
+from optmodels.reporting.decision import usd
 from optmodels.reporting.sources import at_most, compared_lines, of_requests, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled, told_apart
 from optmodels.serving.lengths import mean_tokens
@@ -53,7 +54,11 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
             if len(following) == wanted:
                 break
     at_users = None if plan is None else predicted(tables.case.problem, plan)
-    return {
+    output_cost: dict[str, Any] = {}
+    if plan is not None:
+        prompt, output = mean_tokens(tables.case.lengths)
+        output_cost["usd_per_million_output_tokens"] = plan.usd_per_million_tokens * (prompt + output) / output
+    return output_cost | {
         "without_spot": plan_of(best_row(tables, tables.spot_free())),
         "next": following,
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
@@ -146,12 +151,12 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
     if seen is not None:
         said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tbt_s"),
                                                                           ("E2E", "e2e_s")))  # fmt: skip
-        lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
+        lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:,.0f} tokens/s")
     known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     bound = ("predicted", "") if e is None else ("at most", "at least ")
-    lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:.5g} tokens/s{load}")
-    lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")
+    lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:,.0f} tokens/s{load}")
+    lines.append(f"  cost: {usd(p.usd_per_hour)} USD/h = {p.usd_per_million_tokens:.4g} USD per million tokens")
     for name, ce in (("capped at the SLO", p.ce_capped), ("uncapped", p.ce_uncapped)):
         lines.append(
             f"  cost efficiency, {name}: {ce.tokens_per_usd:,.0f} tokens/USD = {ce.tps_per_usd_per_hour:.1f} tokens/s"
@@ -185,7 +190,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                 f"  {i}. {_short(n)}" for i, n in enumerate(report["next"], 2)
             ]
     if report.get("families"):
-        table = titled("By family", "family", "best candidate, or what killed the nearest")
+        table = titled("By strategy family", "family", "best candidate, or the limit it misses")
         without: dict[str, list[str]] = {}  # a candidate, by reason
         for f in report["families"]:
             if f["candidates"]:
@@ -198,7 +203,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     missing = report.get("unmodelled") or []
     if missing:
         said = by_reason(missing)
-        out += ["", f"[dim]{len(missing)} machine{'s' * (len(missing) != 1)} took no part: {plain(said)}[/dim]"]
+        out += ["", f"[dim]{len(missing)} machine type{'s' * (len(missing) != 1)} excluded: {plain(said)}[/dim]"]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in report.get("notes", [])]
 
 
@@ -215,13 +220,21 @@ def _source_lines(report: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         if ends:
             kept = f"[yellow]{' and '.join(over)} would miss the SLO[/yellow]" if over else "the SLO would hold"
-            beside = [told_apart(x["pessimistic"], x["slo"], partial(_number, unit=x["unit"])) for x in ends]
-            said = [f"{x['name']} {end} ({slo})" for x, (end, slo) in zip(ends, beside, strict=True)]
-            lines.append(f"  at that end, beside the SLO: {', '.join(said)}: {kept}")
+            said = [f"{x['name']} {end} (SLO {slo})" for x in ends for end, slo in [_beside(x, x["pessimistic"])]]
+            lines.append(f"  Pessimistic case: {', '.join(said)}: {kept}")
         lines += compared_lines(known["compared"])
     if report.get("prices"):
         lines.append(f"[bold]Prices:[/bold] {plain(report['prices'])}")
     return lines
+
+
+def _beside(x: Mapping[str, Any], value: float) -> tuple[str, str]:
+    """A figure and its SLO, the least for throughput and the most for a latency."""
+    text = partial(_number, unit=x["unit"])
+    if x["name"] == "TPS":
+        least, seen = told_apart(x["slo"], value, text)
+        return seen, least
+    return told_apart(value, x["slo"], text)
 
 
 def _margin(line: Mapping[str, Any]) -> str:
@@ -233,7 +246,7 @@ def _margin(line: Mapping[str, Any]) -> str:
 
 def _short(plan: Mapping[str, Any]) -> str:
     p = CostPlan.model_validate(plan)
-    return plain(f"{p.headline()}; {p.usd_per_hour:.4f} USD/h, {p.prediction.tps:.5g} tokens/s")
+    return plain(f"{p.headline()}; {usd(p.usd_per_hour)} USD/h, {p.prediction.tps:,.0f} tokens/s")
 
 
 def _killed(family: Mapping[str, Any]) -> str:
@@ -242,7 +255,7 @@ def _killed(family: Mapping[str, Any]) -> str:
     causes = []
     for k in family["killed_by"]:
         sign = "<" if k["name"] == "TPS" else ">"
-        value, limit = told_apart(k["value"], k["limit"], partial(_number, unit=k["unit"]))
+        value, limit = _beside(k | {"slo": k["limit"]}, k["value"])
         causes.append(f"{k['name']} {value} {sign} {limit}")
     near = family["nearest"]
     count = f" ×{near['count']}" if near["count"] > 1 else ""

@@ -27,6 +27,7 @@ FORMULATION = part.formulation(
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
+    simulated_again=part("certify:simulated_again"),
     objective=part("plan:objective_value"),
     certifies="every fleet of the operating points considered, at their planned loads",
 )

@@ -7,6 +7,10 @@ not depend on the level that it was planned at. So where a promise breaks, the s
 looked for, and each level of the engine that has room for more of them, in whatever market, is planned less full from
 then on, or does without the bucket where that would leave most of it empty.
 
+Where every workload was cut from a trace, nothing is drawn: the trace's own requests are sent as the plan says, in turn
+and at random, and a promise is kept if its share of them is within the limit (`formulations.fleet.on_trace`). Where
+only some were, the others' Poisson streams are simulated at the rates of every piece.
+
 Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
 that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.
 
@@ -22,12 +26,14 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
+from hashlib import blake2b
 from typing import Any, get_args
 
 import numpy as np
 
 from formulations.fleet.engines import exchange, simulated, transfer_s
+from formulations.fleet.on_trace import ROUNDING, OnTrace
 from formulations.fleet.plan import (
     CertificationLine,
     CutLine,
@@ -46,16 +52,18 @@ from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
+from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves an engine, where it is not simulated for it
 GIVEN_UP = 0.3  # of its load: a level that may have so little of it left does not serve the bucket
+GIVEN_UP_ON_TRACE = 0.005  # the same on a trace: bursts may need engines that idle between
 METRICS: tuple[Metric, ...] = get_args(Metric)
 NEAR = 1.05  # times the limit: half of that less load is enough as a rule
 LEAST_SOUGHT, HALVINGS = 0.4, 3  # of the rates of an engine further off, at which its promises are looked for to hold
 FOR_STAGES = 0.6  # of a time limit, where the best fleet without is looked for in the rest
-_Key = tuple[str, str | None, Stage, str, float, int, int | None, float, float, float | None]
+_Key = tuple[str, str | None, Stage, str, float, int, int | None, float, float, float | None, float]
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,9 @@ class _Judged:
     period: str
     of: Promised
     verdict: Verdict
-    beside: Together
+    beside: Together | None = None
+    fewer: Callable[[], float] | None = None  # on a trace: what share of its load the first line can have, if so
+    blamed: bool = True  # whether its lines are what broke it
 
     @property
     def kept(self) -> bool:
@@ -189,12 +199,14 @@ class FleetRounds:
     @property
     def held(self) -> str:
         """In words."""
+        if self.first.case.trace is not None:
+            return f"hold when {self.first.case.requests_in_words} are replayed"
         return f"hold in simulation, with {self.problem.certification.confidence:.4g} confidence together"
 
     def tables(self, loose: float) -> FleetTables:
         """Of the same case, with longer limits."""
         self.loose = loose
-        self.under_way = self.first if loose == 1 else _stretched(self.first, loose)
+        self.under_way = self.first if loose == 1 else stretched(self.first, loose)
         return self.under_way
 
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
@@ -209,7 +221,9 @@ class FleetRounds:
         return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
-        """Every promise of every line."""
+        """Every promise of every line; none where no time is left to compile the simulator first."""
+        if not time_to_replay("the certification"):
+            return [], False
         return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
 
     def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
@@ -231,6 +245,7 @@ class FleetRounds:
         rules = self.problem.certification
         plan.certification = CertificationLine.model_validate({
             "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": rounds,
+            "arrivals": "poisson" if self.first.case.trace is None else "trace",
             "of_round": 0 if best is None else best.number, "bound_stretch": bounded,
             "cuts": [] if best is None else best.cuts,
             "promises": [] if best is None else [x.document() for x in best.judged if isinstance(x, _Judged)],
@@ -274,7 +289,7 @@ def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:
     return workload.model_copy(update={"slo": workload.slo.model_copy(update=limits)})
 
 
-def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
+def stretched(tables: FleetTables, stretch: float) -> FleetTables:
     """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
     workloads = tuple(longer_limits(w, stretch) for w in tables.case.workloads)
     made = build_case(replace(tables.case, workloads=workloads))
@@ -396,19 +411,106 @@ def _judge(
 ) -> tuple[list[_Judged], bool]:
     """Every promise of a plan; False where time ran out before all were simulated."""
     rules = problem.certification
-    parts = [(q, x) for q in plan.periods for x in simulations(case, q, stretch)]
+    if case.trace is not None:
+        return _judge_on_trace(case, plan, over, stretch)
+    pieces = [at_piece(case, q, factors) for q in plan.periods for factors in case.peaks]
+    parts = [(q, x) for q in pieces for x in simulations(case, q, stretch)]
     total = sum(len(x.promised) for _, x in parts)
     error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
     judged: list[_Judged] = []
-    for index, (q, x) in enumerate(parts):
+    for q, x in parts:
         if over():
             return judged, False
         what = x.stations, x.streams, tuple(x.promises)
         if what not in known:
-            seed = [rules.seed, number, index]
+            seed = _seed(rules.seed, what)
             known[what] = judge(x.stations, x.streams, x.promises, error, seed, over, hopeful=True)
         judged += [_Judged(q.name, of, v, x) for of, v in zip(x.promised, known[what], strict=True)]
-    return judged, True
+    return _worst_of_each(judged), True
+
+
+def at_piece(case: FleetCase, period: PeriodLine, factors: Sequence[float]) -> PeriodLine:
+    """A period's plan at the rates of a piece of a trace; of what was planned at the mean, the same."""
+    named = {d.name: float(f) for d, f in zip(case.demands, factors, strict=True)}
+
+    def there(s: ShareLine) -> ShareLine:
+        factor, most = named[s.demand], max(case.most_over_mean[s.demand], 1e-300)
+        return s.model_copy(update={"requests_per_s": s.requests_per_s * factor, "load": s.load * factor / most})
+
+    lines = [d.model_copy(update={"serves": [there(s) for s in d.serves]}) for d in period.deployments]
+    return period.model_copy(update={"deployments": lines})
+
+
+def _worst_of_each(judged: list[_Judged]) -> list[_Judged]:
+    """Of promises that were simulated in several pieces of a trace the verdict of the worst piece."""
+    rank = ("kept", "undecided", "broken")
+    found: dict[tuple[str, str, str, str], _Judged] = {}
+    for x in judged:
+        key = x.period, x.of.lines[0].name, x.of.demand, x.verdict.promise.metric
+        if key not in found or (rank.index(x.verdict.found), x.verdict.excess) > (
+            rank.index(found[key].verdict.found), found[key].verdict.excess
+        ):  # fmt: skip
+            found[key] = x
+    return list(found.values())
+
+
+def _judge_on_trace(
+    case: FleetCase, plan: FleetPlan, over: Callable[[], bool], stretch: float
+) -> tuple[list[_Judged], bool]:
+    """The same by the trace's own requests."""
+    judged: list[_Judged] = []
+    for t, q in enumerate(plan.periods):
+        if over():
+            return judged, False
+        seen = OnTrace(case, t, q, stretch)
+        for j, d in enumerate(q.deployments):
+            for s in d.serves:
+                for metric, seconds, quantile in _limits(case, d, s):
+                    seen_s, count = seen.worst(s.demand, metric, quantile)
+                    kept = seen_s <= seconds * (1 + ROUNDING)
+                    promise = Promise((), metric, seconds, quantile)
+                    verdict = Verdict(
+                        promise, "kept" if kept else "broken", seen_s if not kept else min(seen_s, seconds), count
+                    )
+                    late = not kept and seen.of_line(j, s.demand, metric, quantile) > seconds * (1 + ROUNDING)
+                    others = [] if metric != "deadline_s" or d.stage == "both" else [
+                        x for x in q.deployments if x.stage == "prefill" and any(y.demand == s.demand for y in x.serves)
+                    ]  # fmt: skip
+                    limits: dict[tuple[str, str], tuple[float, float | None]] = {
+                        (x.demand, m): (most, at) for x in d.serves for m, most, at in _limits(case, d, x)
+                    }
+                    judged.append(_Judged(
+                        q.name, Promised(promise, s.demand, (d, *others)), verdict,
+                        fewer=partial(seen.load_that_holds, j, limits) if d.stage == "both" else None, blamed=late,
+                    ))  # fmt: skip
+    return _with_blame(judged), True
+
+
+def _with_blame(judged: list[_Judged]) -> list[_Judged]:
+    """Where no line of a broken promise breaks it by itself, all are to blame."""
+    blamed = {(x.period, x.of.demand, x.verdict.promise.metric) for x in judged if x.blamed}
+    return [
+        x if (x.period, x.of.demand, x.verdict.promise.metric) in blamed else replace(x, blamed=True) for x in judged
+    ]
+
+
+def _seed(seed: int, what: object) -> list[int]:
+    """A seed of what is simulated: the same in every round, so that a check can draw it again; another for others."""
+    return [seed, int.from_bytes(blake2b(repr(what).encode(), digest_size=8).digest())]
+
+
+def simulated_again(problem: Fleet, tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
+    """The promises of a certified plan and the line of its round, from the same simulation run again."""
+    c = plan.certification
+    if c is None or not 0 < c.of_round <= len(c.rounds):
+        return None
+    rounds = FleetRounds(problem, tables, loose=plan.stretch)
+    judged, _ = rounds.judge(plan, c.of_round, lambda: False)
+    line = rounds.line(plan, judged, plan.stretch)
+    return {
+        "promises": [x.document().model_dump(mode="json") for x in judged],
+        f"rounds[{c.of_round - 1}]": line.model_dump(mode="json"),
+    }
 
 
 def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
@@ -431,7 +533,7 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     return (
         first.name, None if first.models is None else first.models[0].label, d.stage, machine.gpu or "",
         machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, d.attention_ranks,
-        e.step_s, e.wait_s, e.most_of_wait,
+        e.step_s, e.wait_s, e.most_of_wait, e.place_wait_s,
     )  # fmt: skip
 
 
@@ -446,18 +548,20 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
     """
     blamed: dict[int, tuple[DeploymentLine, list[_Judged]]] = {}
     for x in bad:
-        for d in x.of.lines:
+        for d in x.of.lines if x.blamed else ():
             blamed.setdefault(id(d), (d, []))[1].append(x)
     of, names = engines(tables), [x.name for x in tables.demands]
     sought: dict[int, float] = {}
     for d, mine in blamed.values():
         broken = [x for x in mine if x.verdict.found == "broken"]
-        less = MOST_KEPT
+        less, given_up = MOST_KEPT, GIVEN_UP
         if broken:
             excess = max(x.verdict.excess for x in broken)
             less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (excess - 1.0) / 2))
             beside = broken[0].beside
-            if excess > NEAR and len(beside.stations) == 1:
+            if broken[0].fewer is not None:
+                less, given_up = broken[0].fewer(), GIVEN_UP_ON_TRACE
+            elif excess > NEAR and beside is not None and len(beside.stations) == 1:
                 if id(beside) not in sought:
                     sought[id(beside)] = _holds_at(beside, seed)
                 less = sought[id(beside)]
@@ -470,10 +574,10 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
             forbidden = set() if old is None else set(old.forbidden)
             if {s.demand for s in d.serves if s.requests_per_s > 0} & forbidden:
                 continue  # that is no room for them
-            if left <= GIVEN_UP:
+            if left <= given_up:
                 forbidden |= {x.of.demand for x in broken or mine}
             else:
-                kept = round(left, 4)
+                kept = round(left, 6 if given_up < GIVEN_UP else 4)
             fields = (
                 "loads",
                 "model",
@@ -485,6 +589,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
                 "step_s",
                 "wait_s",
                 "most_of_wait",
+                "place_wait_s",
             )
             cuts[key] = CutLine(**dict(zip(fields, key, strict=True)), keep=kept, forbidden=sorted(forbidden))
 
@@ -503,12 +608,12 @@ def _room(
     rates = np.array([s.requests_per_s for s in served]) / (d.count * (d.replicas_per_machine or 1))  # of an engine
     each = tables.capacities[:, [names.index(s.demand) for s in served]][:, :, rows] * replicas[rows]
     load = np.einsum("w,kwp->kp", rates, each).max(axis=0)
-    levels, at = np.unique(x.level[rows, :3], axis=0, return_inverse=True)
+    levels, at = np.unique(x.level[rows, :4], axis=0, return_inverse=True)
     least = np.full(len(levels), np.inf)
     np.minimum.at(least, at.ravel(), load)
-    for (step, wait, most), taken in zip(levels.tolist(), least.tolist(), strict=True):
+    for (step, wait, most, place_wait), taken in zip(levels.tolist(), least.tolist(), strict=True):
         if math.isfinite(taken):
-            yield (*key[:7], step, wait, None if math.isinf(most) else most), taken
+            yield (*key[:7], step, wait, None if math.isinf(most) else most, place_wait), taken
 
 
 def _holds_at(x: Together, seed: int) -> float:

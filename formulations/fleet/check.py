@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.fleet.check_certification import check_certification, cut_of
-from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
+from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable, over_time
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetSlo, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
@@ -32,18 +32,22 @@ TRUSTED = {
     "plan.periods[].deployments[].engine.step_s": "any step, wait and kind of wait may be planned for; every capacity,"
     " latency and setting that follows is recomputed",
     "plan.periods[].deployments[].engine.wait_s": "as step_s",
+    "plan.periods[].deployments[].engine.place_wait_s": "as step_s",
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
-    "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
-    " promises and the objective of the plan's round are checked",
+    "plan.certification.rounds": "of plans that are not in the document; the plan's own is simulated again",
     "plan.certification.bound_stretch": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
-    "plan.certification.promises[].seen_s": "as rounds",
-    "report.not_out_of_sample": "why a replay is missing: requests of a long trace are not in the document",
+    "report.not_out_of_sample": "why a replay is missing: a workload without a trace",
+    "report.over_time": "a solve for each piece of the trace",
+    "report.replayed_whole": "a replay of a long trace, of which the document has the busiest stretch",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
-TIMED = {"report.out_of_sample": "left out where no time was left for it"}
+TIMED = {
+    "report.out_of_sample": "left out where no time was left for it",
+    "report.replayed": "left out where the simulator was not compiled and no time was left for that",
+}
 
 
 def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
@@ -70,7 +74,8 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
                 return found.report()
     total_hours = sum(q.hours for q in case.periods)
     machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
-    top = min((w.priority for w in case.workloads), default=1)
+    asked = {d.workload for d in case.demands if max(d.requests_per_s) > 0}
+    top = min((w.priority for w in case.workloads if w.name in asked), default=1)
     for t, q in enumerate(p.periods):
         share = case.periods[t].hours / total_hours
         found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
@@ -285,7 +290,7 @@ def _well_formed(
     found.require(f"{where}: machines of its family", roles == expected, roles, expected)
     batches, families = s.batches, s.families
     if problem.continuous:
-        batches, families = (problem.engine.max_num_seqs,), ("high_end",)
+        batches, families = () if d.engine is None else (d.engine.max_num_seqs,), ("high_end",)
     found.require(f"{where}: family is allowed", d.family in families, d.family, families)
     found.require(f"{where}: batch", d.batch in batches, d.batch, batches)
     pool = {(m.machine, m.region): m for m in case.machines}
@@ -376,7 +381,8 @@ def _deployment(
     if d.engine is not None:
         check_engines(found, problem, case, demands, models, t, d, where, stretch)
         return each
-    load = 0.0
+    factors = over_time(case, demands)
+    loads = [0.0] * len(next(iter(factors.values())))  # by piece of a trace
     longest = 0.0
     others = []  # what it serves of workloads that do not accept its model
     view = case.loading(d.loads, d.model)
@@ -406,10 +412,12 @@ def _deployment(
                 )
             _slo(found, problem, d, s, w, demand, ttft, tbt, e2e, where)
         mine = s.share * demand.requests_per_s[t] * e2e / (d.batch * d.load_level)
-        found.close(f"{where}: load by {s.demand}", s.load, mine, "deployments", scale=1.0)
-        load += mine
+        most = max(factors[s.demand])
+        found.close(f"{where}: load by {s.demand}", s.load, most * mine, "deployments", scale=1.0)
+        loads = [load + f * mine for load, f in zip(loads, factors[s.demand], strict=True)]
         longest = max(longest, e2e)
     found.require(f"{where}: serves workloads that accept its model", not others, others, d.loads)
+    load = max(loads)
     found.at_most(f"{where}: load ≤ deployments", load, d.count, "deployments")
     found.close(f"{where}: utilisation", d.utilisation, load * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - load / d.count, scale=1.0)
@@ -800,6 +808,7 @@ def _stated(
         counted = not whole or abs((line.value + 0.5) % 1.0 - 0.5) <= slack
         found.require(f"{where}: value", counted and low - slack <= line.value <= high + slack, line.value, high)
         found.close(f"{where}: bound", math.nan if line.limit is None else line.limit, bound, unit)
+        found.limit_is_kept(f"{where}: kept", line.value, line.limit, line.sense, 1.0 if unit == "" else 0.0)
         same = (line.unit, line.sense) == (unit, sense)
         found.require(f"{where}: unit and sense", same, (line.unit, line.sense), (unit, sense))
         room = bound - line.value if sense == "<=" else line.value - bound

@@ -38,7 +38,9 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> 
             and c.stage == d.stage
             and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
         )
-        if same and all(_near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait")):
+        if same and all(
+            _near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait", "place_wait_s")
+        ):
             return c
     return None
 
@@ -74,6 +76,7 @@ def check_certification(
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
         keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in (
             "stage", "gpu", "gpu_gib", "tensor_parallel", "attention_ranks", "step_s", "wait_s", "most_of_wait",
+            "place_wait_s",
         ))))  # fmt: skip
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}

@@ -16,7 +16,17 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, drafted, latencies
+from optmodels.plan.engines import (
+    SLACK,
+    Level,
+    Request,
+    at_level,
+    capacities,
+    check_slots,
+    drafted,
+    latencies,
+    seen_at_least,
+)
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
@@ -38,9 +48,10 @@ def check_engines(
     """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
     e, loads = d.engine, d.loads or ""
     assert e is not None
-    limits = problem.engine
+    limits = problem.engine.choosing(e.max_num_seqs)
+    check_slots(found, where, e, limits)
     for what, stated, true in (
-        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
         ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
@@ -59,7 +70,7 @@ def check_engines(
         new = max(prompt * (1 - shares[x.workload]), 1.0)
         output = float(x.output_tokens or 1)
         requests[x.name] = Request(
-            prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, max(x.requests_per_s)
+            prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, x.weight
         )
     machine = next(m for m in d.machines if m.role == "main")
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
@@ -90,36 +101,49 @@ def check_engines(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
         utilization=problem.memory.vram_usable, runtime_bytes=problem.memory.runtime_gib * 2**30,
-        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
+        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.slots,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
         drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
-    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
+    told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
+    level = at_level(told, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
+    each = capacities(
+        level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, on_the_way, e.place_wait_s, limits.busiest
+    )  # fmt: skip
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
     engines = (d.replicas_per_machine or 1) * d.load_level
-    used = dict.fromkeys(each[mine[0].name], 0.0)
+    factors = over_time(case, demands)
+    every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
+    rates = {s.demand: s.share * demands[s.demand].requests_per_s[t] / engines for s in d.serves}
     for s in d.serves:
         demand = demands[s.demand]
         found.require(f"{where}: share of {s.demand}", 0 <= s.share <= 1 + SLACK, s.share, "0 … 1")
         rate = s.share * demand.requests_per_s[t]
         found.close(f"{where}: requests/s of {s.demand}", s.requests_per_s, rate, "1/s")
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
-        found.close(f"{where}: load by {s.demand}", s.load, max(takes.values()), "deployments", scale=1.0)
-        used = {k: used[k] + takes[k] for k in used}
+        most = max(factors[s.demand])
+        found.close(f"{where}: load by {s.demand}", s.load, most * max(takes.values()), "deployments", scale=1.0)
+        every = [
+            {k: v + f * takes[k] for k, v in used.items()} for f, used in zip(factors[s.demand], every, strict=True)
+        ]
         if d.stage == "decode" and (demand.output_tokens or 1) < 2:
             found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
             continue
         moved = on_the_way.get(s.demand, 0.0)
+        if s.tbt_s is not None:
+            quantile = seconds_and_quantile(case.workload(demand.workload).slo.tbt_s)[1]
+            least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
+            found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
+    used = {k: max(piece[k] for piece in every) for k in every[0]}
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -128,6 +152,27 @@ def check_engines(
     most = max(used.values())
     found.close(f"{where}: utilisation", d.utilisation, most * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - most / d.count, scale=1.0)
+
+
+def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:
+    """Rate of every demand over its mean in each piece of the traces; [1] of all where there are none."""
+    ends: dict[str, list[float]] = {}
+    for name, pieces in case.pieces_of.items():
+        total = 0.0
+        for seconds in pieces.seconds:
+            total += seconds
+            ends.setdefault(name, []).append(round(total, 6))
+    moments = sorted({0.0}.union(*(x[:-1] for x in ends.values()), *(x[-1:] for x in ends.values()))) or [0.0]
+    begins = moments[:-1] or [0.0]
+    found = {}
+    for name, d in demands.items():
+        mine, rates = ends.get(d.workload, []), d.rates
+        if rates is None or not mine or d.base_requests_per_s <= 0:
+            found[name] = [1.0] * len(begins)
+            continue
+        at = [next((k for k, end in enumerate(mine) if begin < end), None) for begin in begins]
+        found[name] = [(max(rates) if k is None else rates[k]) / d.base_requests_per_s for k in at]
+    return found
 
 
 def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: float) -> tuple[float, dict[str, float]]:
@@ -167,8 +212,8 @@ def _share(
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     seen = latencies(
-        level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
-        (limits[0][2], limits[1][2], limits[2][2]),
+        level, level.requests[s.demand], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
+        request_s, (limits[0][2], limits[1][2], limits[2][2]), e.place_wait_s > 0,
     )  # fmt: skip
     first, each, whole = seen
     true: tuple[float | None, float | None, float | None] = seen

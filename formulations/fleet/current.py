@@ -35,6 +35,8 @@ from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Settings, solve_compiled
+from optmodels.traces.buckets import MOST_REQUESTS, BucketRequests
+from optmodels.traces.pieces import Pieces, busiest_stretch, busiest_window, cut_in_time
 from optmodels.traces.types import Trace
 from optmodels.units import PositiveInt, Tokens
 
@@ -121,7 +123,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         problem: the instance.
         current: what runs.
         trace: requests, labelled as for `replay`: rates and lengths of the buckets are then the trace's. None: the
-            busiest period of the instance, 100,000 Poisson arrivals.
+            busiest period of the instance: the requests that it was cut from, else 100,000 Poisson arrivals.
         options: seed of what is drawn.
 
     Raises:
@@ -134,6 +136,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     if trace is not None:
         problem = of_trace(problem, trace)
     case = problem.resolve()
+    case = replace(case, demands=tuple(d for d in case.demands if d.has_requests))
     lines = _lines(case, current)
     period = max(range(len(case.periods)), key=lambda t: sum(d.requests_per_s[t] for d in case.demands))
     gpus = catalog.gpus() | dict(case.gpus)
@@ -141,7 +144,9 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     groups = _groups(known, lines, period)
     share, states = _predicted(lines, groups, current.dispatcher)
     weight = share * [line.count for line in lines]
-    if trace is None:
+    if trace is None and case.trace is not None:
+        requests, code = case.trace, case.trace.labels["class"].codes
+    elif trace is None:
         requests, code = drawn(case, case.periods[period].name, np.random.default_rng(options.seed))
     else:
         requests, code = trace, codes_of(case, trace)
@@ -161,6 +166,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     hows = ("predicted", *runs)
     report = {
         "usd_per_hour": usd, "gpus": sum(line.machines * line.machine.gpu_count for line in lines),
+        **({"predicted_at": "the mean rate of the trace"} if len(case.pieces[0]) > 1 else {}),
         "requests_per_s": float(rate.sum()), "dispatcher": current.dispatcher, "period": case.periods[period].name,
         "keeps_every_slo": {how: all(d[f"{how}_keeps"] for d in demands) for how in hows},
         "attainment": {how: float(rate @ [d[f"{how}_within"] for d in demands] / rate.sum()) for how in hows},
@@ -176,11 +182,13 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
             problem.latency.safety,
         ),
     }  # fmt: skip
-    return Evaluated(problem, report, _value(case, usd, demands), all(d["predicted_keeps"] for d in demands))
+    judged = hows if trace is not None or case.trace is not None else hows[:1]  # what is drawn decides nothing
+    keeps = all(d[f"{how}_keeps"] for how in judged if how != "planned_routing" for d in demands)
+    return Evaluated(problem, report, _value(case, usd, demands), keeps)
 
 
 def of_trace(problem: Fleet, trace: Trace) -> Fleet:
-    """The instance with the rates and lengths that its buckets have in a trace; one period, empty buckets left out.
+    """The instance with the requests, rates and pieces that its buckets have in a trace; empty buckets left out.
 
     Raises:
         InputError: requests of an unknown workload, or no time between the first and last one.
@@ -190,20 +198,39 @@ def of_trace(problem: Fleet, trace: Trace) -> Fleet:
     case = problem.resolve()
     code = codes_of(case, trace)
     prompt, output = trace.prompt_tokens, trace.output_tokens
+    of = [d.workload for d in case.demands]
     workloads = []
     for w in case.workloads:
+        mine = np.flatnonzero(np.array([name == w.name for name in of])[code])
+        if not len(mine):
+            continue
+        there, bucket = np.unique(code[mine], return_inverse=True)
+        bucket = bucket.ravel().astype(np.int64)
+        in_time = cut_in_time(trace.arrival_s[mine], bucket, len(there), trace.duration_s)
         buckets = []
-        for k, d in enumerate(case.demands):
-            mine = np.flatnonzero(code == k)
-            if d.workload == w.name and len(mine):
-                buckets.append(Bucket(
-                    name=d.bucket, input_tokens=math.ceil(prompt[mine].mean()),
-                    output_tokens=math.ceil(output[mine].mean()), requests_per_s=len(mine) / trace.duration_s,
-                    longest_tokens=int((prompt + output)[mine].max()),
-                ))  # fmt: skip
-        if buckets:
-            source = {"trace": None, "requests": None, "requests_per_s": None}
-            workloads.append(w.model_copy(update={"buckets": tuple(buckets), **source}))
+        for i, k in enumerate(there.tolist()):
+            rows, d = mine[bucket == i], case.demands[k]
+            buckets.append(Bucket(
+                name=d.bucket, input_tokens=math.ceil(prompt[rows].mean()),
+                output_tokens=math.ceil(output[rows].mean()), requests_per_s=len(rows) / trace.duration_s,
+                longest_tokens=int((prompt + output)[rows].max()), input_bounds=d.input_bounds,
+                output_bounds=d.output_bounds, rates=tuple(in_time.rates[:, i].tolist()),
+            ))  # fmt: skip
+        kept = busiest_stretch(trace.arrival_s[mine], (prompt + output)[mine].astype(float), MOST_REQUESTS)
+        long = len(mine) if len(mine) > MOST_REQUESTS else None
+        at = mine[kept]
+        requests = BucketRequests(
+            arrival_s=tuple((trace.arrival_s[at] - (trace.arrival_s[at[0]] if long else 0.0)).tolist()),
+            input_tokens=tuple(prompt[at].tolist()), output_tokens=tuple(output[at].tolist()),
+            bucket=tuple(bucket[kept].tolist()), of=long,
+        )  # fmt: skip
+        pieces = Pieces(
+            seconds=tuple(np.diff(in_time.edges_s).tolist()),
+            busiest=busiest_window(trace.arrival_s[mine], trace.duration_s),
+        )
+        workloads.append(w.model_copy(update={
+            "buckets": tuple(buckets), "trace": None, "requests": requests, "pieces": pieces, "requests_per_s": None,
+        }))  # fmt: skip
     made = problem.model_copy(update={"workloads": tuple(workloads), "periods": ()})
     made._resolved, made._folder = None, problem._folder
     return made
@@ -259,7 +286,8 @@ def _limits(case: FleetCase, d: CurrentDeployment) -> EngineLimits:
     from optmodels.io.read import validate
 
     stated = d.model_dump(include=set(EngineLimits.model_fields), exclude_none=True)
-    return validate(EngineLimits, case.problem.engine.model_dump() | stated)
+    limits = validate(EngineLimits, case.problem.engine.model_dump() | stated)
+    return limits.choosing(limits.slots)
 
 
 def _machine(case: FleetCase, d: CurrentDeployment, at: str, wrong: Mistakes) -> Machine | None:
@@ -315,7 +343,7 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
             w = case.workload(lines[j].workloads[0])
             with wrong.collecting():
                 costs, slower = step_costs(own, w, lines[j].kind, mean_prompt(classes))
-                kv = kv_tokens_of(own, w, lines[j].kind, shortest)
+                kv = kv_tokens_of(own, w, lines[j].kind, shortest, lines[j].limits)
                 if kv < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
                     raise InputError(
@@ -370,7 +398,7 @@ class _Simulation:
             for i, j in enumerate(g.lines):
                 limits = lines[j].limits
                 one = Engine(
-                    g.costs[i], int(g.kv_tokens[i]), limits.max_num_seqs, limits.max_num_batched_tokens,
+                    g.costs[i], int(g.kv_tokens[i]), limits.slots, limits.max_num_batched_tokens,
                     limits.chunk_tokens, overlap=True, pool=pool, kind=j,
                 )  # fmt: skip
                 self.engines += [one] * lines[j].count

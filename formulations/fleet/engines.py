@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -24,17 +25,19 @@ from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import (
-    LONGEST_WAIT_S,
     MOST_OF_WAIT,
     ROWS,
     RUNNING,
+    TURNS,
     Classes,
+    EngineLimits,
     LatencyLimit,
     Points,
     Stage,
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
+    waits_for_places,
     with_best_steps,
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
@@ -77,6 +80,8 @@ class Levels:
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
         late: 1 where the bucket misses its soft SLO, (D, n).
+        place_wait_s: mean wait for a slot or KV cache; 0: requests seldom wait for these, (n,).
+        max_num_seqs: requests that a rank runs at a time, at most, (n,).
 
     Of engines of one stage: TTFT with sending the cache, and no time per token, of those that prefill; a time per token
     with receiving it, and no TTFT, of those that decode; E2E is either's part of it.
@@ -92,6 +97,8 @@ class Levels:
     tpot_s: Array
     e2e_s: Array
     late: Array
+    place_wait_s: Array
+    max_num_seqs: Array
 
 
 def classes_of(case: FleetCase, demands: Sequence[int], kv_tokens: float = 0.0) -> Classes:
@@ -100,7 +107,7 @@ def classes_of(case: FleetCase, demands: Sequence[int], kv_tokens: float = 0.0) 
     return Classes.of(
         [float(d.input_tokens or 1) for d in rows], [float(d.output_tokens or 1) for d in rows],
         cached=np.array([case.hit_share(d.workload, kv_tokens) for d in rows]),
-        weight=np.array([max(d.requests_per_s) for d in rows]),
+        weight=np.array([d.weight for d in rows]),
     )  # fmt: skip
 
 
@@ -179,7 +186,9 @@ def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenanc
     return _resolved(case, w, kind, 1.0).provenance
 
 
-def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
+def kv_tokens_of(
+    case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float, limits: EngineLimits
+) -> float:
     """Tokens that the KV caches of all ranks hold beside weights and a pass; 0 where they do not fit.
 
     Args:
@@ -187,14 +196,14 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
         w: a workload of the model.
         kind: the engine.
         request_tokens: of the shortest requests; with windows these hold most a token.
+        limits: of the engine, with its max_num_seqs.
     """
-    limits = case.problem.engine
     work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
         utilization=case.problem.memory.vram_usable,
         runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
-        max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+        max_requests=limits.slots, request_tokens=request_tokens,
         drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
     )  # fmt: skip
 
@@ -242,11 +251,38 @@ def levels(
         stage: of a request that they do.
         rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
     """
+    parts, which = [], list(range(len(kinds)))
+    for n in case.problem.engine.choices:
+        made, spread, why = _levels(
+            case, demands, [kinds[e] for e in which], case.problem.engine.choosing(n), stage, rest_s
+        )
+        made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
+        parts.append((made, spread, why))
+        with np.errstate(invalid="ignore"):  # engines that lack slots before all else
+            lacking = (made.max_num_seqs == n)[None, :] & (made.capacities[RUNNING] >= made.capacities.max(axis=0))
+        which = sorted({*made.engine[(lacking & np.isfinite(made.capacities[RUNNING])).any(axis=0)].tolist()})
+        if not which:
+            break
+    blocked = [i for i in demands if all(i in why for *_, why in parts)]
+    return _joined([part for part, *_ in parts]), max(s for _, s, _ in parts), {i: parts[0][2][i] for i in blocked}
+
+
+def _joined(parts: Sequence[Levels]) -> Levels:
+    return Levels(**{
+        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in Levels.__dataclass_fields__
+    })  # fmt: skip
+
+
+def _levels(
+    case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
+    rest_s: Array | None,
+) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+    """`levels` of engines told one max_num_seqs."""
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
     if stage == "decode":  # prompts come with their caches, whoever had a part of them
         measured = set()
     if measured and len(kinds) > 1:
-        return _one_by_one(case, demands, kinds, stage, rest_s)
+        return _one_by_one(case, demands, kinds, limits, stage, rest_s)
     classes = classes_of(case, demands)
     if stage == "decode" and (classes.output_tokens <= 1).all():
         return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
@@ -256,7 +292,9 @@ def levels(
     found, index = [], []
     for e, kind in enumerate(kinds):
         try:
-            found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest)))
+            found.append(
+                (*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest, limits))
+            )
         except UnpublishedError:
             continue
         index.append(e)
@@ -279,38 +317,44 @@ def levels(
         held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
 
-    def at(step_s: Array) -> Points:
-        return operating_points(costs, runs, case.problem.engine, classes, step_s, stage, held, ranks)
+    def at(step_s: Array, placed: bool = False) -> Points:
+        return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks, placed)
 
-    def missed(step_s: Array) -> Array:
-        points = at(step_s)
-        limits = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
-        return points.missed(_per_token(points, works, stage, held), limits)
+    def missed(step_s: Array, placed: bool = False) -> Array:
+        points = at(step_s, placed)
+        at_most = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
+        return points.missed(_per_token(points, works, stage, held), at_most)
 
     points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
+        ways = [(points, most, 0.0) for most in MOST_OF_WAIT]
+        rows = np.concatenate([points.load, np.zeros_like(points.load[:1])])
+        scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
+        if stage == "both" and scarce.any():
+            steps = with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True))
+            placed = at(steps, placed=True)
+            placed = replace(placed, exists=placed.exists & scarce[:, None])
+            ways += [(placed, MOST_OF_WAIT[0], turns) for turns in TURNS]
         parts = [
-            _with_waits(points, works, np.array(slower), np.array(kv), most, engines, stage, held, rest_s)
-            for most in MOST_OF_WAIT
+            _with_waits(of, works, np.array(slower), np.array(kv), most, turns, engines, stage, held, rest_s)
+            for of, most, turns in ways
         ]
-    made = Levels(**{
-        f: np.concatenate([getattr(part, f) for part, _ in parts], axis=-1) for f in Levels.__dataclass_fields__
-    })  # fmt: skip
+    made = _joined([part for part, _ in parts])
     served = np.isfinite(made.capacities[0]).any(axis=1)
-    why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
+    why = {i: parts[0][1][k] for k, i in enumerate(demands) if not served[k]}
     return made, points.spread(), why
 
 
 def _one_by_one(
-    case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage, rest_s: Array | None
-) -> tuple[Levels, float, dict[int, str]]:
-    """`levels` of engines whose prefix caches have different shares of prompts."""
-    parts = [levels(case, demands, [kind], stage, rest_s) for kind in kinds]
+    case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
+    rest_s: Array | None,
+) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+    """`_levels` of engines whose prefix caches have different shares of prompts."""
+    parts = [_levels(case, demands, [kind], limits, stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
-    joined = {f: np.concatenate([getattr(x, f) for x, *_ in parts], axis=-1) for f in Levels.__dataclass_fields__}
-    made = Levels(**(joined | {"engine": engine}))
+    made = replace(_joined([x for x, *_ in parts]), engine=engine)
     why = {i: parts[-1][2][i] for i in demands if all(i in blocked for _, _, blocked in parts)}
     return made, max(spread for _, spread, _ in parts), why
 
@@ -336,18 +380,21 @@ def _joins(points: Points, receives_s: Array) -> Array:
 
 
 def _with_waits(
-    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index, stage: Stage,
-    sends_s: Array, rest_s: Array | None,
+    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, turns: float, engines: Index,
+    stage: Stage, sends_s: Array, rest_s: Array | None,
 ) -> tuple[Levels, list[str]]:  # fmt: skip
     """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
+
+    With `turns` of `TURNS` the rest of the wait is for a slot or KV cache, on levels where these are scarcest.
 
     A shorter wait leaves slower, cheaper decode engines their time: engines that only prefill have waits for `BUDGETS`.
     """
     shape, slow = points.work_s.shape, slower[:, None]
     ttft, e2e = (np.empty(shape) for _ in range(2))  # without waiting
+    longest = points.engine.wait_s
     tpot = _per_token(points, works, stage, sends_s)
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
-    allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
+    allowed, soft_allowed, missed = np.full(shape, longest), np.full(shape, longest), np.empty(shape)
     left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
     left_e2e: list[float] = []  # what decoding leaves of each deadline at most
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
@@ -373,25 +420,35 @@ def _with_waits(
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
+    fits: Mask = (
+        points.holds & points.exists[..., None] if points.placed else np.asarray(np.isfinite(points.load).all(axis=0))
+    )
     able: Mask = fits & (missed <= up_to)
     budgeted = range(BUDGETS if np.isfinite(left).any() else 1)
     waits = np.concatenate([
         _ranks(*(np.where(able, np.minimum(a, left[b]), 0.0) for a in (allowed, soft_allowed))) for b in budgeted
     ], axis=2)  # fmt: skip
-    shares = points.waiting(waits, most)
+    shares, load = points.waiting(waits, most), np.repeat(points.load[:, :, :, None, :], waits.shape[2], axis=3)
+    prefill = waits
+    if points.placed:
+        prefill = np.repeat(points.prefill_waits(turns)[..., None], waits.shape[2], axis=2)
+        some = points.exists[..., None] & (waits > prefill)
+        prefill = np.where(some, prefill, waits)
+        load = points.with_places(np.where(some, waits - prefill, 1.0), points.prefill_waits(turns), most)
+        shares = np.where(some[..., None], points.waiting(prefill, most), np.inf)
     rows: list[Levels] = []
     for v in range(waits.shape[2]):
         omega = waits[:, :, v, None]
         keeps: Mask = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
-        capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
+        keeps &= np.isfinite(load[:, :, :, v]).all(axis=0)
+        capacities = np.where(keeps, np.concatenate([load[:, :, :, v], shares[None, :, :, v]]), np.inf)
         e, level = np.nonzero(keeps.any(axis=2))
         late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
         rows.append(Levels(
-            engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most), kv[e],
+            engines[e], points.step_s[e, level], prefill[e, level, v], np.full(len(e), most), kv[e],
             capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
-            late[e, level].T.astype(float),
+            late[e, level].T.astype(float), (waits - prefill)[e, level, v], points.slots[e, 0, 0],
         ))  # fmt: skip
         if stage == "prefill":
             rows[-1].tpot_s.fill(np.nan)
@@ -402,7 +459,7 @@ def _with_waits(
             ("E2E", w.slo.deadline_s, left_e2e[k], e2e[..., k]),
         ]) for k, w in enumerate(works)
     ]  # fmt: skip
-    return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
+    return _joined(rows), why
 
 
 def _decoding(
@@ -427,6 +484,7 @@ def _decoding(
     return Levels(
         engines[e], points.step_s[e, level], nothing, nothing + np.inf, kv[e], load[:, e, level].transpose(0, 2, 1),
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
+        nothing, nothing + points.engine.slots,
     ), why  # fmt: skip
 
 
@@ -465,7 +523,7 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
     if not points.exists.any():
         return "the engine's steps take longer than any that is planned for"
     if not np.isfinite(points.load[RUNNING]).any():
-        return f"no load at which more than engine.max_num_seqs ({points.engine.max_num_seqs}) seldom run at a time"
+        return f"no load at which more than engine.max_num_seqs ({points.engine.slots}) seldom run at a time"
     if not fits.any():
         return "its KV cache fits no deployment beside the model"
     kept: list[str] = []
@@ -490,5 +548,5 @@ def _none(demands: int) -> Levels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return Levels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
-        table,
+        table, empty, empty,
     )  # fmt: skip

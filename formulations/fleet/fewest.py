@@ -12,6 +12,8 @@ from optmodels.serving.static import PoolChoice
 def fewest(problem: Fleet, attainment: float, solve: Solve) -> Fewest:
     """The fewest GPUs that serve at least a share of every bucket within its SLO; stock, quota and reserve hold.
 
+    A fleet cut from traces has to keep its promises to the traces' own requests: it is certified on them.
+
     Raises:
         InputError: measured points, whose GPUs are not known, or several periods.
     """
@@ -29,7 +31,9 @@ def fewest(problem: Fleet, attainment: float, solve: Solve) -> Fewest:
         w.model_copy(update={"serve_at_least": attainment, "unserved_usd_per_1000_requests": 0.0, "soft": None})
         for w in problem.workloads
     )
+    judged = "replay" if problem.continuous and case.trace is not None else problem.certify  # by the trace itself
     counted = problem.model_copy(update={
+        "certify": judged,
         "objective": "min_cost", "pool": PoolChoice(machines=machines), "workloads": workloads, "change": Change(),
         "running": None, "budget_usd_per_hour": None,
     })  # fmt: skip

@@ -140,7 +140,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     served_rate = served * rates
     weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
     plain_tokens = float(share @ (served_rate @ tokens)) * 3600.0
-    first = min(case.workload(d.workload).priority for d in tables.demands)
+    first = min(case.workload(d.workload).priority for d in tables.demands if d.has_requests)
     top = np.array([case.workload(d.workload).priority == first for d in tables.demands])
     bought = points.usd_per_hour[(choice.n > 0).any(axis=0)]
     cheapest = float(bought.min(initial=np.inf))
@@ -421,6 +421,12 @@ def _deployment(
     )  # fmt: skip
 
 
+def _in_each_piece(tables: FleetTables, used: Array) -> Array:
+    """Loads on every capacity (KQ,) as the pieces of a trace have them, (K, Q)."""
+    pieces = len(tables.case.peaks) if (tables.case.peaks != 1.0).any() else 1
+    return used.reshape(pieces, -1)
+
+
 def _model_name(case: FleetCase, workload: str | None) -> str | None:
     """Which of the models that a workload accepts is the case's; None where it has no list."""
     w = None if workload is None else case.workload(workload)
@@ -430,7 +436,7 @@ def _model_name(case: FleetCase, workload: str | None) -> str | None:
 def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
     """How the engines of a point batch; `used` (Q,) of each capacity."""
     case, limits = tables.models[tables.points.model[p]], tables.case.problem.engine
-    step_s, wait_s, most_of_wait, kv_tokens = tables.points.level[p].tolist()
+    step_s, wait_s, most_of_wait, place_wait_s, kv_tokens = tables.points.level[p].tolist()
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
@@ -438,11 +444,12 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
                       attention_ranks=details["attention_ranks"] or 1)  # fmt: skip
     return EngineLine(
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
-        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
-        chunk_tokens=limits.chunk_tokens,
+        place_wait_s=place_wait_s, max_num_seqs=int(tables.points.slots[p]),
+        max_num_batched_tokens=limits.max_num_batched_tokens, chunk_tokens=limits.chunk_tokens,
         kv_tokens=kv_tokens, latency=source_of(case, first, kind),
         capacities={
-            name: max(float(v), 0.0) for name, v in zip(CAPACITIES, used, strict=False)
+            name: max(float(v), 0.0)
+            for name, v in zip(CAPACITIES, _in_each_piece(tables, used).max(axis=0), strict=False)
             if name != "transfer" or tables.points.stage[p]
         },
     )  # fmt: skip

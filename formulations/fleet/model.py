@@ -141,7 +141,7 @@ class FleetModel(Parameters):
         cost = self.expression("usd_per_hour", usd_per_hour(self))
         tokens = self.expression("tokens_per_hour", served(self, 3600.0 * self.weight * self.tokens))
         if problem.objective == "max_served":
-            for k in sorted(set(self.priority.tolist())):
+            for k in sorted(set(self.priority[wanted.any(axis=0)].tolist())):
                 self.maximise(f"served_{k}", served(self, np.where(self.priority == k, self.weight, 0.0)))
         if self.ratio is not None:
             self.minimise("parametric", self.ratio * cost - tokens)
@@ -357,12 +357,15 @@ def quality(m: Parameters) -> Rows:
 
 
 def min_replicas(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload that a point can serve; none only decodes."""
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: in every period, with or without requests; none only decodes.
+
+    p can serve i if it can serve one of its buckets with requests, or any of its buckets if i has no requests.
+    """
     return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != DECODE)[:, None], "i"))
 
 
 def min_replicas_decoding(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: the same of decoding; none only prefills."""
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: as many decode, where stages are apart; none only prefills."""
     if m.tables.part_s is None:
         return no_rows()
     return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != PREFILL)[:, None], "i"))

@@ -149,6 +149,7 @@ class CutLine(RankedDocument):
     step_s: Money
     wait_s: Amount
     most_of_wait: Amount | None = None
+    place_wait_s: Amount = 0.0
     keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
 
@@ -160,6 +161,10 @@ class CertificationLine(Document):
         description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
     )
     confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
+    arrivals: Literal["poisson", "trace"] = Field(
+        default="poisson",
+        description="of the simulated requests; trace: the trace's own, which leave nothing to chance",
+    )
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     bound_stretch: float = Field(

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,13 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
-LEVEL = ("step_s", "wait_s", "most_of_wait", "kv_tokens")
+LEVEL = ("step_s", "wait_s", "most_of_wait", "place_wait_s", "kv_tokens")
 SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
 SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
+MOST_REMEMBERED = 200
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
@@ -67,7 +69,7 @@ class Points:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
-    level: Array  # (P, 4) of `LEVEL`; NaN where batches are static
+    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
     model: Index  # of `FleetTables.models`
@@ -98,6 +100,16 @@ class Latencies:
         return Latencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
+class Memory(dict[Any, Any]):
+    """What similar instances have in common, by its content; the oldest entries go."""
+
+    def keep(self, key: Any, value: Any) -> None:
+        """Remember a value."""
+        while len(self) >= MOST_REMEMBERED:
+            del self[next(iter(self))]
+        self[key] = value
+
+
 @dataclass(frozen=True, repr=False)
 class FleetTables:
     """Everything a method may look at."""
@@ -119,6 +131,7 @@ class FleetTables:
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
     stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them
+    memory: Memory = field(default_factory=lambda: Memory())  # of `rebind`: rows by model, answers by part
 
     def __repr__(self) -> str:
         return f"<FleetTables {self.case.problem.name}: {len(self.points)} points, {len(self.demands)} demands>"
@@ -271,16 +284,18 @@ def build_tables(problem: Fleet) -> FleetTables:
     return build_case(problem.resolve())
 
 
-def build_case(case: FleetCase) -> FleetTables:
-    """`build_tables` of a resolved problem.
+def build_case(case: FleetCase, memory: Memory | None = None) -> FleetTables:
+    """`build_tables` of a resolved problem; rows of models that `memory` has are not made again.
 
     A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` of it.
 
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    tables = _measured(case) if case.points is not None else _modelled(case)
-    needed = tables.load * tables.rates.max(axis=0)[:, None]
+    memory = Memory() if memory is None else memory
+    tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case, memory))
+    rates = tables.rates.max(axis=0)[:, None]
+    needed = np.multiply(tables.load, rates, where=rates > 0, out=np.where(np.isfinite(tables.load), 0.0, np.inf))
     least = needed.min(axis=1, initial=np.inf)
     total = float(least[np.isfinite(least)].sum())
     if total > MOST_DEPLOYMENTS:
@@ -289,6 +304,44 @@ def build_case(case: FleetCase) -> FleetTables:
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
         raise InputError(Mistake(None, where, value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
+
+
+def in_every_piece(tables: FleetTables) -> FleetTables:
+    """The tables with the capacities of every piece of a trace that no other piece exceeds, piece after piece.
+
+    One fleet, with the same shares throughout, has to carry each piece. At rates over the mean f_kw a deployment needs
+    Σ_w f_kw·λ_w·l_qwp·x_wp ≤ n_p for each piece k and capacity q, which is a capacity with loads f_kw·l_qwp.
+    """
+    peaks = tables.case.peaks
+    if (peaks == 1.0).all():
+        return tables
+    each = tables.load[None] if tables.capacities is None else tables.capacities
+    can = np.isfinite(tables.load)
+    every = peaks[:, None, :, None] * np.where(can, each, 0.0)[None]  # (K, Q, W, P)
+    every = np.where(can, every.reshape(-1, *tables.load.shape), np.inf)
+    return replace(tables, load=every.max(axis=0), capacities=every)
+
+
+def in_piece(tables: FleetTables, factors: Array) -> FleetTables:
+    """Tables of an instance that has only the rates of one piece of its traces.
+
+    Args:
+        tables: of the instance.
+        factors: rates over the mean, (W,).
+    """
+    case, peaks = tables.case, tables.case.peaks
+    demands = tuple(
+        replace(d, requests_per_s=tuple(float(f) * r for r in d.requests_per_s), rates=None)
+        for d, f in zip(case.demands, factors, strict=True)
+    )
+    made = replace(tables, case=replace(case, demands=demands, pieces_of={}))
+    made = replace(made, models=made.case.by_model)
+    if (peaks == 1.0).all() or tables.capacities is None:
+        return made
+    most, w = peaks.argmax(axis=0), np.arange(len(demands))
+    each = tables.capacities.reshape(len(peaks), -1, *tables.load.shape)[most, :, w] / peaks[most, w][:, None, None]
+    capacities = each.transpose(1, 0, 2)
+    return replace(made, capacities=capacities, load=np.where(np.isfinite(tables.load), capacities.max(axis=0), np.inf))
 
 
 def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:
@@ -323,11 +376,19 @@ OUTSIDE_CHANGE = ("max_starts", "max_stops")
 
 
 def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
-    """Tables of a problem that differs from theirs only in limits outside of the points; else None."""
+    """Tables of a changed problem.
+
+    They are the same where only limits outside of the points differ. Else rows of models that are the same are taken
+    over. None: of measured points, or of other workloads.
+    """
     case = tables.case
     old = case.problem
     if len(problem.workloads) != len(old.workloads):
         return None
+    again = None if case.points is not None else lambda: build_case(problem.resolve(), tables.memory)
+    asks = {w.name for w in problem.workloads if w.min_replicas} - {w.name for w in old.workloads if w.min_replicas}
+    if asks - {d.workload for d in case.demands}:  # buckets without requests that the tables do not have
+        return again and again()
     back: dict[str, Any] = {f: getattr(old, f) for f in OUTSIDE}
     back["workloads"] = tuple(
         w.model_copy(update={f: getattr(o, f) for f in OUTSIDE_WORKLOAD})
@@ -335,7 +396,7 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
     )
     back["change"] = problem.change.model_copy(update={f: getattr(old.change, f) for f in OUTSIDE_CHANGE})
     if dict(problem.model_copy(update=back)) != dict(old):  # fields, not caches
-        return None
+        return again and again()
     case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
     names, weights, limits = _limit_rows(case, tables.resources)
     return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names, models=case.by_model)
@@ -379,7 +440,7 @@ class _Rows:
         return np.concatenate([*each, self.penalty.T, *parts, *after], axis=1)
 
 
-def _modelled(case: FleetCase) -> FleetTables:
+def _modelled(case: FleetCase, memory: Memory) -> FleetTables:
     blocks: list[StaticTables] = []
     found: list[tuple[int, list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
@@ -391,15 +452,33 @@ def _modelled(case: FleetCase) -> FleetTables:
         if not rows_of:
             continue
         for region in regions:
-            made = _engine_rows if case.problem.continuous else _region_rows
-            rows = made(own, rows_of, region, blocks, why)
+            make = _engine_rows if case.problem.continuous else _region_rows
+            key = _content(case, own), region
+            if key not in memory:
+                own_blocks: list[StaticTables] = []
+                own_why: dict[int, tuple[float, str]] = {}
+                memory.keep(key, (make(own, rows_of, region, own_blocks, own_why), own_blocks, own_why))
+            rows, own_blocks, own_why = memory[key]
+            why |= {i: x for i, x in own_why.items() if i not in why or x[0] <= why[i][0]}
+            if rows is not None:
+                rows = replace(rows, block=rows.block + len(blocks))
+            blocks += own_blocks
             if rows is not None:
                 found.append((k, rows_of, rows, *_markets(rows, blocks)))
     served = {i for _, mine, rows, *_ in found for k, i in enumerate(mine) if np.isfinite(rows.load[k]).any()}
     for i, d in enumerate(case.demands):
         if i not in served:
             blocked[d.name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
-    return _assemble(case, blocks, found, blocked)
+    return replace(_assemble(case, blocks, found, blocked), memory=memory)
+
+
+def _content(case: FleetCase, own: FleetCase) -> bytes:
+    """Of all that the rows of one model depend on."""
+    found = blake2b(case.problem.model_dump_json(exclude={"workloads", "name", "title", *OUTSIDE, "change"}).encode())
+    for w in own.workloads:
+        found.update(w.model_dump_json(exclude={*OUTSIDE_WORKLOAD, "requests"}).encode())
+    found.update(repr(case.demands).encode())
+    return found.digest()
 
 
 def _region_rows(
@@ -519,7 +598,7 @@ def _engine_rows(
                            for i in demands])  # fmt: skip
     rows = _Rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
-        slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
+        slots=joined("max_num_seqs").astype(np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
         latencies={
             "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"), "e2e_s": e2e,
@@ -1077,7 +1156,8 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     keep, forbidden = np.ones(len(x)), np.zeros(tables.load.shape, dtype=bool)
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
-        level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
+        same = [line.step_s, line.wait_s, most, line.place_wait_s]
+        level = np.isclose(x.level[:, :4], same, rtol=SAME_LEVEL, atol=0.0).all(axis=1)
         mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
         mine &= (tp == line.tensor_parallel) & (ranks == (line.attention_ranks or 1))
         mine &= x.stage == STAGES.index(line.stage)

@@ -13,6 +13,7 @@ quantile is the sum of both at theirs. Sent in turn, requests come more evenly, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import paired
 from optmodels.serving.continuous import EngineLimits, seconds_and_quantile
-from optmodels.serving.running import decoding, prefilling, running
+from optmodels.serving.running import Running, decoding, prefilling, running
 
 LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
 
@@ -30,7 +31,7 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share asks more of an engine than that can serve in the long run.
+    Never above what the plan bounds. None where a share asks more of an engine than that can serve in the long run.
     """
     found: dict[str, dict[str, float]] = {}
     for q in plan.periods:
@@ -50,6 +51,11 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
         {"demand": demand} | {name: value if math.isfinite(value) else None for name, value in row.items()}
         for demand, row in found.items()
     ]
+
+
+def _at(pieces: Sequence[Running], what: str, demand: int, quantile: float | None) -> float:
+    """A latency in the piece of a trace in which it is longest."""
+    return max(seen.at(what, demand, quantile) for seen in pieces)
 
 
 def predicted_of(
@@ -84,21 +90,30 @@ def predicted_of(
     )
     engines = d.count * (d.replicas_per_machine or 1)
     rates = np.array([s.requests_per_s for s in d.serves]) / engines
-    seen = running(costs, later, classes, rates, kv, limits, d.attention_ranks or 1)
+    pieces = [running(costs, later, classes, f * rates, kv, limits, d.attention_ranks or 1)
+              for f in case.peaks[:, mine]]  # fmt: skip
     moved = transfer_s(case, d)[mine] if d.stage != "both" else np.zeros(len(mine))
-    found = []
+    found: list[dict[str, float]] = []
     for k, w in enumerate(workloads):
         slo = case.workload(w).slo
         at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
         if d.stage == "both":
-            found.append({name: seen.at(what, k, at[name]) for name, what in LATENCIES.items()})
+            found.append({name: _at(pieces, what, k, at[name]) for name, what in LATENCIES.items()})
+            if slower == (1.0, 1.0):  # an estimate above what the level bounds is that bound
+                s = d.serves[k]
+                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
+                found[-1] = {
+                    name: min(v, math.inf if (most := bounds[name]) is None else most) for name, v in found[-1].items()
+                }
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
-            ttft, whole = (sends + seen.at("ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))
+            ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))
             found.append({"ttft_s": ttft, "tbt_s": 0.0, "deadline_s": whole})
         else:
-            first, more = float(moved[k]) + seen.at("ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
-            rest = {name: first + (more and more * seen.at("tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")}
+            first, more = float(moved[k]) + _at(pieces, "ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
+            rest = {
+                name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")
+            }
             each = rest["tbt_s"] / max(float(output[k]) - 1.0, 1.0)
             found.append({"ttft_s": 0.0, "tbt_s": each, "deadline_s": rest["deadline_s"]})
     return found

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, Trace, read_points_table
@@ -52,7 +53,8 @@ from optmodels.serving.static import (
     select_machines,
     with_prices,
 )
-from optmodels.traces.buckets import BucketRequests, bucket_trace
+from optmodels.traces.buckets import BucketRequests, CutTrace, bucket_trace
+from optmodels.traces.pieces import Pieces, without_dominated
 from optmodels.traces.types import Label, Routing
 from optmodels.traces.types import Trace as Requests
 from optmodels.units import (
@@ -66,7 +68,9 @@ from optmodels.units import (
     TokensPerSecond,
 )
 
+Array = npt.NDArray[np.float64]
 LEAST_LOAD = 1e-3
+SAME_RATE = 1e-6  # relative, by which the mean of a bucket's rates over the pieces may miss its rate
 LoadLevel = Annotated[PositiveFraction, Field(ge=LEAST_LOAD)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -75,6 +79,7 @@ Goal = Literal["min_cost", "max_ce", "max_served"]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 
+Bounds = tuple[Count, PositiveInt | None]
 Quality = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
@@ -89,6 +94,22 @@ class Bucket(Entry):
     longest_tokens: Tokens | None = Field(
         default=None, description="input and output of the longest request, which engines admit; default: unknown"
     )
+    input_bounds: Bounds | None = Field(
+        default=None, description="[above, up to] tokens of the prompts that belong here; default: nearest means"
+    )
+    output_bounds: Bounds | None = Field(default=None, description="the same of answers")
+    rates: tuple[Rate, ...] | None = Field(
+        default=None, description="requests/s in each of the workload's pieces; default: its rate in all"
+    )
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float] | None:
+        """Prompt above and up to, answer above and up to; None: it has none."""
+        if self.input_bounds is None and self.output_bounds is None:
+            return None
+        both = (*(self.input_bounds or (0, None)), *(self.output_bounds or (0, None)))
+        low_in, high_in, low_out, high_out = (float("inf") if x is None else float(x) for x in both)
+        return low_in, high_in, low_out, high_out
 
     @model_validator(mode="after")
     def _consistent(self) -> Bucket:
@@ -174,6 +195,10 @@ class FleetWorkload(NamedModel):
     requests: BucketRequests | None = Field(
         default=None, description="what the buckets were cut from, as a result writes it: replays send these"
     )
+    pieces: Pieces | None = Field(
+        default=None,
+        description="stretches of even rates of its trace, as a result writes it; one fleet has to carry each",
+    )
     slo: FleetSlo = Field(default=FleetSlo(), description="what it is promised")
     soft: SoftSlo | None = Field(default=None, description="without it the SLO always holds")
     weight: Positive = Field(default=1.0, description="of its requests in max_served")
@@ -185,7 +210,9 @@ class FleetWorkload(NamedModel):
         default=0.0, description="price of requests that are refused; above 0 they may be"
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
-        default=0, description="deployments that can serve this workload; where prefill and decode are apart, in either"
+        default=0,
+        description="deployments in every period that can serve one of its buckets with requests, or any of its buckets"
+        " if it has no requests; with disaggregated prefill and decode as many that prefill, and as many that decode",
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
         default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"
@@ -209,6 +236,16 @@ class FleetWorkload(NamedModel):
                 raise ValueError("requests only beside the buckets that were cut from them")
             if max(self.requests.bucket) >= len(self.buckets):
                 raise ValueError(f"requests.bucket below {len(self.buckets)}, the number of buckets")
+        long = {len(b.rates) for b in self.buckets or () if b.rates is not None}
+        if long and (self.pieces is None or long != {len(self.pieces.seconds)}):
+            raise ValueError("rates of a bucket only beside pieces, one for each")
+        if self.pieces is not None and self.buckets is None:
+            raise ValueError("pieces only beside buckets: a trace is cut into its own")
+        for b in self.buckets or ():
+            if b.rates is not None and self.pieces is not None:
+                mean = np.average(b.rates, weights=self.pieces.seconds)
+                if b.requests_per_s is None or abs(mean - b.requests_per_s) > SAME_RATE * mean:
+                    raise ValueError(f"rates of {b.label} whose mean over the pieces is its requests_per_s ({mean:g})")
         if self.requests_per_s is not None and not any(b.share is not None for b in self.buckets or ()):
             raise ValueError("requests_per_s only where buckets have shares of it: other demand has rates of its own")
         return self
@@ -583,7 +620,7 @@ class Fleet(Problem):
         workloads = tuple(
             w.model_copy(update={
                 **_models_written_out(w, case), "trace": None, "requests_per_s": None, "buckets": _written_out(w, case),
-                "requests": case.requests.get(w.name),
+                "requests": case.requests.get(w.name), "pieces": case.pieces_of.get(w.name),
             })
             for w in case.workloads
         )  # fmt: skip
@@ -623,6 +660,7 @@ def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
             Bucket(
                 name=d.bucket, input_tokens=d.input_tokens, output_tokens=d.output_tokens,
                 requests_per_s=d.base_requests_per_s, longest_tokens=d.longest_tokens or None,
+                input_bounds=d.input_bounds, output_bounds=d.output_bounds, rates=d.rates,
             )
             for d in case.demands if d.workload == w.name
         )  # fmt: skip
@@ -636,6 +674,9 @@ def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
 MAX_INLINE = 200_000  # measured throughputs beyond which a result keeps the reference to its table
 
 
+NO_REQUESTS = 1e-12  # requests/s: the weight of a bucket that has none
+
+
 @dataclass(frozen=True)
 class Demand:
     """One bucket of one workload."""
@@ -647,11 +688,29 @@ class Demand:
     base_requests_per_s: float
     requests_per_s: tuple[float, ...]  # by period
     longest_tokens: int = 0  # of a request, if longer than the mean
+    input_bounds: Bounds | None = None
+    output_bounds: Bounds | None = None
+    rates: tuple[float, ...] | None = None  # in the pieces of its workload; None: its base rate
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float] | None:
+        """Lengths of the requests that belong here: prompt above and up to, answer above and up to."""
+        return Bucket(name="of", share=0.0, input_bounds=self.input_bounds, output_bounds=self.output_bounds).bounds
 
     @property
     def name(self) -> str:
         """``workload/bucket``."""
         return f"{self.workload}/{self.bucket}"
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests arrive in any period."""
+        return max(self.requests_per_s) > 0
+
+    @property
+    def weight(self) -> float:
+        """Its largest rate, by which it counts in means over buckets; without requests next to nothing."""
+        return max(*self.requests_per_s, NO_REQUESTS)
 
     @property
     def tokens(self) -> int:
@@ -677,6 +736,8 @@ class FleetCase:
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
     routing: Routing | None = None  # of requests to engines that these are of; None: nobody has said
     requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
+    pieces_of: Mapping[str, Pieces] = field(default_factory=dict)  # by workload, those of its trace
+    whole: Mapping[str, CutTrace] = field(default_factory=dict)  # traces of which `requests` has the busiest stretch
     notes: tuple[str, ...] = ()  # what is allowed and seldom meant
 
     @property
@@ -696,18 +757,82 @@ class FleetCase:
         return self._by_name[name]
 
     @cached_property
+    def pieces(self) -> tuple[Array, Array]:
+        """Stretches of even rates that one fleet has to carry: their seconds, (K,), and rates over the mean, (K, W).
+
+        Where several workloads have traces, a piece ends where one of any does. A trace that ends before the others
+        goes on at the largest rates of its pieces. Without traces there is one piece, at the mean.
+        """
+        ends = {name: np.cumsum(x.seconds) for name, x in self.pieces_of.items()}
+        if not ends:
+            return np.ones(1), np.ones((1, len(self.demands)))
+        every = np.unique(np.round(np.concatenate(list(ends.values())), 6))
+        begins = np.concatenate(([0.0], every[:-1]))
+        factors = np.ones((len(every), len(self.demands)))
+        for w, d in enumerate(self.demands):
+            if d.rates is not None and d.base_requests_per_s > 0:
+                at = np.searchsorted(np.round(ends[d.workload], 6), begins, side="right")
+                of = np.array([*d.rates, max(d.rates)]) / d.base_requests_per_s
+                factors[:, w] = of[at]
+        return every - begins, factors
+
+    @cached_property
+    def peaks(self) -> Array:
+        """Rates over the mean of the pieces that no other one exceeds in every demand, (K, W)."""
+        _, factors = self.pieces
+        return factors[without_dominated(factors)]
+
+    @property
+    def requests_in_words(self) -> str:
+        """``its own 23,725 requests``, or how many of how many."""
+        each = dict.fromkeys(x.in_words() for x in self.requests.values())
+        return "its own " + " and ".join(each)
+
+    @cached_property
+    def most_over_mean(self) -> dict[str, float]:
+        """Largest rate of every demand over its mean."""
+        return dict(zip((d.name for d in self.demands), self.peaks.max(axis=0).tolist(), strict=True))
+
+    @cached_property
+    def busiest(self) -> int:
+        """The period with the most requests."""
+        return max(range(len(self.periods)), key=lambda q: sum(d.requests_per_s[q] for d in self.demands))
+
+    @cached_property
     def trace(self) -> Requests | None:
-        """The requests one by one as often as they come in the busiest period, labelled ``workload/bucket``."""
+        """The requests one by one as often as they come in the busiest period, labelled ``workload/bucket``.
+
+        Of a long trace its busiest stretch; None unless every workload was cut from a trace.
+        """
+        return self.trace_in(self.busiest)
+
+    @cached_property
+    def whole_trace(self) -> Requests | None:
+        """All requests of a trace of which `trace` is the busiest stretch; None: that has them all, or nobody does."""
+        if self.trace is None or not self.whole:
+            return None
+        found = dict(self.requests)
+        of = {
+            name: (x.whole.arrival_s, x.whole.prompt_tokens, x.whole.output_tokens, x.bucket)
+            for name, x in self.whole.items()
+        }
+        return self._sent(self.busiest, {name: of.get(name) or _columns(x) for name, x in found.items()})
+
+    def trace_in(self, period: int) -> Requests | None:
+        """The same in any period."""
         if not self.requests or any(w.name not in self.requests for w in self.workloads):
             return None
-        busiest = max(range(len(self.periods)), key=lambda q: sum(d.requests_per_s[q] for d in self.demands))
-        period, names, parts = self.periods[busiest], [d.name for d in self.demands], []
+        return self._sent(period, {name: _columns(x) for name, x in self.requests.items()})
+
+    def _sent(self, at: int, requests: Mapping[str, tuple[Any, Any, Any, Any]]) -> Requests:
+        """Requests by workload (arrival, prompt, answer, bucket) as one trace, as fast as they come in a period."""
+        period, names, parts = self.periods[at], [d.name for d in self.demands], []
         for w in self.workloads:
-            x, factor = self.requests[w.name], period.rate_factors.get(w.name, period.rate_factor)
-            known = {i: names.index(n) for i, n in enumerate(self._names(w)) if n in names}
-            code = np.array([known.get(b, -1) for b in x.bucket], np.int64)
-            arrival = np.array(x.arrival_s) / factor if factor > 0 else np.full(len(code), np.inf)
-            parts.append((arrival, np.array(x.input_tokens), np.array(x.output_tokens), code))
+            arrival, prompt, output, bucket = requests[w.name]
+            factor = period.rate_factors.get(w.name, period.rate_factor)
+            known = [names.index(n) if n in names else -1 for n in self._names(w)]
+            when = arrival / factor if factor > 0 else np.full(len(arrival), np.inf)
+            parts.append((when, prompt, output, np.array(known, np.int64)[bucket]))
         arrival, prompt, output, code = (np.concatenate(c) for c in zip(*parts, strict=True))
         keep = np.flatnonzero((code >= 0) & np.isfinite(arrival))
         keep = keep[np.argsort(arrival[keep], kind="stable")]
@@ -856,6 +981,12 @@ class FleetCase:
         return one
 
 
+def _columns(x: BucketRequests) -> tuple[Any, Any, Any, Any]:
+    """Arrival, prompt, answer and bucket of every request, as arrays."""
+    return (np.array(x.arrival_s), np.array(x.input_tokens, np.int64), np.array(x.output_tokens, np.int64),
+            np.array(x.bucket, np.int64))  # fmt: skip
+
+
 def _seconds(limit: LatencyLimit | None) -> float | None:
     return limit.at_most if isinstance(limit, Percentile) else limit
 
@@ -886,7 +1017,7 @@ def _resolve(p: Fleet) -> FleetCase:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
     of_files: list[str] = []
-    demands, requests = _demands(p, workloads, periods, of_files, wrong)
+    demands, requests, pieces, whole = _demands(p, workloads, periods, of_files, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
@@ -954,7 +1085,7 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor, source, hits, routing, requests, tuple(notes),
+        calibration, points, periods, slice_factor, source, hits, routing, requests, pieces, whole, tuple(notes),
     )  # fmt: skip
 
 
@@ -1065,37 +1196,41 @@ class _HitFile(Entry):
 
 def _demands(
     p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], notes: list[str], wrong: Mistakes
-) -> tuple[tuple[Demand, ...], dict[str, BucketRequests]]:
-    """Every bucket of every workload with its rate by period, and the requests where they are known.
+) -> tuple[tuple[Demand, ...], dict[str, BucketRequests], dict[str, Pieces], dict[str, CutTrace]]:
+    """Every bucket of every workload with its rate by period; of traces the requests, pieces, and long ones whole.
 
-    Buckets without requests are left out. `notes` are added to: what was done to rows of traces.
+    Buckets without requests are left out, except where a workload has none at all and asks for replicas: its buckets
+    show which deployments can serve it. `notes` are added to: what was done to rows of traces.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
+    pieces = {w.name: w.pieces for w in workloads if w.pieces is not None}
+    whole: dict[str, CutTrace] = {}
     for i, w in enumerate(workloads):
         buckets = w.buckets or ()
         if w.trace is not None:
             with wrong.collecting():
                 file = p.beside(w.trace.file, f"workloads[{i}].trace.file")
-                cells, known = bucket_trace(file, w.trace, w.trace.rate_factor, notes)
-                requests |= {} if known is None else {w.name: known}
-                buckets = tuple(
-                    Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)
-                    for n, a, b, r, most in cells
-                )
+                found = bucket_trace(file, w.trace, w.trace.rate_factor, notes)
+                requests[w.name], pieces[w.name] = found.requests, found.pieces
+                whole |= {} if found.requests.of is None else {w.name: found}
+                buckets = tuple(Bucket(**vars(c)) for c in found.cells)
         shares = sum(b.share for b in buckets if b.share is not None)
         if shares > 1 + 1e-9:
             wrong.add(f"workloads[{i}].buckets", shares, "shares that add up to at most 1")
+        mine: list[Demand] = []
         for b in buckets:
             rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
             by_period = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in periods)
-            if max(by_period) > 0:
-                demands.append(
-                    Demand(w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period, b.longest_tokens or 0)
-                )
-    if workloads and not demands and not wrong:
+            mine.append(Demand(
+                w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period, b.longest_tokens or 0,
+                b.input_bounds, b.output_bounds, b.rates,
+            ))  # fmt: skip
+        requested = [d for d in mine if d.has_requests]
+        demands += requested if requested or not w.min_replicas else mine
+    if workloads and not any(d.has_requests for d in demands) and not wrong:
         wrong.add("workloads", 0.0, "a bucket with requests_per_s > 0")
-    return tuple(demands), requests
+    return tuple(demands), requests, pieces, whole
 
 
 def _modelled(

@@ -37,7 +37,7 @@ from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_stages
 from optmodels.simulation.summary import quantiles
-from optmodels.traces.shape import resampled
+from optmodels.traces.buckets import sort_into_buckets
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -46,7 +46,6 @@ POLICIES = ("planned_shares", "random")
 UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
 NO_TIMES = "measured points of one stage have rates alone, no seconds to replay"
-OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 
 
 def waits(arrivals: Array, services: Array, slots: int) -> Array:
@@ -61,7 +60,7 @@ def waits(arrivals: Array, services: Array, slots: int) -> Array:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """Of every request: the deployment line (−1: none) and seconds."""
 
     line: Ints
@@ -106,16 +105,15 @@ def replay(
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
-    trace = case.trace if trace is None else trace
+    own, trace = trace is None, case.trace if trace is None else trace
     requests, code = drawn(case, period.name, rng) if trace is None else (trace, codes_of(case, trace))
-    planned = [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
-                if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
+    planned = planned_of(case, period)
     policies, rows = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
-        seen = (_simulate if problem.continuous else _serve)(
+        seen = (simulate_engines if problem.continuous else _serve)(
             case, period, requests, code, planned, policy, rng, p.stretch
         )
-        policies[policy], lines = _figures(case, period, requests, code, planned, seen, p.stretch)
+        policies[policy], lines = figures(case, period, requests, code, planned, seen, p.stretch)
         rows += [{"policy": policy, **r} for r in lines]
         if o.keep is not None:
             names = np.array([*demands], dtype=object)
@@ -132,32 +130,23 @@ def replay(
         "utilisation": _mean_utilisation(period.deployments),
     }
     return {
-        "period": period.name, "requests": len(requests), "seconds": span,
+        "sent": _sent_words(case, own, trace), "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
 
 
-def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
-    """A plan made for a trace on other requests: blocks of that trace drawn anew, beside the trace itself.
+def _sent_words(case: FleetCase, own: bool, trace: Trace | None) -> str | None:
+    """Which requests were replayed, in words; None: those of a trace that was given."""
+    if trace is None:
+        where = "pieces of the trace" if len(case.pieces[0]) > 1 else "mean rates"
+        return f"{DRAWN:,} requests drawn at random (Poisson) at the plan's {where}"
+    return case.requests_in_words if own else None
 
-    Returns:
-        ``trace``, ``requests`` and ``policy``; ``promises``: of every limit of every bucket the ``promised`` share of
-        its requests within it (None: the limit is of their mean), the one ``replayed`` on the plan's own and that
-        ``out_of_sample`` (None: no such request).
-    """
-    assert case.trace is not None
-    other = resampled(case.trace, OTHER_REQUESTS)
-    data, options = plan.model_dump(mode="json"), ReplayOptions(policy=POLICIES[0])
-    own, new = ({r["demand"]: r for r in replay(case.problem, data, t, options)["demands"]} for t in (None, other))
-    promises = [
-        {
-            "demand": demand, "latency": name, "limit_s": row[f"{name}_limit_s"],
-            "promised": row[f"{name}_percentile"], "replayed": row[f"{name}_within"],
-            "out_of_sample": new.get(demand, {}).get(f"{name}_within"),
-        }
-        for demand, row in own.items() for name in ("ttft", "tpot", "deadline") if f"{name}_within" in row
-    ]  # fmt: skip
-    return {"trace": other.name, "requests": len(other), "policy": POLICIES[0], "promises": promises}
+
+def planned_of(case: FleetCase, period: PeriodLine) -> list[list[tuple[int, ShareLine]]]:
+    """Of every demand the lines that serve it, by index, with its share there."""
+    return [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
+             if s.demand == demand.name and s.requests_per_s > 0] for demand in case.demands]  # fmt: skip
 
 
 def _mean_utilisation(lines: list[DeploymentLine]) -> float:
@@ -166,11 +155,24 @@ def _mean_utilisation(lines: list[DeploymentLine]) -> float:
 
 
 def drawn(case: FleetCase, period: str, rng: np.random.Generator) -> tuple[Trace, Ints]:
-    """Poisson arrivals at the period's rates, every request with its bucket's mean lengths."""
+    """Poisson arrivals at the period's rates, every request with its bucket's mean lengths.
+
+    In the pieces of a trace whose requests are not known, one after the other, at the rates of each.
+    """
     at = [q.name for q in case.periods].index(period)
-    rates = np.array([d.requests_per_s[at] for d in case.demands])
-    code = rng.choice(len(rates), DRAWN, p=rates / rates.sum())
-    arrival = np.cumsum(rng.exponential(1.0 / rates.sum(), DRAWN))
+    seconds, factors = case.pieces
+    rates = factors * np.array([d.requests_per_s[at] for d in case.demands])  # (K, W)
+    if len(rates) == 1:
+        code = rng.choice(rates.shape[1], DRAWN, p=rates[0] / rates[0].sum())
+        arrival = np.cumsum(rng.exponential(1.0 / rates[0].sum(), DRAWN))
+    else:
+        length = seconds * DRAWN / (rates.sum(axis=1) @ seconds)
+        piece = rng.choice(len(rates), DRAWN, p=rates.sum(axis=1) * length / DRAWN)
+        shares = rates.cumsum(axis=1) / np.maximum(rates.sum(axis=1), 1e-300)[:, None]
+        code = np.minimum((rng.random(DRAWN)[:, None] > shares[piece]).sum(axis=1), rates.shape[1] - 1)
+        arrival = (np.cumsum(length) - length)[piece] + rng.random(DRAWN) * length[piece]
+        order = np.argsort(arrival, kind="stable")
+        arrival, code = arrival[order], code[order]
     prompt = np.array([d.input_tokens or 1 for d in case.demands], np.int64)
     output = np.array([d.output_tokens or 1 for d in case.demands], np.int64)
     return Trace("drawn", arrival, prompt[code], output[code]), code.astype(np.int64)
@@ -204,11 +206,11 @@ def codes_of(case: FleetCase, trace: Trace) -> Ints:
             continue
         if any(case.demands[k].input_tokens is None or case.demands[k].output_tokens is None for k in buckets):
             raise InputError(Mistake(None, "trace", name, "a label class with workload/bucket: lengths are unknown"))
-        far = np.zeros((len(mine), len(buckets)))
-        for values, key in ((trace.prompt_tokens, "input_tokens"), (trace.output_tokens, "output_tokens")):
-            mean = np.array([getattr(case.demands[k], key) for k in buckets], dtype=float)
-            far += np.abs(np.log(values[mine])[:, None] - np.log(mean)[None])
-        code[mine] = np.array(buckets)[far.argmin(axis=1)]
+        of_buckets = [case.demands[k] for k in buckets]
+        code[mine] = np.array(buckets)[sort_into_buckets(
+            trace.prompt_tokens[mine], trace.output_tokens[mine], [d.bounds for d in of_buckets],
+            [(d.input_tokens or 1, d.output_tokens or 1) for d in of_buckets],
+        )]  # fmt: skip
     return code
 
 
@@ -229,7 +231,7 @@ def _service(case: FleetCase, d: DeploymentLine, s: ShareLine, demand: Demand, t
 def _serve(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> _Seen:  # fmt: skip
+) -> Seen:  # fmt: skip
     """Send every request to a line of deployments and one of its members, and let the slots serve them."""
     line, member = _sent(period, code, planned, policy, rng)
     service, wait = np.zeros((2, len(trace))), np.full(len(trace), np.nan)
@@ -241,13 +243,13 @@ def _serve(
         for c in range(d.count):
             own = np.flatnonzero((line == j) & (member == c))
             wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
-    return _Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+    return Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
 
 
-def _simulate(
+def simulate_engines(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> _Seen:  # fmt: skip
+) -> Seen:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
     What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
@@ -284,7 +286,7 @@ def _simulate(
         engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
     )  # fmt: skip
     waited = np.where(served, seen.queue_s, np.nan)
-    return _Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
+    return Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
 
 
 def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> dict[tuple[int, int], float]:
@@ -390,13 +392,13 @@ def in_turn(shares: Array, n: int) -> Ints:
     return chosen
 
 
-def _figures(
+def figures(
     case: FleetCase,
     period: PeriodLine,
     trace: Trace,
     code: Ints,
     planned: list[list[tuple[int, ShareLine]]],
-    seen: _Seen,
+    seen: Seen,
     stretch: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
+from formulations.fleet.on_trace import replays
+from formulations.fleet.over_time import over_time
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import NO_TIMES, out_of_sample
+from formulations.fleet.replay import NO_TIMES
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.plan.replayed import PLACES
 from optmodels.reporting.certification import certification_lines
+from optmodels.reporting.decision import is_refuted, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.serving.continuous import seconds_and_quantile
@@ -27,7 +31,6 @@ from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
-from optmodels.traces.buckets import MOST_REQUESTS
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
@@ -47,14 +50,33 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
             "points": len(tables.points), "demands": len(tables.demands),
             "pairs": int(np.isfinite(tables.load).sum()),
         },
-        **({} if tables.capacities is None else {"levels_spread": tables.spread}),
+        **({} if not tables.case.problem.continuous else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
         "notes": [*tables.case.notes, *_of_mean_lengths(tables.case)],
         **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
         "prices": tables.case.price_source,
         **({} if plan is None or not tables.case.problem.continuous else {"predicted": predicted(tables.case, plan)}),
-        **({} if plan is None else _other_requests(tables.case, plan)),
+        **({} if plan is None else _cost_of_output(tables.case, plan)),
+        **({} if plan is None else _of_trace(tables, plan)),
     }  # fmt: skip
+
+
+def _cost_of_output(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
+    """Cost of a million output tokens, where all tokens count alike."""
+    lengths = {x.name: (x.input_tokens, x.output_tokens) for x in case.demands}
+    total = output = 0.0
+    hours = sum(q.hours for q in plan.periods)
+    for q in plan.periods:
+        for s in (s for d in q.deployments if d.stage != "prefill" for s in d.serves):
+            prompt, answer = lengths.get(s.demand, (None, None))
+            if prompt is None or answer is None:
+                return {}
+            total += q.hours / hours * 3600 * s.requests_per_s * (prompt + answer)
+            output += q.hours / hours * 3600 * s.requests_per_s * answer
+    stated = plan.usd_per_million_tokens
+    if stated is None or output <= 0 or not math.isclose(1e6 * plan.total_usd_per_hour / total, stated, rel_tol=1e-6):
+        return {}
+    return {"usd_per_million_output_tokens": 1e6 * plan.total_usd_per_hour / output}
 
 
 def _of_mean_lengths(case: FleetCase) -> list[str]:
@@ -65,20 +87,24 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
     return of_lengths(limits, "the mean lengths of each bucket")
 
 
-def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
-    """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
+def _of_trace(tables: FleetTables, plan: FleetPlan) -> dict[str, Any]:
+    """Of a plan made for a trace: GPUs over time and the replays, on its own requests and out of sample, or why none.
+
+    The replay of its own requests is as short as a check; out of sample is left out where nobody wants it.
+    """
+    case, over = tables.case, over_time(tables, plan)
+    found: dict[str, Any] = {} if over is None else {"over_time": over}
     traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
     if traced and case.trace is None:
-        long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]
-        why = f"more than {MOST_REQUESTS:,} requests in the trace of {', '.join(long)}" if long else (
-            f"{', '.join(rates)} given as rates, without a trace")  # fmt: skip
-        return {"not_out_of_sample": why}
+        return found | {"not_out_of_sample": f"{', '.join(rates)} given as rates, without a trace"}
+    if case.trace is None:
+        return found
     if any(d.point is not None and d.stage != "both" for q in plan.periods for d in q.deployments):
-        return {} if case.trace is None else {"not_out_of_sample": NO_TIMES}
-    if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
-        return {}
-    return {"out_of_sample": out_of_sample(case, plan)} if short_replay(OUT_OF_SAMPLE) else {}
+        return found | {"not_out_of_sample": NO_TIMES}
+    if case.problem.continuous and not short_replay("the replay of its own requests"):
+        return found
+    return found | replays(case, plan, short_replay(OUT_OF_SAMPLE))
 
 
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -125,8 +151,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     out: list[Any] = []
     if result.get("plan") is not None:
         problem = result.get("problem", {})
-        seen = (result.get("report") or {}).get("predicted") or ()
-        out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen)
+        report = result.get("report") or {}
+        out += _plan(FleetPlan.model_validate(result["plan"]), problem, report, is_refuted(result))
         unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
         if unqueued and problem.get("serving") != "continuous":
             apart = any(q.get("transfers") for q in result["plan"]["periods"])  # measured: they have no queueing
@@ -140,16 +166,15 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     latency = (result.get("report") or {}).get("latency")
     if latency:
         out += ["", *source_lines(latency["sources"])]
-        if (missed := latency["missed_at_the_pessimistic_end"]) is not None:
+        if missed := latency["missed_at_the_pessimistic_end"]:
             each = dict.fromkeys(
-                f"{plain(m['demand'])} (more than its engines can serve)" if m["pessimistic_s"] is None else
+                f"{plain(m['demand'])} exceeds capacity" if m["pessimistic_s"] is None else
                 f"{plain(m['demand'])} {METRICS[m['latency']]}"
-                f" {' of '.join(told_apart(m['pessimistic_s'], m['limit_s'], _seconds))}" for m in missed
+                f" {', SLO '.join(told_apart(m['pessimistic_s'], m['limit_s'], _seconds))}" for m in missed
             )  # fmt: skip
             said = [*each][:PROMISES_SHOWN]
-            more = f" and {len(each) - len(said)} more" if len(each) > len(said) else ""
-            out.append("  at that end " + (f"[yellow]missed[/yellow]: {', '.join(said)}{more}" if said
-                                           else "every limit is kept"))  # fmt: skip
+            more = f"; and {len(each) - len(said)} more" if len(each) > len(said) else ""
+            out.append(f"  Pessimistic case: [yellow]SLO missed[/yellow]: {'; '.join(said)}{more}")
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
     bounds = result.get("problem", {}).get("serving") == "continuous"
@@ -167,18 +192,25 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
 def _shares(found: Mapping[str, Any]) -> Table:
     """Promised, replayed and out of sample: the share of requests within each limit, least first."""
     rows = sorted(found["promises"], key=lambda r: 1.0 if r["out_of_sample"] is None else r["out_of_sample"])
-    title = f"Within the limits ({found['trace']})"
-    table = titled(title, "bucket", "latency", "limit", "promised", "replayed", "out of sample")
+    title = f"SLO attainment ({found['trace']})"
+    table = titled(title, "bucket", "latency", "SLO", "required", "replayed", "out of sample")
     for r in rows[:PROMISES_SHOWN]:
         promised, own, new = (r[k] for k in ("promised", "replayed", "out_of_sample"))
         table.add_row(
             plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT"}.get(r["latency"], "E2E"),
-            _seconds(r["limit_s"]), "in the mean" if promised is None else f"{promised:.1%}", f"{own:.2%}",
-            "none came" if new is None else f"{new:.2%}",
+            _seconds(r["limit_s"]), "mean" if promised is None else f"{promised:.1%}", _attained(own, promised),
+            "none came" if new is None else _attained(new, promised),
         )  # fmt: skip
     if len(rows) > PROMISES_SHOWN:
         table.add_row(f"… {len(rows) - PROMISES_SHOWN} more")
     return table
+
+
+def _attained(share: float, required: float | None) -> str:
+    """A share of requests, by colour at least what is required or less."""
+    if required is None:
+        return f"{share:.2%}"
+    return f"[{'green' if share >= required else 'red'}]{share:.2%}[/]"
 
 
 def _stages(stages: Mapping[str, Any] | None, unit: str, bounds: bool = True) -> list[str]:
@@ -196,9 +228,9 @@ def _stages(stages: Mapping[str, Any] | None, unit: str, bounds: bool = True) ->
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     certified, bound = stages.get("certified"), without["bound"]
     found = "" if without["status"] == "optimal" and not certified else "found "  # rounds prove no least cost
-    lines = [f"  The best {fleet} {found}without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    lines = [f"  The best {fleet} {found}without prefill and decode apart: {usd(without['objective'])} {unit}"]
     if found and not certified and bound is not None:
-        lines[0] += f" (bound {bound:,.4f})"
+        lines[0] += f" (bound {usd(bound)})"
     if bounds and not certified:
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
@@ -216,13 +248,22 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
     return [f"  {known}; {proof}."]
 
 
-def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _promises(
+    p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False
+) -> Table | None:
     """What requests see against what they are promised, tightest first; None: measured points do not say.
 
-    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow.
+    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow. Figures of
+    a plan that its own replay refutes have no colour.
     """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    at_rates: dict[str, Mapping[str, Any]] = {x["demand"]: x for x in report.get("predicted") or ()}
     continuous = problem.get("serving") == "continuous"
+    late = {
+        (x["demand"], x["latency"]): x["seen_s"]
+        for place in PLACES
+        for x in (report.get(place) or {}).get("missed", ())
+    }
     rows: dict[str, dict[str, float]] = {}
     simulated = p.certification.promises if p.certification is not None else []
     for x in simulated:
@@ -256,7 +297,9 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
             limit, at = slo.get(key), " mean"
             if isinstance(limit, Mapping):
                 limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
-            cells = [_of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), value)]
+            cells = [
+                _of(x, limit, not refuted) for x in (at_rates.get(demand, {}).get(key), late.get((demand, key)), value)
+            ]
             tight = max(tight, 0.0 if limit is None else value / limit)
             lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
         if lines:
@@ -272,30 +315,45 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, M
         left_out += not fits
     if not shown:
         return None
-    title = "What requests see" + (f" ({left_out} looser ones left out)" if left_out else "")
-    columns = ["requests", "latency", "predicted", "in simulation" if simulated else "at most", "limit"]
-    here = [i for i in range(len(columns)) if i != 2 or any(cells[i] for cells in shown)]
+    title = "What requests see, by bucket (workload/input × output tokens)" + (
+        f" ({left_out} with more slack not shown)" if left_out else ""
+    )
+    columns = [
+        "requests",
+        "latency",
+        "predicted",
+        "on the trace",
+        "in simulation" if simulated else "worst case",
+        "SLO",
+    ]
+    here = [i for i in range(len(columns)) if i not in (2, 3) or any(cells[i] for cells in shown)]
     table = titled(title, *(columns[i] for i in here))
     for cells in shown:
         table.add_row(*(cells[i] for i in here))
     return table
 
 
-def _of(seconds: float | None, limit: float | None) -> str:
+def _of(seconds: float | None, limit: float | None, coloured: bool = True) -> str:
     """Seconds, by colour within a limit or beyond it; nothing where they are not known."""
     if seconds is None or limit is None:
         return "" if seconds is None else _seconds(seconds)
-    colour = "green" if seconds <= limit * (1 + 1e-6) else "red"
-    return f"[{colour}]{told_apart(seconds, limit, _seconds)[0]}[/{colour}]"
+    text = told_apart(seconds, limit, _seconds)[0]
+    if seconds > limit * (1 + 1e-6):
+        return f"[red]{text}[/red]"
+    return f"[green]{text}[/green]" if coloured else text
 
 
 def _certification(c: CertificationLine) -> list[Any]:
     pairs = sum(len(x.forbidden) for x in c.cuts)
     cuts = f"cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+    drawn = (
+        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of Poisson arrivals,"
+        " requests as long as a trace's or, without one, as their bucket's mean"
+    )
+    own = "all promises hold when the trace's own requests are replayed, sent in turn and at random"
     return certification_lines(
         c,
-        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of requests that come by"
-        " chance, as long as a trace's or, without one, as their bucket's mean",
+        own if c.arrivals == "trace" else drawn,
         {
             "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
             "worst, of its limit": lambda r: f"{r.worst:.1%}, {_of_latency(r.worst_of)}",
@@ -321,17 +379,17 @@ def _seconds(value: float, more: int = 0) -> str:
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
-def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[Any]:
-    out: list[Any] = [f"[bold]{plain(p.headline())}[/bold]"]
-    million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4g} USD per million tokens"
+def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False) -> list[Any]:
+    out: list[Any] = []
     parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
-    of = ", ".join(f"{name} {value:,.4f}" for name, value in parts.items() if value)
-    of = f" ({of})" if p.penalty_usd_per_hour or p.change_usd_per_hour else ""
-    served = f"{p.served_share:.2%} of requests served" if p.served_share < 1 else "all requests served"
-    out.append(f"  {p.total_usd_per_hour:,.4f} USD/h{of}{million}; {served}")
-    promises = _promises(p, problem, {x["demand"]: x for x in seen})
+    if p.penalty_usd_per_hour or p.change_usd_per_hour:
+        out.append("Cost in USD/h: " + ", ".join(f"{name} {usd(value)}" for name, value in parts.items() if value))
+    if (over := report.get("over_time")) is not None:
+        out += over_time_lines(over)
+    seen = report.get("predicted") or ()
+    promises = _promises(p, problem, report, refuted)
     if promises is not None:
-        out += ["", promises]
+        out.append(promises)
     if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:
         more = f" and {len(lost) - PROMISES_SHOWN} more" if len(lost) > PROMISES_SHOWN else ""
         out.append(
@@ -343,9 +401,9 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
-        title = (
-            f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
-        )
+        which = "Deployments" if len(p.periods) == 1 else f"Deployments, {q.name}"
+        served = f"{q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
+        title = f"{which}: {usd(q.usd_per_hour)} USD/h, {served}"
         levels = any(d.load_level < 1 for d in q.deployments)  # of static batches
         columns = ["deployments", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
         table = titled(plain(title), *columns)
@@ -355,11 +413,15 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                f"{d.count} × {plain(d.name)}{_of_point(d)}{_replicas(d)}", f"{d.usd_per_hour_each:.4f}",
+                f"{d.count} × {plain(d.name)}{_of_point(d)}{_replicas(d)}", usd(d.usd_per_hour_each),
                 *([f"{d.load_level:.0%}"] if levels else []), f"{d.utilisation:.0%}" + _scarcest(d),
                 plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
+        if q is p.periods[-1]:
+            out.append(
+                "[dim]In use: share of the scarcest capacity at the planned rates. The SLO holds to 100 %.[/dim]"
+            )
         for sent in q.transfers:
             apart = [f"{share:.0%} of {name}" for name, share in sent.demands.items()]
             where = f" in {plain(sent.region)}" if sent.region else ""
@@ -385,8 +447,21 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         out += ["", *_certification(p.certification)]
     for w in p.shadow_prices:
         how = "" if w.exact else " (linear relaxation)"
-        out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
+        out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4g} USD/h per {w.unit}{how}")
     return out
+
+
+def over_time_lines(found: Mapping[str, Any]) -> list[str]:
+    """The busiest time of a trace, and the GPUs that its pieces need."""
+    lines = (
+        [] if found["busiest"] is None else [f"  Trace: {plain(found['busiest'])}. The plan carries its busiest piece."]
+    )
+    if len(found["pieces"]) > 1 and "peak_gpus" in found:
+        lines.append(
+            f"  A fleet that followed the trace: peak {found['peak_gpus']:,} GPUs, mean {found['mean_gpus']:.1f},"
+            f" {found['gpu_hours']:,.4g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
+        )
+    return lines
 
 
 def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:

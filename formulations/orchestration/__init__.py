@@ -19,5 +19,6 @@ FORMULATION = part.formulation(
     current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
+    simulated_again=part("certify:simulated_again"),
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

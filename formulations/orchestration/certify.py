@@ -252,6 +252,22 @@ class AttainmentRounds:
         )  # fmt: skip
 
 
+def simulated_again(
+    problem: Orchestration, tables: OrchestrationTables, plan: OrchestrationPlan
+) -> dict[str, Any] | None:
+    """The promises of a certified plan and the line of its round, from the same replays run again."""
+    c = plan.certification
+    if c is None or not 0 < c.of_round <= len(c.rounds):
+        return None
+    rounds = AttainmentRounds(problem, tables)
+    judged, _ = rounds.judge(plan, c.of_round, lambda: False)
+    line = rounds.line(plan, judged, LOOSER if c.rounds[c.of_round - 1].looser else 1.0)
+    return {
+        "promises": [x.line.model_dump(mode="json") for x in judged],
+        f"rounds[{c.of_round - 1}]": line.model_dump(mode="json"),
+    }
+
+
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
     """The model that a document's bound is of; that there is no plan is said of all passes' models."""
     if problem.certify == "none":

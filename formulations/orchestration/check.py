@@ -31,7 +31,7 @@ from formulations.orchestration.recomputed import (
     service_s,
     work_s,
 )
-from formulations.orchestration.recomputed_engines import Level, started_between, taken
+from formulations.orchestration.recomputed_engines import Level, may_let_in, started_between, taken
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
 from optmodels.simulation.continuous import DISPATCHERS
@@ -47,19 +47,16 @@ TRUSTED = {
     "plan.instances[].subcluster": DECISION,
     "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
     "plan.dispatcher": DECISION,
-    "plan.configurations[].engine.max_num_seqs": "a decision, checked against the mean crowd and the file's limit",
     "plan.online": DECISION,
-    "plan.certification.rounds": "replays with the stated seed: replay the plan; its own round is checked against its"
-    " promises",
+    "plan.certification.rounds": "of plans that are not in the document; the plan's own is replayed again",
     "plan.certification.bound_looser": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.of_round": "as rounds",
-    "plan.certification.promises[].seen": "as rounds",
-    "plan.certification.promises[].requests": "as rounds",
 }
 TIMED = dict.fromkeys(
     ("report.replay", "report.out_of_sample", "requests.csv"),
-    "requests were named against the clock; each row of the table is checked, not that none is refused in vain",
+    "the clock cut the names of requests or a replay short; each row of the table is checked, not that none is refused"
+    " in vain",
 )
 
 
@@ -122,7 +119,7 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
     if engine is None or of is None:
         return
     limits = of.engine
-    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.max_num_seqs)
+    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.slots)
     found.equal(
         f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens)
     )
@@ -346,6 +343,10 @@ def _schedule(
                     running / of.ranks,
                     "run in the mean",
                 )
+            if line.engine is not None:
+                stated = line.engine.max_num_seqs
+                may = may_let_in(of, running * (1 - 1e-6)) | may_let_in(of, running * (1 + 1e-6))
+                found.require(f"configurations[{j}].engine.max_num_seqs", stated in may, stated, sorted(may))
             continue
         slots = line.instances * known[j].slots
         worst = float(busy[j].max(initial=0.0))

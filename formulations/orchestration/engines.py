@@ -212,7 +212,7 @@ class Engine:
         Of one that only decodes some request has to have more than one token of output.
         """
         c = Coefficients.of(steps.costs)
-        k, running, most = steps.costs.drafts, ranks * batch, ranks * limits.max_num_seqs
+        k, running, most = steps.costs.drafts, ranks * batch, ranks * limits.slots
         fills, decoding = float(stage != "decode"), float(stage != "prefill")
         new = lengths.prompt - lengths.cached
         chunks = fills * np.ceil(new / limits.chunk(k))
@@ -262,7 +262,7 @@ class Engine:
         typical = float(held @ size) / float(held.sum())
         idle = max(0.0, kv_tokens - batch * float(held.sum()) / run)
         capacity = np.array([
-            1.0 - fixed / step, ranks * crowd_allowed(np.array(float(limits.max_num_seqs)), load),
+            1.0 - fixed / step, ranks * crowd_allowed(np.array(float(limits.slots)), load),
             ranks * typical * crowd_allowed(np.array(kv_tokens / typical), load),
             ranks * TOKENS_FILLED * limits.room(k), mixed if 0.0 < mixed < 1.0 else np.inf, 1.0, 1.0,
         ])  # fmt: skip
@@ -338,10 +338,10 @@ class Engine:
     def lets_in(self, running: float) -> int:
         """max_num_seqs of each rank, where so many run on the engine in the mean of its busiest bin; seldom more."""
         if self.stage == "prefill":
-            return self.limits.max_num_seqs
+            return self.limits.slots
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running / self.ranks, 1.0) * (1.0 - load)), load))
-        return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
+        return min(self.limits.slots, int(np.ceil(crowd)))
 
 
 def _longest_wait(quantile: float) -> float:

@@ -178,8 +178,8 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
     for line, c in zip(p.configurations, rows_of(t, p), strict=True):
         of = t.configurations[c].engine
         if line.engine is not None and of is not None and line.stage != "prefill":
-            most = max(math.ceil(line.engine.max_num_seqs * factor), math.ceil(least[c] / line.ranks))
-            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.max_num_seqs)})
+            most = max(math.ceil(of.lets_in(least[c]) * factor), math.ceil(least[c] / line.ranks))
+            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.slots)})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})

@@ -38,7 +38,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.slots import schedule
-from optmodels.solver.deadline import seconds_for
+from optmodels.solver.deadline import leave_out, seconds_for
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -47,6 +47,7 @@ MOST_NAMED = 200_000  # requests
 MOST_NODES = 2_000  # bins × configurations of the network of a class: seconds
 TRIES = 10_000  # repairs of each model's schedule
 MOST_REMEMBERED = 4
+NAMES = "names of requests"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Named:
         finish_s: (n,) last token, at the rate of a full batch.
         meant: requests that the flow found a configuration for.
         attainment_bound: no names for these instances have more in time, at the full-batch rate.
+        cut_short: the clock stopped what would have improved them.
     """
 
     instance: Ints
@@ -68,6 +70,7 @@ class Named:
     finish_s: Array
     meant: int
     attainment_bound: float
+    cut_short: bool = False
 
     @property
     def served(self) -> Mask:
@@ -86,31 +89,44 @@ _REMEMBERED: dict[bytes, Named] = {}
 
 def _late() -> bool:
     """Whether the time limit of the call, if any, leaves no time for names."""
-    return seconds_for("names of requests", math.inf) <= 0
+    return seconds_for(NAMES, math.inf) <= 0
 
 
 def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = _late) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
-    When `over` says so, schedules are not improved further, and no further model is begun: then it is None.
+    When `over` says so, schedules are not improved further, and no further model is begun: then it is None. Either is
+    named as left out, so that the check of a result knows where the clock decided.
     """
     if t.taken is not None:
         return None  # on a shared engine a request's time depends on the others'
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
+    stopped = False
+
+    def stop() -> bool:
+        nonlocal stopped
+        stopped = stopped or over()
+        if stopped:
+            leave_out(NAMES)
+        return stopped
+
     key = _digest(t, p)
     if key not in _REMEMBERED:
         n = len(t.case.trace)
         found = Named(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf), 0, 0.0)
         parts = []
         for m in range(len(t.case.models)):
-            if over():
+            if stop():
                 return None
-            parts.append(_of_model(t, p, m, found, over))
+            parts.append(_of_model(t, p, m, found, stop))
         while len(_REMEMBERED) >= MOST_REMEMBERED:
             del _REMEMBERED[next(iter(_REMEMBERED))]
         meant, most = sum(x for x, _ in parts), sum(x for _, x in parts)
-        _REMEMBERED[key] = replace(found, meant=meant, attainment_bound=most / max(n, 1))
+        bound = most / max(n, 1)
+        _REMEMBERED[key] = replace(found, meant=meant, attainment_bound=bound, cut_short=stopped)
+    if _REMEMBERED[key].cut_short:
+        leave_out(NAMES)
     return _REMEMBERED[key]
 
 

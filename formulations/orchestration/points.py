@@ -118,7 +118,7 @@ class Configuration:
     @property
     def most_admitted(self) -> int:
         """Requests an instance lets in at once: as many as there are slots, or as its engines' limits say."""
-        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.limits.max_num_seqs
+        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.limits.slots
 
     @property
     def worst_rate(self) -> float:
@@ -612,7 +612,7 @@ def _engines(
         if some:
             return
         fits = engine.capacity[REQUESTS] / ranks
-        reason = f"max_num_seqs {limits.max_num_seqs} allows for {fits:.0f} requests in the mean"
+        reason = f"max_num_seqs {limits.slots} allows for {fits:.0f} requests in the mean"
         if ranks * batch <= engine.capacity[REQUESTS]:
             reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
     yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage, ranks)

@@ -391,7 +391,7 @@ class Continuous(EngineLimits):
 
     def room(self, drafts: int) -> int:
         """Prompt tokens of a step, beside one of each running request and its drafts."""
-        return self.max_num_batched_tokens - self.max_num_seqs * (1 + drafts)
+        return self.max_num_batched_tokens - self.slots * (1 + drafts)
 
     def chunk(self, drafts: int) -> int:
         """Tokens of one prompt in a step."""

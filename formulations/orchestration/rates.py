@@ -86,7 +86,7 @@ def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int, ranks: int
     guessed = 0 if drafts is None else drafts.drafts
     holds = memory.kv_tokens(
         work, case.vram_gib[gpu] * GIB, tp, attention_ranks=ranks, utilization=p.memory.vram_usable,
-        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room(guessed), max_requests=limits.max_num_seqs,
+        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room(guessed), max_requests=limits.slots,
         request_tokens=_shortest(case, model), drafts=drafts,
     )  # fmt: skip
     return holds / ranks - guessed

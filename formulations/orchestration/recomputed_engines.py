@@ -26,6 +26,7 @@ from optmodels.serving.stages import Link
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit
+LET_IN = 0.7, 1.0, 1.5  # times what the crowd seldom exceeds: max_num_seqs that a plan may choose
 FILLED = 0.9  # of the room for prompts in a step
 
 
@@ -199,7 +200,7 @@ def level(
     mixed = min(1.0, 2 * batch * float((weight * chunks).sum()) / turns) if unlike else 1.0
     experts = 0.0
     if costs.experts is not None:
-        tokens = ranks * engine.max_num_seqs * (1 + costs.drafts)
+        tokens = ranks * engine.slots * (1 + costs.drafts)
         touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** tokens
         experts = costs.experts.all_s * (touched + mixed * (1 - touched))
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
@@ -245,7 +246,7 @@ def level(
     crowd = _crowd(engine.quantile, batch, busy)
     limits = {
         "time": load,
-        "running requests": ranks * _mean_below(engine.max_num_seqs, busy),
+        "running requests": ranks * _mean_below(engine.slots, busy),
         "KV tokens": ranks * typical * _mean_below(kv_tokens / typical, busy),
     }
     if stage != "decode":
@@ -254,7 +255,7 @@ def level(
             limits["chunks of a step"] = mixed
     if stage != "both":
         limits["network for KV caches"] = 1.0
-    token = max(step, fixed + each * min(crowd, ranks * engine.max_num_seqs)) / costs.tokens
+    token = max(step, fixed + each * min(crowd, ranks * engine.slots)) / costs.tokens
     return Level(
         costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, queued, slope,
         limits, stage, sent, part, unused, None, ranks, uneven,
@@ -334,6 +335,15 @@ def _crowd(quantile: float, mean: float, load: float) -> float:
     z = float(ndtri(quantile))
     variance, skewed = r * odds * (1 + odds), 1 + 2 * odds  # the latter is skewness times standard deviation
     return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
+
+
+def may_let_in(of: Level, running: float) -> set[int]:
+    """The values of max_num_seqs that a plan may state where so many requests run on an engine in its busiest bin."""
+    limit, mean = of.engine.slots, running / of.ranks
+    if of.stage == "prefill":
+        return {limit}
+    seldom = min(limit, math.ceil(_crowd(1 - FULL, max(mean, 1.0), 1.0 - of.fixed_s / of.step_s)))
+    return {min(limit, max(math.ceil(factor * seldom), math.ceil(mean) if factor != 1 else 0)) for factor in LET_IN}
 
 
 # ------------------------------------------------------------------------------------------ what is taken over time

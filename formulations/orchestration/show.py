@@ -127,7 +127,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     plan, extra = result.get("plan"), result.get("report", {})
     if plan is not None:
         p = OrchestrationPlan.model_validate(plan)
-        out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
+        out += [_instances(p), "", _classes(p)]
         if (seen := _seen(p, result.get("problem", {}).get("slo", {}).get("ttft_s"))) is not None:
             out += ["", seen]
         if p.apart:

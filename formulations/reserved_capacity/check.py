@@ -1,16 +1,18 @@
 """Independent check of a reserved-capacity plan, hour by hour: from the instance and the plan alone.
 
 Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
-of every hour are added up from the plan, and demand is served anew: first by proportional filling of the regions with
-the fewest choices (a plan that passes is proved feasible), then by max-flow for the hours it leaves open (one
-service or one machine type, no locality loss; scipy.sparse.csgraph), else by linear programming: SciPy's own linprog,
-on purpose, where everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
+of every hour are added up from the plan, and demand is served anew. First the regions with the fewest choices are
+filled: a plan that passes is proved feasible. The hours left open go to max-flow (one service or one machine type, no
+locality loss; scipy.sparse.csgraph). Else they are filled in other orders, then solved as linear programs by SciPy's
+linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,13 +33,14 @@ TRUSTED = {
     "plan.flows[].peak_requests_per_second": "flows hour by hour are not in the document; between their mean and"
     " what demand and machines allow is checked",
     "plan.pooled": "which way the plan was made; one of regions by themselves forwards nothing",
-    "report.values": "solved again for some seconds: how far that comes depends on the machine",
+    "report.values": "differences of optima, each proved to the solver's tolerance only",
     "report.not_out_of_sample": "why other demand was not tried: what file the hours came of is not in the document",
 }
 TIMED = {"report.out_of_sample": "left out where no time was left for it"}
 MOST_SHOWN = 10
 ROUNDING = 1e-12
 BLOCK = 100  # hours in one max-flow
+ORDERS = 4  # further orders in which rows are filled before each has a linear program
 
 
 def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
@@ -299,14 +302,15 @@ def _report(found: Findings, what: str, outcome: tuple[int, float, float], case:
         _require(found, False, f"{what} in hour {hour} (row {row})", total - short, total, "requests/s")
 
 
+_Edge = tuple[int, int, int, int, float]  # service, user region, server region, machine, machines per request/s
+
+
 class _Network:
     """Who may serve whom, and max-flow over it."""
 
     def __init__(self, problem: ReservedCapacity, case: ReservedCase) -> None:
         K, R, M = len(problem.services), len(case.regions), len(problem.machines)
-        self.edges: list[
-            tuple[int, int, int, int, float]
-        ] = []  # service, user region, server region, machine, machines per rps
+        self.edges: list[_Edge] = []
         for k, s in enumerate(problem.services):
             for r in range(R):
                 for to in range(R):
@@ -354,8 +358,14 @@ class _Network:
         machines = np.minimum(machines, 1e9)
         away = demand * self.ceilings if away is None else away
         total = demand.sum(axis=(1, 2))
-        short = self._fill(demand, machines, away)
+        short = self._fill(demand, machines, away, self.order)
         hard = np.flatnonzero(short > 1e-9 * np.maximum(total, 1e-12))
+        for attempt in range(0 if self.is_flow else ORDERS):  # a filled row needs no linear program
+            if not len(hard):
+                break
+            order = self._shuffled(attempt)
+            short[hard] = np.minimum(short[hard], self._fill(demand[hard], machines[hard], away[hard], order))
+            hard = hard[short[hard] > 1e-9 * np.maximum(total[hard], 1e-12)]
         if not len(hard):
             return short
         if self.is_flow:
@@ -365,25 +375,35 @@ class _Network:
                 short[h] = self._linear_program(demand[h], machines[h], away[h])
         return short
 
-    def _fill(self, demand: Array, machines: Array, ceiling: Array) -> Array:
-        """Requests/s left after filling: locals, then users with few choices into servers with few users."""
-        K, R, M = self.shape
+    @cached_property
+    def order(self) -> list[_Edge]:
+        """Edges at home first, then those of users with few choices into servers with few users."""
+        choices = Counter((k, r) for k, r, *_ in self.edges)
+        demanders = Counter((i, to) for _, _, to, i, _ in self.edges)
+        return sorted(self.edges, key=lambda e: (e[1] != e[2], choices[e[0], e[1]], demanders[e[3], e[2]]))
+
+    def _shuffled(self, attempt: int) -> list[_Edge]:
+        """Another order: edges that take fewest machines first, at random among these."""
+        at = np.random.default_rng(attempt).random(len(self.edges)).tolist()
+        each = sorted(zip(self.edges, at, strict=True), key=lambda x: (x[0][1] != x[0][2], x[0][4], x[1]))
+        return [edge for edge, _ in each]
+
+    def _fill(self, demand: Array, machines: Array, ceiling: Array, order: list[_Edge]) -> Array:
+        """Requests/s left after serving as much as possible over one edge after the other."""
         left = np.ascontiguousarray(demand.transpose(2, 1, 0)).copy()
         idle = np.ascontiguousarray(machines.transpose(2, 1, 0)).copy()
         away = np.ascontiguousarray(ceiling.transpose(2, 1, 0)).copy()
-        choices, demanders = np.zeros((K, R)), np.zeros((M, R))
-        for k, r, to, i, _ in self.edges:
-            choices[k, r] += 1
-            demanders[i, to] += 1
-        for k, r, to, i, gain in sorted(
-            self.edges, key=lambda e: (e[1] != e[2], choices[e[0], e[1]], demanders[e[3], e[2]])
-        ):
+        asks, has = left.max(axis=2, initial=0.0) > 0, idle.max(axis=2, initial=0.0) > 0
+        for k, r, to, i, gain in order:
+            if not (asks[k, r] and has[i, to]):
+                continue
             f = np.minimum(left[k, r], idle[i, to] / gain)
             if r != to:
                 f = np.minimum(f, away[k, r])
                 away[k, r] -= f
             left[k, r] -= f
             idle[i, to] -= gain * f
+            asks[k, r], has[i, to] = left[k, r].any(), idle[i, to].any()
         missing: Array = left.sum(axis=(0, 1))
         return missing
 

@@ -233,7 +233,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     plan, extra = result.get("plan"), result.get("report", {})
     if plan is not None:
         p = ReservedPlan.model_validate(plan)
-        out += [f"[bold]{plain(p.headline())}[/bold]", ""]
+        out.append(plain(p.headline()))
         if extra.get("promises"):
             out += [_promise_table(extra["promises"]), ""]
         out.append(_reservation_table(p))
@@ -249,7 +249,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if known.get("sources"):
         out += ["", *source_lines(known["sources"])]
         share = known["served_at_the_pessimistic_end"]
-        out += [] if share is None else [f"  at that end machines serve {share:.0%} of the planned requests per second"]
+        out += [] if share is None else [f"  Pessimistic case: machines serve {share:.0%} of the planned requests/s"]
     prices: dict[str, list[str]] = {}
     for machine, said in extra.get("prices", {}).items():
         prices.setdefault(said, []).append(machine)
@@ -278,7 +278,7 @@ def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
     known = {"tpot": "TPOT", "e2e": "E2E"}
     more = [(name, title) for name, title in known.items() if any(r.get(f"{name}_s") for r in rows)]
     columns = ["service", "TTFT", "of it round trip", *(title for _, title in more)]
-    table = titled("What requests see at most, of what they may", *columns)
+    table = titled("What requests see in the worst case, and their SLO", *columns)
     for r in rows[:PROMISES_SHOWN]:
         cells = []
         for name in ("ttft", *(name for name, _ in more)):
@@ -411,7 +411,7 @@ def _binding_lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  every reserved machine is busy in {found['hours_full']} hours, first in hour {peak['hour']}")
     lines += [f"  {plain(x['origin'])} → {plain(x['server'])} is {x['lacking_ms']:.3g} ms out of reach"
               for x in found.get("next_reaches", [])[:2]]  # fmt: skip
-    return ["", "[bold]What binds[/bold]", *lines] if lines else []
+    return ["", "[bold]Binding constraints[/bold]", *lines] if lines else []
 
 
 def _value_lines(found: Mapping[str, Any]) -> list[str]:
@@ -426,7 +426,7 @@ def _value_lines(found: Mapping[str, Any]) -> list[str]:
         lines.append("  one more machine anywhere: nothing")
     if found["reach_usd_per_month"] is not None:
         lines.append(f"  10 ms more TTFT: {found['reach_usd_per_month']:,.0f} USD/month")
-    return ["", f"[bold]Worth of one more[/bold] ({plain(found['basis'])})", *lines]
+    return ["", f"[bold]Shadow prices[/bold] ({plain(found['basis'])})", *lines]
 
 
 def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:

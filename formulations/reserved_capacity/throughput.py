@@ -271,7 +271,7 @@ def _continuous(
     gpus = mine * engine.ranks
     return Choice(
         float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
-        engine.ranks * limits.max_num_seqs, layer_work(architecture, w.weights, w.kv),
+        engine.ranks * limits.slots, layer_work(architecture, w.weights, w.kv),
         gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
         engine.provenance, Continuous(at, row, engine, limits), engine.ranks,
     )  # fmt: skip

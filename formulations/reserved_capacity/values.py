@@ -1,13 +1,13 @@
 """What binds in a reserved-capacity plan, and what one more machine or 10 ms of reach would be worth.
 
-Values are differences of exact optima where an instance is small enough to be solved again and again within seconds;
-else, where machines are bought by the hour, what it saves in purchases with the plan's reservations fixed. `basis` says
-which.
+Values are differences of exact optima where solving the instance once for every place is little work. Else, where
+machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` says which.
+The work allowed is counted in cells (rows × sources × sinks), not in seconds: every machine gives the same basis.
 """
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,9 @@ from optmodels.formulation import Options
 from optmodels.serving.continuous import LatencyLimit, Percentile
 from optmodels.solver.deadline import seconds_for
 
-SOLVE_CELLS = 2_000_000  # rows × sources × sinks up to which the instance is solved again
-SECONDS = 3.0
+SOLVED_CELLS = 1_000_000  # of all solves together up to which every place is valued by solving again
+DISPATCHED_CELLS = 6_000_000  # of all dispatches together, which decides how many places are valued
+WHAT = "values of one more machine"
 REACH_MS = 10.0
 SHOWN = 12
 FULL = 0.999
@@ -86,27 +87,27 @@ def values(t: ReservedTables, held: Array) -> dict[str, Any]:
         ``basis``; ``machines``: region, machine, ``usd_per_month`` that one more free machine saves, and by term
         ``net_usd_per_month`` after its price; ``reach_usd_per_month`` (None: not computed).
     """
-    if len(t.demand) * t.reach.size <= SOLVE_CELLS and len(t.sink_region):
-        solved = _by_solving(t)
-        if solved is not None:
-            return solved
-    if len(t.option_sink):
-        found = _by_dispatch(t, held)
-        return {"basis": f"purchases with the reservations fixed, {len(found)} of {len(held)} places",
+    places, cells = len(t.sink_region), len(t.demand) * t.reach.size
+    solved = _by_solving(t) if places > 0 and cells * (places + 2) <= SOLVED_CELLS else None
+    if solved is not None:
+        return solved
+    if len(t.option_sink) and cells <= DISPATCHED_CELLS:
+        found = _by_dispatch(t, held, DISPATCHED_CELLS // max(cells, 1))
+        return {"basis": f"purchases with the reservations fixed, {len(found)} of {places} places",
                 "machines": _rows(t, found), "reach_usd_per_month": None}  # fmt: skip
-    return {"basis": "not computed: too large to solve again, and without hourly machines a fixed plan has no price",
-            "machines": [], "reach_usd_per_month": None}  # fmt: skip
+    why = "a fixed plan without hourly machines has no price" if not len(t.option_sink) else "so is dispatching again"
+    return {"basis": f"not computed: too large to solve again, and {why}", "machines": [], "reach_usd_per_month": None}
 
 
 def _by_solving(t: ReservedTables) -> dict[str, Any] | None:
-    """Exact optima with and without; None once the time is spent."""
-    began, seconds = time.perf_counter(), seconds_for("values by solving again", SECONDS)
+    """Exact optima with and without; None where the time limit of the call is reached."""
 
     def cost(tables: ReservedTables) -> float | None:
         from formulations.reserved_capacity.methods.exact import optimum
 
-        left = seconds - (time.perf_counter() - began)
-        return None if left <= 0 else optimum(tables.case.problem, tables, Options(time_limit=left))
+        left = seconds_for(WHAT, math.inf)
+        limit = None if left == math.inf else left
+        return None if left <= 0 else optimum(tables.case.problem, tables, Options(time_limit=limit))
 
     base = cost(t)
     if base is None:
@@ -163,18 +164,17 @@ def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
     return None if found is None else max(0.0, base - found)
 
 
-def _by_dispatch(t: ReservedTables, held: Array) -> dict[int, float]:
-    """What one more machine saves in purchases, by sink; those where most is spent first, until the time is spent."""
-    began, seconds = time.perf_counter(), seconds_for("values by dispatching again", SECONDS)
-    if not seconds:
+def _by_dispatch(t: ReservedTables, held: Array, most: int) -> dict[int, float]:
+    """What one more machine saves in purchases in the `most` sinks where most is spent, as far as time goes."""
+    if seconds_for(WHAT, math.inf) <= 0:
         return {}
     found = kept_dispatch(t, held)
     bill, _ = found.usd_per_month(t)
     base, spent = found.total_usd_per_month(t), np.zeros(len(t.sink_region))
     np.add.at(spent, t.option_sink, bill)
     out: dict[int, float] = {}
-    for j in np.argsort(-spent, kind="stable"):
-        if time.perf_counter() - began > seconds:
+    for j in np.argsort(-spent, kind="stable")[:most]:
+        if seconds_for(WHAT, math.inf) <= 0:
             break
         more = dispatch(t, held + (np.arange(len(held)) == j)[:, None])
         out[int(j)] = max(0.0, base - more.total_usd_per_month(t))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from optmodels.cli.options import Columns, Force, Json, SkipBad, TimeLimit, Where, duration, reading
+
+SAFER_S = 10.0  # of the plan for latencies at the pessimistic end
 
 
 def register(app: typer.Typer) -> None:
@@ -80,16 +83,30 @@ def plan(
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
     ] = "1",
-    certify: Annotated[bool, typer.Option("--certify-replay", help="What it promises holds in simulation.")] = False,
-    write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="Requests that an engine runs at a time (default: the plan decides).")
+    ] = None,
+    certify: Annotated[
+        bool | None,
+        typer.Option(
+            "--certify-replay/--no-certify",
+            help="Simulate until every SLO holds; default: with --trace, on its own requests.",
+        ),
+    ] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the equivalent instance file (YAML).")] = None,
+    show_instance: Annotated[
+        bool, typer.Option("--show-instance", help="Print the equivalent instance file (YAML).")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for plan.json, report.html and tables as CSV (default: none).")
+    ] = None,
     time_limit: TimeLimit = None,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """What to rent for one workload, without a file. The plan, the instance it stands for, and what to try next."""
+    """What to rent for one workload, without a file. Machines and cost first, then SLO, proof and next commands."""
     from optmodels import question
-    from optmodels.cli.planning import solved, whole_numbers
+    from optmodels.cli.planning import CHEAP_S, solved, whole_numbers
     from optmodels.errors import InputError
     from optmodels.io.write import path_text
     from optmodels.loading import load
@@ -104,13 +121,15 @@ def plan(
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
         engine=engine, safety=safety, longest=longest, apart=apart,
         attention_ranks=whole_numbers(attention_ranks, "--attention-ranks"), certify=certify,
+        max_num_seqs=max_num_seqs,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
     try:
         made = question.instance(asked, folder)
     except InputError as error:
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
-    text = question.as_yaml(made, path_text(shlex.join(["optmodels", *sys.argv[1:]])))
+    command = path_text(shlex.join(["optmodels", *sys.argv[1:]]))
+    text = question.as_yaml(made, command)
     try:
         problem = load(made, folder=folder, computed=False)
     except InputError as error:
@@ -124,8 +143,16 @@ def plan(
         from optmodels.io.write import write_text
 
         write_text(write, text, overwrite=force)
+
+    def note(found: Any) -> None:
+        """Keep the command, and what a plan for the pessimistic latencies costs where that is quickly known."""
+        found.log["command"] = command
+        if time.process_time() - began < CHEAP_S and is_worth_a_safer_plan(found, safety):
+            found.log["safer"] = safer(made, folder, found)
+
+    began = time.process_time()
     try:
-        result = solved(problem, out, as_json, time_limit=time_limit)
+        result = solved(problem, out, as_json, note, time_limit=time_limit)
     except InputError as error:  # what is known of latencies is seen when they are asked for
         raise question.as_options(error) from None
     if not as_json:
@@ -135,8 +162,8 @@ def plan(
 
         if said := question.assumptions(question.read(asked)):
             show(["", "[bold]Assumed[/bold]", *(f"  {plain(line)}" for line in said)])
-        if write is None:
-            show(["", "[bold]The instance it stands for[/bold] (--write FILE)"])
+        if show_instance:
+            show(["", "[bold]The equivalent instance file[/bold] (--write FILE saves it)"])
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
@@ -187,6 +214,36 @@ def quota_of(text: str) -> tuple[str, int]:
     return gpu, int(most)
 
 
+def is_worth_a_safer_plan(result: Any, safety: float | None) -> bool:
+    """Whether a plan of the usual latencies misses its SLO at the pessimistic end."""
+    latency = (result.report or {}).get("latency") or {}
+    missed = bool(latency.get("missed_at_the_pessimistic_end"))
+    return safety is None and result.limit is None and missed
+
+
+def safer(made: dict[str, Any], folder: Path, result: Any) -> dict[str, Any]:
+    """The cost of the plan for latencies at the pessimistic end; None in it: there is no such plan.
+
+    Args:
+        made: the instance.
+        folder: of the files it names.
+        result: of the instance.
+    """
+    from optmodels import api
+    from optmodels.errors import InputError
+    from optmodels.loading import load
+
+    level = min(e["level"] for e in result.report["latency"]["sources"])
+    asked = made | {"latency": made["latency"] | {"safety": level}, "certify": "none"}
+    try:
+        found = api.solve(load(asked, folder=folder, computed=False), out_of_sample=False, time_limit=SAFER_S)
+    except InputError:  # a machine's latencies are not known at that level
+        return {}
+    if found.plan is None:
+        return {"safety": level, "usd_per_hour": None} if found.status == "infeasible" else {}
+    return {"safety": level, "usd_per_hour": found.summary["usd_per_hour"], "headline": found.summary["headline"]}
+
+
 def _has_experts(result: Any) -> bool:
     """Whether the model that was planned has routed experts."""
     return any((w.get("model") or {}).get("moe") for w in result.problem["workloads"])
@@ -195,29 +252,29 @@ def _has_experts(result: Any) -> bool:
 def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
     """What to try after this answer, the most useful first."""
     file = str(write) if write is not None else "FILE"
-    keep = "" if write is not None else "  (FILE: of --write FILE)"
+    keep = "" if write is not None else " (after --write FILE)"
     if result.plan is None:
         return [
-            f"optmodels explain {shlex.quote(file)}{keep}: which limits cannot hold together, and what would help",
-            *(["without --quota, or with more of it"] if asked.quota else []),
+            f"optmodels explain {shlex.quote(file)}{keep}: which limits conflict, and the least change that helps",
+            *(["without --quota, or with a larger one"] if asked.quota else []),
             *(["with more --cloud or another --region"] if len(asked.clouds) == 1 else []),
         ]
     lines = []
     if "folder" in result.log:
         lines.append(f"optmodels export {shlex.quote(result.log['folder'])} --to vllm: the commands that start it")
     else:
-        lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER --to vllm")
+        lines.append("--out results: plan.json, report.html and tables; then optmodels export FOLDER --to vllm")
     if ((result.report or {}).get("latency") or {}).get("missed_at_the_pessimistic_end"):
-        lines.append("--safety 0.9: the fleet that keeps its limits at the pessimistic end too, and what it costs")
+        lines.append("--safety 0.9: a plan that also meets the SLO at the pessimistic end of the latencies")
     if not asked.survive:
-        lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
+        lines.append("--survive 1: the cost of losing any one deployment without missing the SLO")
     if not asked.apart:
-        lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
+        lines.append("--apart: whether disaggregated prefill and decode cost less")
     if list(asked.attention_ranks) == [1] and _has_experts(result):
         lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")
     if len(asked.clouds) == 1:
-        lines.append("--cloud aws --cloud gcp --cloud azure: what other clouds charge")
+        lines.append("--cloud aws --cloud gcp --cloud azure: prices of other clouds")
     lines.append(f"optmodels explain {shlex.quote(file)}{keep}: what each limit costs, and the next best plans")
     return lines

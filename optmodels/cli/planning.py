@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from optmodels.cli.explaining import needs
 from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, Solver, TimeLimit
 
 VIOLATIONS_SHOWN = 20
 PATIENCE_S = 300.0  # of somebody at a terminal who set no limit
+CHEAP_S = 5.0  # CPU seconds of a solve after which further ones may tell more
+NO_GAP = 1e-9  # a relative gap below is rounding
 SERIES = 8  # instances of a folder are listed one by one up to so many
 
 
@@ -65,16 +70,39 @@ def solve(
         instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver,
         certify=certify, out_of_sample=out_of_sample,
     )  # fmt: skip
-    if result.status == "infeasible" and not as_json:
+    if not as_json:
         from optmodels.cli.console import show
-        from optmodels.reporting.text import plain
 
-        show([f"Next: optmodels explain {plain(shlex.quote(str(instance)))}: the least change that gives a plan"])
+        show(_next(result, str(instance)))
     return int(result.exit_status)
 
 
-def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
+def _next(result: Any, instance: str) -> list[str]:
+    """What to run after a solve."""
+    from optmodels.reporting.text import plain
+
+    file = plain(shlex.quote(instance))
+    if result.plan is None:
+        why = {"infeasible": f"optmodels explain {file}: the least change that gives a plan"}.get(result.status)
+        return [] if why is None else [f"Next: {why}"]
+    lines = [f"optmodels explain {file}: what each limit costs, and the next best plans"]
+    if "folder" in result.log and result.status != "error":
+        folder = plain(shlex.quote(str(result.log["folder"])))
+        lines.append(f"optmodels export {folder} --to vllm: the commands that start it")
+    return ["[bold]Next[/bold]", *(f"  {line}" for line in lines)]
+
+
+def solved(
+    source: Any, target: Path | None, as_json: bool, before_show: Callable[[Any], object] | None = None, **how: Any
+) -> Any:
     """The result of `api.solve`, shown as soon as it is found and before files are made of it.
+
+    Args:
+        source: of the instance.
+        target: folder for files; None: none.
+        as_json: the document on stdout in place of the screen.
+        before_show: may add to the result's log.
+        how: further arguments of `api.solve`.
 
     Raises:
         NotWrittenError: the result was shown and could not be written.
@@ -83,6 +111,7 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
     from optmodels.cli.console import at_a_terminal, attempted, progress, show
     from optmodels.reporting.text import plain
 
+    began = time.process_time()
     unlimited = how.get("time_limit") is None and not as_json and at_a_terminal()
     if unlimited:
         how["time_limit"] = PATIENCE_S
@@ -90,11 +119,18 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
 
         def on_result(result: Any) -> None:
             if as_json:
+                if before_show is not None:
+                    before_show(result)
                 return
             if on_event is not None:
                 on_event.stop()
-            summary = formulation.get(result.formulation).summary(result.document())
-            show([*_headline(result), *summary, *_certificate(result)])
+            if before_show is not None:
+                before_show(result)
+            if result.status == "infeasible" and time.process_time() - began < CHEAP_S:
+                result.log["needs"] = needs(source)
+            document = result.document()
+            summary = formulation.get(result.formulation).summary(document)
+            show([*_headline(result, document), *summary, *_certificate(result)])
             sys.stdout.flush()
 
         result, unwritten = attempted(lambda: api.solve(
@@ -114,12 +150,15 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
     return result
 
 
-def _headline(result: Any) -> list[Any]:
+def _headline(result: Any, document: Any) -> list[Any]:
+    """The decision first, then whether it is proved; with no plan, why not."""
     from optmodels.errors import printable
+    from optmodels.reporting.decision import first_lines, is_refuted
     from optmodels.reporting.text import plain
 
     title = result.problem.get("title") or result.problem.get("name") or ""
-    colour = {"optimal": "green", "feasible": "yellow"}.get(result.status, "red")
+    refuted = is_refuted(document)
+    colour = {"optimal": "yellow" if refuted else "green", "feasible": "yellow"}.get(result.status, "red")
     words = {
         "optimal": "optimal, proved",
         "infeasible": "infeasible, proved",
@@ -133,11 +172,16 @@ def _headline(result: Any) -> list[Any]:
         proved = result.gap is not None and math.isfinite(result.gap)
         proof = f", proved within {result.gap:.2%} of the best" if proved else ", nothing proved"
         proof += _stopped(result.limit, "; stopped at the")
+    checked = "" if result.check is None or result.check.ok else "; independent check FAILED"
+    only = " for the planned rates" if refuted else ""
+    status = f"[{colour}]{words}[/{colour}]{only} by {plain(result.method)}{proof}{checked}"
+    status += f": {plain(reason)}" if reason else ""
+    decided = first_lines(document)
+    needs = [f"  [bold]{plain(printable(line, 400))}[/bold]" for line in result.log.get("needs") or ()]
     return [
-        f"{plain(result.instance)}  [dim]{plain(title)}[/dim]",
-        f"[{colour}]{words}[/{colour}] by {plain(result.method)}{proof}" + (f": {plain(reason)}" if reason else ""),
-        "",
-    ]
+        f"{plain(result.instance)}  [dim]{plain(title)}[/dim]", *([""] if decided else []), *decided,
+        f"  {status}" if decided else status, *needs, "",
+    ]  # fmt: skip
 
 
 def _stopped(limit: str | None, at: str) -> str:
@@ -155,6 +199,11 @@ def _violations(found: Any) -> list[str]:
     return [*lines, f"  and {more:,} more, in the document"] if more else lines
 
 
+def gap_words(gap: float) -> str:
+    """A relative gap for people: rounding of floating-point numbers is 0."""
+    return "0" if gap < NO_GAP else f"{gap:.2g}"
+
+
 def _certificate(result: Any) -> list[Any]:
     from optmodels.reporting.text import plain, short
 
@@ -162,7 +211,7 @@ def _certificate(result: Any) -> list[Any]:
     of = f" for {plain(result.certifies)}"
     if result.objective is not None:
         bound = "no bound" if result.bound is None else f"bound {short(result.bound)}"
-        gap = "" if result.gap is None else f", gap {result.gap:.2g},{of}"
+        gap = "" if result.gap is None else f", gap {gap_words(result.gap)},{of}"
         lines.append(f"[bold]Certificate:[/bold] objective {short(result.objective)} {result.unit}, {bound}{gap}")
     elif result.status == "infeasible":
         lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
@@ -193,7 +242,7 @@ def compare(
     seed: Seed = 0,
     seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the report extra).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables and pictures.")] = None,
     as_json: Json = False,
 ) -> int:
     """Every method on every instance, side by side. Objective, bound, certified gap, seconds to plan and proof."""

@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.outcome import CheckReport, Result, fault
+from optmodels.plan.replayed import missed
 from optmodels.solver.highs import PROVED, relative_gap
 
 # Paths of a result whose truth the document cannot show.
@@ -83,10 +84,13 @@ def check_result(
     if r.status == "optimal":
         proved = true is not None and true <= PROVED * (1 + TOLERANCE)
         found.require("gap: proves that it is optimal", proved, true, f"at most {PROVED:g}")
+        found.require(
+            "replay: refutes nothing that is optimal", not missed(r.report), missed(r.report), "every promise"
+        )
         found.require("limit: none stopped an optimal method", r.limit is None, r.limit, None)
     else:
         found.require("status: of a plan", r.status == "feasible", r.status, "optimal or feasible")
-        proved = true is not None and true <= PROVED * (1 - TOLERANCE)
+        proved = true is not None and true <= PROVED * (1 - TOLERANCE) and not missed(r.report)
         found.require("gap: left by what is only feasible", not proved, true, f"over {PROVED:g}")
 
 

@@ -111,6 +111,7 @@ class Purchase(Document):
     count: Count
     usd_per_hour_each: float | None = None
     purpose: str = ""
+    note: str = Field(default="", description="of the machine, in the list that it is bought from")
 
 
 class Deployments(Document):
@@ -128,7 +129,7 @@ def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
     return Purchase(
         machine=line.machine, provider=known.provider if known else "", region=line.region, market=line.market,
         count=line.count * times, usd_per_hour_each=line.usd_per_hour_each,
-        purpose="attention offload" if line.role == "ao" else "serving",
+        purpose="attention offload" if line.role == "ao" else "serving", note=known.note if known else "",
     )  # fmt: skip
 
 

@@ -201,7 +201,8 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `room` and `kv` are those of each of its data-parallel
+    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and
+    `kv` are those of each of its data-parallel
     attention ranks.
     """
 
@@ -218,6 +219,7 @@ class Level:
     longest: float
     ranks: int = 1
     uneven: float = 0.0
+    decoding: float = 0.0
 
     def prefilling(self, r: Request) -> float:
         """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
@@ -269,7 +271,7 @@ def at_level(
     def mean(value: Mapping[str, float]) -> float:
         return sum(requests[k].weight * v for k, v in value.items()) / total
 
-    slots, batched = limits.max_num_seqs, limits.max_num_batched_tokens
+    slots, batched = limits.slots, limits.max_num_batched_tokens
     decoding = slots + slots * costs.drafts
     contexts = {k: _contexts(costs, r) for k, r in requests.items()}
     at_once = {k: _prefill(costs, r, max(r.new, 1.0))[1] for k, r in requests.items()}
@@ -326,7 +328,9 @@ def at_level(
     longest = prefills[1] / prefills[0] if prefills[0] > 0 else 0.0  # by its own seconds
     outside = (1 - within) * costs.prompt_step_s
     return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv / ranks,
-                 prefill_share, longest, ranks, uneven)  # fmt: skip
+                 prefill_share, longest, ranks, uneven,
+                 mean({k: r.decode for k, r in made.items()})
+                 / (mean({k: r.decodes for k, r in made.items()}) or 1.0))  # fmt: skip
 
 
 def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
@@ -386,15 +390,17 @@ def _held(r: Request, waits: float) -> tuple[float, float]:
 
 def capacities(
     level: Level, step: float, wait: float, most: float | None, slots: int,
-    on_the_way: Mapping[str, float] | None = None,
+    on_the_way: Mapping[str, float] | None = None, place_wait: float = 0.0, busiest: float = 0.0,
 ) -> dict[str, dict[str, float]]:  # fmt: skip
     """Share of an engine's capacities that one request/s of each bucket takes.
 
-    `on_the_way`: seconds that the cache of each bucket's prompt is on its way from or to the engine.
+    `place_wait`: mean wait for one of the slots, each of which has KV cache for any request; 0: none is counted with.
+    `busiest`: of what full engines serve, the most that is planned then. `on_the_way`: seconds that the cache of each
+    bucket's prompt is on its way from or to the engine.
     """
     joins = 1.0 if level.stage == "decode" else 0.0
-    held = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
-    first, second = (sum(level.requests[k].weight * h[i] for k, h in held.items()) for i in (0, 1))
+    in_cache = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
+    first, second = (sum(level.requests[k].weight * h[i] for k, h in in_cache.items()) for i in (0, 1))
     size = second / first
     running = _largest_mean(slots, level.load)
     crowd = _largest_mean(level.kv / size, level.load)
@@ -410,7 +416,7 @@ def capacities(
         whole = level.ranks * s  # of the one rank that prefills it
         blocked = most is not None and whole > most * wait * (1 + SLACK)
         waiting = 0.0 if not prompts else math.inf if blocked else s * whole / (2 * wait) + turn
-        one, two = held[k]
+        one, two = in_cache[k]
         fits = crowd > 0 and level.can_hold(r)
         memory = (
             step * (one + z * two / (2 * sigma * (1 - level.load))) / (level.kv - z * sigma / 2) if fits else math.inf
@@ -423,14 +429,57 @@ def capacities(
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
             "waiting": waiting,
         }
+    if place_wait > 0:
+        held = wait * level.fixed / step
+        each = {k: r.work + (r.steps * level.fixed + held) / (level.ranks * slots) for k, r in level.requests.items()}
+        share = _busy_places(level, slots, {k: each[k] for k in each if level.can_hold(level.requests[k])}, place_wait,
+                             most, busiest)  # fmt: skip
+        for k, r in level.requests.items():
+            able = level.can_hold(r) and share > 0
+            found[k] |= dict.fromkeys(("running", "memory"), each[k] / share if able else math.inf)
     return found
+
+
+def _busy_places(
+    level: Level, places: int, each: Mapping[str, float], wait: float, most: float | None, busiest: float
+) -> float:  # fmt: skip
+    """Largest share of what full engines serve at which requests wait for a place for no longer in the mean; 0: none.
+
+    `each`: seconds between two departures of a full engine, of every bucket that it can hold.
+    """
+    kinds = [level.requests[k] for k in each]
+    largest = max((r.prompt + r.output + r.drafts for r in kinds), default=math.inf)
+    if places * largest > level.kv * (1 + 1e-9):
+        return 0.0
+    work = min(level.requests[k].work / s for k, s in each.items())
+    slowest = level.ranks * max(each.values()) * (1 - 1 / (2 * math.sqrt(places)))
+
+    def keeps(share: float) -> bool:
+        alone, load = (1 - work) * share * places, work * share
+        before = 0.0  # P(N < k) over P(N = k), of the birth–death chain
+        for k in range(1, places + 1):
+            before = (before + 1) / (alone / k + load)
+        chance = 1 / (1 + before * (1 - share))
+        of_waiting = slowest / (1 - share)
+        return chance * of_waiting <= wait and (most is None or of_waiting <= wait * (1 + most / 2))
+
+    low, high = 0.0, busiest
+    if keeps(high):
+        return high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
 
 
 def latencies(
     level: Level, r: Request, step: float, wait: float, most: float | None, slots: int, factor: float,
-    request_s: float, quantiles: tuple[float | None, float | None, float | None],
+    request_s: float, quantiles: tuple[float | None, float | None, float | None], placed: bool = False,
 ) -> tuple[float, float, float]:  # fmt: skip
-    """TTFT, time per output token and E2E of a bucket, each at its quantile."""
+    """TTFT, time per output token and E2E of a bucket, each at its quantile; `wait` for prefill and a place.
+
+    `placed`: of engines that requests wait for a place of, so that `slots` often run.
+    """
 
     def ttft(q: float | None) -> float:
         first, own, waits = _form(q)
@@ -445,7 +494,9 @@ def latencies(
         left = level.following(r) / (1 - level.load) / r.decodes if r.decodes > 0 else 0.0
         if q is None:  # of the request's own work in a step only that of its decodes prolongs these
             own = r.decode / r.decodes if r.decodes > 0 else 0.0
-            return (level.fixed + each) / (1 - level.load) - each + own + left
+            mean = (level.fixed + each) / (1 - level.load) - each + own + left
+            full = level.fixed + level.ranks * slots * max(level.heaviest, each) + left
+            return min(mean, full) if placed else mean
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
@@ -454,12 +505,76 @@ def latencies(
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)
         filled = level.ranks * slots * max(level.heaviest, each)  # every slot, with the heaviest
-        return level.fixed + 1.15 * min(max(crowd, 1.0) * each, filled) + left
+        of_crowd = level.fixed + 1.15 * min(max(crowd, 1.0) * each, filled) + left
+        spread = math.sqrt(mean / (1 - level.load))
+        others = min(max(mean + spread * (z + skew * (z * z - 1) / 6), 1.0), filled / each)
+        return of_crowd + max(_few_steps(level, r, step, q, others) - of_crowd, 0.0) * min(max(2 - r.decodes / 8, 0), 1)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
     per_token = r.decodes / (r.output - 1) if r.output > 1 else 0.0
     return ttft(at_ttft), decode(at_tpot) * per_token, ttft(at_e2e) + r.decodes * decode(at_e2e)
+
+
+def seen_at_least(
+    level: Level, costs: StepCosts, r: Request, rates: Mapping[str, float], quantile: float | None
+) -> float:  # fmt: skip
+    """Time per output token of a bucket at a quantile, at least, with Poisson arrivals at the planned rates.
+
+    Whatever an engine does, a step lasts what it costs with one request. Requests that come while its own prompt is
+    prefilled come behind it, and a chunk of the first is in its next step. Derived without the level's bounds, which
+    must not be below it. 0 of several attention ranks, and of the mean.
+
+    Args:
+        level: of the engine, whose requests have their work.
+        costs: of its steps.
+        r: the bucket.
+        rates: of every bucket on one engine, requests/s.
+        quantile: that the bound is for.
+    """
+    if quantile is None or level.ranks > 1 or level.stage != "both" or r.decodes <= 0:
+        return 0.0
+    came = {k: rate for k, rate in rates.items() if rate > 0 and level.requests[k].prefill > 0}
+    least = costs.fixed_s
+    if came:
+        own = costs.fixed_s + r.prefill
+        if -math.expm1(-sum(came.values()) * own) > 1 - quantile:
+            least += min(level.requests[k].prefill / level.requests[k].chunks for k in came) / r.decodes
+    return least * r.decodes / (r.output - 1)
+
+
+def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: float) -> float:
+    """Seconds of a decode step of a short answer at a quantile, with the prompts in its few steps counted; 0: none are.
+
+    Prompts come from its own arrival on until its last step; those of any mixture are as many equal ones with the mean
+    and the variance of the most.
+    """
+    load, square = level.most_prompts(1), level.most_prompts(2)
+    if r.decodes <= 0 or load <= 0:
+        return 0.0
+    able = [x for x in level.able if x.prompt_work > 0]
+    turns = {id(x): x.filled * (level.beside(x, step) + level.outside) + x.prompt_work for x in able}
+    busy = level.load * max(turns[id(x)] / x.work for x in able)
+    late = level.load * level.ranks * max(turns[id(x)] ** 2 / x.work for x in able)
+    waits = late / (2 * (1 - busy)) if busy < 1 else math.inf
+    own = r.chunks * (level.beside(r, step) + level.outside) + r.prompt_work
+    mean = min((r.decodes * step + own + waits) * load**2 / square, 1e9)
+    z = NormalDist().inv_cdf(quantile)
+    if mean <= 30:
+        count, chance = 0, math.exp(-mean)
+        within = chance
+        while within < quantile:
+            count += 1
+            chance *= mean / count
+            within += chance
+        many = float(count)
+    else:
+        many = mean + z * math.sqrt(mean) + (z * z - 1) / 6
+    one, heaviest = square / load, max(x.prompt_work for x in able)
+    prompts = max(many * one, (mean + z * math.sqrt(mean)) * one + (z * z - 1) / 6 * heaviest)
+    prompts *= 1.15 / (r.decodes * (1 - load))  # each is followed by those that come in its own time
+    own_decode = max(r.decode / r.decodes, level.decoding)
+    return level.fixed + 1.15 * own_decode * crowd + min(prompts, max(x.prompt_work / x.filled for x in able))
 
 
 @dataclass(frozen=True)
@@ -546,10 +661,14 @@ def check_engine(
         in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
     """
     e, costs = line, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
+    limits = limits.choosing(line.max_num_seqs)
     check_stated(found, where, e, engine, limits)
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
-        level = at_level(limits, costs, engine.kv_tokens, kind.requests, e.step_s, ranks=engine.ranks)
+        told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
+        level = at_level(
+            told, costs, engine.with_slots(limits.slots).kv_tokens, kind.requests, e.step_s, ranks=engine.ranks
+        )
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
@@ -557,7 +676,10 @@ def check_engine(
     steps, work = (sum(shares[k] * getattr(r, name) for k, r in level.requests.items()) for name in ("steps", "work"))
     if rate is None:
         rate = in_flight / (steps * level.fixed + in_flight * work)
-    of_each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)
+    placed = e.place_wait_s > 0
+    of_each = capacities(
+        level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, None, e.place_wait_s, limits.busiest
+    )
     each = {name: sum(shares[k] * of_each[k][name] for k in shares) for name in next(iter(of_each.values()))}
     takes = {k: v * rate for k, v in each.items()}
     names = sorted(e.capacities)
@@ -571,25 +693,40 @@ def check_engine(
 
         def of_class(k: str, q: float | None) -> float:
             return latencies(level, level.requests[k], e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower,
-                             costs.request_s, (q, q, q))[which]  # fmt: skip
+                             costs.request_s, (q, q, q), placed)[which]  # fmt: skip
 
         answering = {k: share for k, share in shares.items() if level.requests[k].output > 1}
         if which == 1 and quantile is None and answering:  # without a second token there is no mean of them
             return of_all(of_class, answering, None) / sum(answering.values())
         return of_all(of_class, shares, quantile)
 
-    first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, e.wait_s)
+    wait = e.wait_s + e.place_wait_s
+    first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, wait)
     full = 1 / max(each.values())
-    return Seen(first, ttft - first, at(1, kind.tpot, e.wait_s), at(2, None, e.wait_s),
-                at(2, kind.deadline, e.wait_s), full * steps * level.fixed / (1 - full * work))  # fmt: skip
+    return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
+                full * steps * level.fixed / (1 - full * work))  # fmt: skip
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:
-    """An engine's limits are the instance's; its KV tokens and the source of its latencies those of its costs."""
+    """An engine's limits are the instance's; its KV tokens and the source of its latencies those of its costs.
+
+    `limits`: with the least choice of max_num_seqs that is the line's or more. Where requests wait for a place it may
+    be less.
+    """
+    check_slots(found, where, e, limits)
     for what, stated, true in (
-        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
         ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
         ("source of latencies", e.latency, latency_source(engine.provenance)),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
-    found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    found.close(f"{where}: KV tokens", e.kv_tokens, engine.with_slots(limits.slots).kv_tokens, "tokens")
+
+
+def check_slots(found: Findings, where: str, e: EngineLine, limits: EngineLimits) -> None:
+    """max_num_seqs is a choice of the instance's, or less where requests wait for a place; no wait is too long."""
+    if e.place_wait_s > 0:
+        found.at_most(f"{where}: max_num_seqs", e.max_num_seqs, limits.slots)
+    else:
+        found.require(f"{where}: max_num_seqs", e.max_num_seqs == limits.slots, e.max_num_seqs, limits.slots)
+    found.at_most(f"{where}: longest mean wait", e.wait_s + e.place_wait_s, limits.wait_s, "s")

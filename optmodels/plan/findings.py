@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -45,6 +46,14 @@ class Findings:
         """`equal` with a floor, for sums of many rounded shares of size `scale`."""
         if not abs(stated - true) <= TOLERANCE * max(abs(true), abs(scale), 1e-9):
             self.add(requirement, stated, true, unit)
+
+    def limit_is_kept(
+        self, requirement: str, value: float, limit: float | None, sense: str, scale: float = 0.0
+    ) -> None:
+        """Require that a stated value keeps the limit it is listed with; None: no limit. `scale` as of `close`."""
+        room = math.inf if limit is None else limit - value if sense == "<=" else value - limit
+        if not room >= -TOLERANCE * max(abs(limit or 0.0), abs(scale), 1e-9):
+            self.add(requirement, value, limit)
 
     def require(self, requirement: str, holds: bool, value: Any, limit: Any) -> None:
         """Require that something holds."""

@@ -62,6 +62,10 @@ class EngineLine(Document):
         description="mean step planned for, at most: of a full deployment, idle time counted as steps without requests"
     )
     wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
+    place_wait_s: Amount = Field(
+        default=0.0,
+        description="mean wait for a slot or KV cache planned for, at most; 0: requests seldom wait for these",
+    )
     most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
     max_num_seqs: Count
     max_num_batched_tokens: Count
@@ -82,7 +86,9 @@ def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits,
     most = float(at.most_of_wait[row])
     return EngineLine(
         step_s=float(at.step_s[row]), wait_s=float(at.wait_s[row]), most_of_wait=most if math.isfinite(most) else None,
-        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
-        chunk_tokens=limits.chunk_tokens, kv_tokens=engine.kv_tokens, latency=latency_source(engine.provenance),
+        place_wait_s=float(at.place_wait_s[row]), max_num_seqs=int(at.max_num_seqs[row]),
+        max_num_batched_tokens=limits.max_num_batched_tokens, chunk_tokens=limits.chunk_tokens,
+        kv_tokens=engine.with_slots(limits.choosing(int(at.max_num_seqs[row])).slots).kv_tokens,
+        latency=latency_source(engine.provenance),
         capacities=dict(zip(ROWS, (share * at.capacities[:, row]).tolist(), strict=True)),
     )  # fmt: skip

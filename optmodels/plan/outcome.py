@@ -123,15 +123,20 @@ def fault(objective: float | None, bound: float | None, sense: str, check: Check
     return None
 
 
-def judged(outcome: Outcome[P], objective: float | None, sense: str, check: CheckReport | None) -> Outcome[P]:
-    """The outcome with the status that check and bound leave it, whatever its method says.
+def judged(
+    outcome: Outcome[P], objective: float | None, sense: str, check: CheckReport | None, missed: str | None = None
+) -> Outcome[P]:
+    """The outcome with the status that check, bound and replay leave it, whatever its method says.
 
     One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
-    than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``.
+    than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``. One of which a replay of its
+    own requests `missed` a promise (in words) is ``feasible``, whatever the bound.
     """
     wrong, gap = fault(objective, outcome.bound, sense, check), relative_gap(objective, outcome.bound)
     if wrong is not None:
         return replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
+    if missed is not None and outcome.status in ("optimal", "feasible"):
+        return replace(outcome, status="feasible", log=outcome.log | {"missed": missed})
     if outcome.status == "optimal" and gap is not None and gap > PROVED:
         return replace(outcome, status="feasible", limit="gap")
     if outcome.status == "feasible" and gap is not None and gap <= PROVED:
@@ -165,6 +170,9 @@ class Result(Document):
     size: dict[str, int] = {}
     plan: dict[str, Any] | None = None
     check: CheckReport | None = None
+    summary: dict[str, Any] = Field(
+        default={}, description="the decision: machines, cost, SLO and how sure, in figures and in words"
+    )
     report: dict[str, Any] = {}
     log: dict[str, Any] = {}
     events: list[dict[str, float | int | None]] = []

@@ -10,6 +10,7 @@ from optmodels.reporting.replay import requests_of, shown, words
 from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
+HOURS_A_YEAR = 8760
 MOST_ROWS = 30
 # Columns of the tables, where a record has them; everything else is in the JSON document.
 DEPLOYMENT = (
@@ -46,9 +47,11 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
     lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
-        kept = report["keeps_every_slo"].get(how)
+        at = report.get("predicted_at") if how == "predicted" else None  # its mean decides nothing: the replay does
+        kept = report["keeps_every_slo"].get(how) if at is None else None
         verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
-        lines.append(f"  {HOW.get(how, plain(words(how)))}: {share:.1%} of requests within their SLO{verdict}")
+        name = HOW.get(how, plain(words(how))) + ("" if at is None else f" at {plain(at)}")
+        lines.append(f"  {name}: {share:.1%} of requests within their SLO{verdict}")
     for title, key, columns in (
         ("Deployments", "deployments", DEPLOYMENT), ("Requests within their SLO", "demands", DEMAND)
     ):  # fmt: skip
@@ -99,17 +102,52 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  replayed {best['replayed_attainment']:.1%} of requests within their SLO")
     if saving is None:
         return lines
-    word = "less" if best["sense"] == "min" else "more"
-    today = f"{found['today']['objective']:,.4f} {unit} today"
-    most = "" if saving["at_most"] is None else f"; no plan has more than {saving['at_most']:.1%} {word}"
-    if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
-        by = f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}"
-        lines.append(
-            f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
+    lines += [f"  {plain(line)}" for line in _saving_lines(found, saving)]
+    return lines
+
+
+def _saving_lines(found: Mapping[str, Any], saving: Mapping[str, Any]) -> list[str]:
+    """How far the best plan is from what runs, in its unit and as a share of what runs."""
+    best, today = found["best"], found["today"]
+    unit, share, least_or_most = best["unit"], saving["share"], saving["at_most"]
+    by = f"{abs(today['objective'] - best['objective']):,.4g} {unit} ({abs(share):.1%})"
+    if unit == "USD/h" and best["sense"] == "min":
+        by += f", {abs(today['objective'] - best['objective']) * HOURS_A_YEAR:,.0f} USD a year"
+    proved, limits = best["status"] == "optimal", "your limits" if today["keeps_every_slo"] else "the limits"
+    if best["sense"] == "max":
+        if share >= 0:
+            lines = [f"The plan attains {by} more than what you run, {today['objective']:,.4f} {unit}."]
+        else:
+            lines = [f"What you run attains {by} more than the plan that was found."]
+        end = "No plan attains more than this one." if proved else _at_most("attains", "more", least_or_most)
+    elif share >= 0:
+        lines = [f"You could pay {by} less than the {today['objective']:,.4f} {unit} of today."]
+        if not today["keeps_every_slo"]:
+            lines = [f"What you run is predicted to miss SLOs. The plan keeps them and costs {by} less."]
+        end = (
+            f"No cheaper plan keeps {limits}." if proved else _at_most("keeps the limits and saves", "", least_or_most)
         )
     else:
-        lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
-    return lines
+        name = "the cheapest plan" if proved else "the plan found"
+        lines = [f"What you run costs {by} less than {name} that keeps the limits."]
+        missed = _missed(found["report"])
+        if not today["keeps_every_slo"]:
+            lines.append(f"It is predicted to miss {missed or 'SLOs'}.")
+        end = "" if proved else _at_most("keeps the limits and saves", "", least_or_most)
+    return [*lines, *([end] if end else [])]
+
+
+def _at_most(verb: str, word: str, share: float | None) -> str:
+    if share is None or share <= 0:
+        return ""
+    return " ".join(f"No plan {verb} more than {share:.1%} {word}".split()) + "."
+
+
+def _missed(report: Mapping[str, Any]) -> str:
+    """The demands that are predicted to miss their SLO, the first three by name."""
+    missed = [str(d["demand"]) for d in report.get("demands") or () if d.get("predicted_keeps") is False]
+    more = f" and {len(missed) - 3} more" if len(missed) > 3 else ""
+    return f"the SLO of {', '.join(missed[:3])}{more}" if missed else ""
 
 
 def _gpus(count: int, of: str = "") -> str:
@@ -125,10 +163,31 @@ def fewest_lines(found: Mapping[str, Any]) -> list[str]:
         return [
             f"[bold]No plan that attains {asked} was found in the time given[/bold]; {_gpus(found['bound'])} or more"
         ]
+    if found.get("missed"):
+        lines = [
+            f"[red]No fleet was found that attains {asked} on the trace itself[/red]",
+            f"  {_gpus(found['gpus'])} attain it by the model; on the trace {plain(found['missed'])}",
+        ]
+        return lines + _over_time(found)
     exact = found["gpus"] == found["bound"]
     attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
     lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
     if found.get("headline"):
         lines.append(f"  {plain(found['headline'])}")
+    lines += _over_time(found)
     return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])
+
+
+def _over_time(found: Mapping[str, Any]) -> list[str]:
+    """Of a fleet cut from a trace: peak, mean and GPU-hours."""
+    over = found.get("over_time")
+    if not over:
+        return []
+    busiest = "" if over["busiest"] is None else f" ({plain(over['busiest'])})"
+    if "peak_gpus" not in over:
+        return []
+    return [
+        f"  A fleet that followed the trace{busiest}: peak {over['peak_gpus']:,} GPUs, mean {over['mean_gpus']:.1f},"
+        f" {over['gpu_hours']:,.4g} GPU-hours (by the model, not simulated)"
+    ]

@@ -19,13 +19,17 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
     report = found["report"]
     speed = "" if found["speed"] == "load" else ", decoding as in full batches"
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
-    asked = f"{requests_of(found['requests'], found['trace'])}{faster}" if found["trace"] else "its own requests"
+    asked = (
+        f"{requests_of(found['requests'], found['trace'])}{faster}"
+        if found["trace"]
+        else report.get("sent", "its own requests")
+    )
     lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
     lines[1:1] = [f"[dim]{plain(note)}[/dim]" for note in found.get("trace_notes", ())]
     order = dict.fromkeys([*(k for k in FIRST if k in report), *report])
     for key in order:
         value = report[key]
-        if key == "predicted":
+        if key in ("predicted", "sent"):
             continue
         if key == "policies" and isinstance(value, Mapping):
             lines += ["", _beside(report.get("predicted", {}), value), ""]

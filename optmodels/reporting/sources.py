@@ -92,13 +92,14 @@ def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _apart(entry: Mapping[str, Any]) -> str:
-    return f"; not measured: the {' and the '.join(entry['transfer'])}" if entry["transfer"] else ""
+    names = " and ".join({"llm": "LLM", "gpu": "GPU"}.get(x, x) for x in entry["transfer"])
+    return f"; no measurement of this {names}" if names else ""
 
 
 def _end(entry: Mapping[str, Any]) -> str:
     tbt, ttft = entry["tbt_at_most"], entry["ttft_at_most"]
     if tbt is None:
-        return "nobody has measured how far they are off"
+        return "no measurement of their error available"
     level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
     share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
     return f"{share} measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
@@ -118,6 +119,6 @@ def of_lengths(limits: Iterable[LatencyLimit | None], lengths: str) -> list[str]
     if not any(isinstance(x, Percentile) for x in limits):
         return []
     return [
-        f"percentiles are of {lengths}; where lengths vary fewer requests are within their limits"
-        " (optmodels replay --trace says how many)"
+        f"percentiles are computed for {lengths}; with varying lengths attainment is lower"
+        " (optmodels replay --trace FILE measures it)"
     ]

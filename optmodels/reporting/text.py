@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,16 +41,16 @@ def seconds(value: float, more: int = 0) -> str:
 
 
 def told_apart(one: float, other: float, text: Callable[[float, int], str] = seconds) -> tuple[str, str]:
-    """Two numbers for people with as many digits as it takes to see which is larger, if that is more than rounding.
+    """A number and the most it may be, with as many digits as it takes to see that it is larger, if it is.
 
     Args:
         one: a number.
-        other: its limit, say.
+        other: its upper limit.
         text: of a number, with so many more digits than usual.
     """
     texts = text(one, 0), text(other, 0)
     for more in range(1, DIGITS):
-        if texts[0] != texts[1] or math.isclose(one, other, rel_tol=1e-6):
+        if texts[0] != texts[1] or one <= other * (1 + 1e-6):
             break
         texts = text(one, more), text(other, more)
     return texts

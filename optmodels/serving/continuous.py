@@ -75,6 +75,38 @@ experts, and several by no more than the longest of them while ranks are as many
 concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(−Λ₀(z)) dz and a₀ has the rest,
 ∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
+*Waiting for a place.* S3 and S4 keep requests from waiting for a slot or for KV cache. They may wait as for prefill. An
+engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts nobody, and one that
+is full serves a request every
+
+    s = steps·a₀/(n·D) + W
+
+seconds, and later by ω_p·a₀/(t·n·D) where requests hold their places for a wait ω_p for prefill besides, so that
+b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
+ratio b finds n running with a probability F(b) that grows with b. Of its ρ and N₀ = (b − ρ)n it is largest where ρ is
+least, Σλs·min W/s. Who waits does so for θ = (1 − 1/(2√n))·D·max s/(1 − b) in the mean, all as long as the
+longest, which lies between M/D/1 at n = 1 and M/M/n at many, and exponentially: by ω in the mean over all, and at
+quantiles as waits for prefill, with
+
+    Σ λs ≤ b,   b the largest with F(b)·θ(b) ≤ ω, θ(b) ≤ (1 + most/2)·ω, b ≤ `engine.most_used`              (S12)
+
+in place of S3 and S4. A level's wait is then divided: few turns of the longest prompt for prefill (`TURNS`), the rest
+for places.
+
+*Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
+prompts that came after it until its last step are prefilled in them, as in a queue served in order,
+
+    μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
+
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time. With K_q the
+quantile of their number, TPOT is at most
+
+    a₀ + `MARGIN`·d·N_q + min(J, p of a step full of prompts),                                              (S11)
+    J = `MARGIN`·max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(n(1 − Σλp))
+
+with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
+where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
+
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
 """
@@ -84,7 +116,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +127,7 @@ from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
 from optmodels.limits import Limit
-from optmodels.units import PositiveInt, Seconds, Tokens
+from optmodels.units import PositiveFraction, PositiveInt, Seconds, Tokens
 
 Array = npt.NDArray[np.float64]
 
@@ -108,9 +140,14 @@ MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+FEW = 8  # decode steps of a request in which prompts are counted one by one
 BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
-LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
+PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
+TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
+LONGEST_WAIT_S = 30.0  # default of `engine.longest_wait_s`
+BUSIEST_PLACES = 0.95  # default of `engine.most_used`
+FEWEST_SEQS, MOST_SEQS = 256, 2048  # the plan's choice of max_num_seqs: doubled from one to the other
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 CROWDS = 24  # equally likely ones that TTFT is averaged over
 LEAST_RPS = 1e-12  # requests/s of an instance below which, to rounding, a request is alone
@@ -132,10 +169,38 @@ def ttft_form(quantile: float | None) -> tuple[float, float, float]:
     return first, own, waits
 
 
+def _of_engines(default: float) -> Callable[[Any, Any], float | None]:
+    """The value of an absent key, where there are engines that it limits."""
+    return lambda problem, _: default if getattr(problem, "serving", None) == "continuous" else None
+
+
 class EngineLimits(Entry):
     """What the engine may do in a step; vLLM's names."""
 
-    max_num_seqs: PositiveInt = Field(default=256, description="requests that run at a time")
+    max_num_seqs: Annotated[PositiveInt | None, Limit("requests at a time (max_num_seqs)", "most")] = Field(
+        default=None,
+        description="requests that run at a time, at most: a plan may tell an engine fewer, which its KV cache holds"
+        " whole; default: the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
+    )
+    most_num_seqs: Annotated[
+        PositiveInt | None,
+        Limit("largest choice of max_num_seqs", "most", off=65536, implied=_of_engines(MOST_SEQS)),
+    ] = Field(default=None, description="largest max_num_seqs that a plan chooses; default: 2048")
+    longest_wait_s: Annotated[
+        Seconds | None, Limit("longest mean wait", "most", "s", off=math.inf, implied=_of_engines(LONGEST_WAIT_S))
+    ] = Field(
+        default=None,
+        description="mean wait of requests before prefill, for it and for a slot or KV cache, that a plan counts with"
+        " at most, whatever the limits on TTFT and E2E allow; default: 30 s",
+    )
+    most_used: Annotated[
+        Annotated[PositiveFraction, Field(lt=1)] | None,
+        Limit("largest use of slots and KV cache", "most", "%", top=0.99, implied=_of_engines(BUSIEST_PLACES)),
+    ] = Field(
+        default=None,
+        description="share of the requests that an engine could serve with every slot or all of its KV cache taken, at"
+        " most, where requests wait for these; default: 0.95",
+    )
     max_num_batched_tokens: Tokens = Field(
         default=8192, description="tokens of a step, at most: a plan may tell an engine less"
     )
@@ -147,7 +212,8 @@ class EngineLimits(Entry):
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
         drafts = max((s.drafts for s in self.speculation), default=0)
-        if self.max_num_batched_tokens < self.max_num_seqs * (1 + drafts) + LEAST_ROOM:
+        least = self.max_num_seqs or min(FEWEST_SEQS, self.most_num_seqs or FEWEST_SEQS)
+        if self.max_num_batched_tokens < least * (1 + drafts) + LEAST_ROOM:
             each = f" × {1 + drafts} (a token and its drafts)" if drafts else ""
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs{each} + {LEAST_ROOM:g}: room for prompts")
         return self
@@ -159,9 +225,44 @@ class EngineLimits(Entry):
             raise ValueError("speculation of a model once, and alone where it is every model's")
         return self
 
+    @property
+    def slots(self) -> int:
+        """Requests that run at a time: max_num_seqs, or the least that a plan chooses."""
+        return self.choices[0] if self.max_num_seqs is None else self.max_num_seqs
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it."""
+        if self.max_num_seqs is not None:
+            return (self.max_num_seqs,)
+        drafts = max((s.drafts for s in self.speculation), default=0)
+        most = min(
+            self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
+        )  # fmt: skip
+        found, n = [min(FEWEST_SEQS, most)], FEWEST_SEQS
+        while n < most:
+            n = min(2 * n, most)
+            found.append(n)
+        return tuple(found)
+
+    def choosing(self, max_num_seqs: int) -> Self:
+        """The same with the least of its choices that lets in so many requests, or the most of them."""
+        least = next((n for n in self.choices if n >= max_num_seqs), self.choices[-1])
+        return self.model_copy(update={"max_num_seqs": least})
+
+    @property
+    def wait_s(self) -> float:
+        """Longest mean wait."""
+        return LONGEST_WAIT_S if self.longest_wait_s is None else self.longest_wait_s
+
+    @property
+    def busiest(self) -> float:
+        """Largest b of (S12)."""
+        return BUSIEST_PLACES if self.most_used is None else self.most_used
+
     def room_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
         """Prompt tokens of a step beside a token of each running request, and its drafts."""
-        running = np.minimum(crowd, self.max_num_seqs)
+        running = np.minimum(crowd, self.slots)
         return np.maximum(self.max_num_batched_tokens - running * (1.0 + drafts), LEAST_ROOM)
 
     def chunk_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
@@ -401,6 +502,22 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
     return at
 
 
+def poisson_quantile(quantile: float, mean: Array) -> Array:
+    """The least count that a Poisson variable stays within with a probability; of means above 30 from its moments."""
+    from scipy.special import ndtri
+
+    z, mean = float(ndtri(quantile)), np.minimum(mean, 1e9)
+    few = mean <= 30.0
+    found = np.where(few, 0.0, mean + z * np.sqrt(mean) + (z * z - 1.0) / 6.0)
+    left = np.where(few, np.exp(-np.where(few, mean, 0.0)), 1.0)  # P(N = k)
+    within, k = left.copy(), 0
+    while (short := few & (within < quantile)).any():
+        k += 1
+        left = left * np.where(few, mean, 0.0) / k
+        within, found = within + left, np.where(short, float(k), found)
+    return found
+
+
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
     """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
     from scipy.special import btdtrib
@@ -411,6 +528,35 @@ def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array
 
 
 # ---------------------------------------------------------------------------------------------- operating points
+
+
+@dataclass(frozen=True)
+class FewSteps:
+    """Prompts of others in the n decode steps of a request, as so many equal ones, (P, L, W) or (P, L, 1).
+
+    Attributes:
+        decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
+        prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
+        expected: prompts in them, mean of a Poisson distribution.
+        longest_s: by which prompts prolong a step at most: they fill it.
+        counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
+    """
+
+    decodes_s: Array
+    prompt_s: Array
+    heaviest_s: Array
+    expected: Array
+    longest_s: Array
+    counts: Array
+
+    def prolonged_s(self, quantile: float) -> Array:
+        """Seconds by which prompts prolong each of the n steps in their mean, at a quantile."""
+        from scipy.special import ndtri
+
+        z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
+        skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
+        counted = np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed)
+        return np.minimum(np.where(self.counts > 0.0, MARGIN * counted, 0.0), self.longest_s)
 
 
 @dataclass(frozen=True)
@@ -435,6 +581,10 @@ class Points:
         following_s: F: work of the prompts that come while a request's is prefilled, (P, L, W).
         left_s, bursts: what these prolong its decode steps by in their mean, and the variance that prompts of others
             make in that, at most, s², (P, L, W).
+        few: the prompts in a request's decode steps, counted one by one.
+        place_s: seconds between two departures of a class while every place is taken, (P, L, W).
+        slots: requests that a rank runs at a time, at most, (P, 1, 1); `placed`: they are n of (S12).
+        holds: classes that can be on the level, however few at a time, (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -458,6 +608,11 @@ class Points:
     following_s: Array
     left_s: Array
     bursts: Array
+    few: FewSteps
+    place_s: Array
+    slots: Array
+    placed: bool
+    holds: npt.NDArray[np.bool_]
     request_s: Array
     of: Coefficients
     ranks: Array
@@ -487,6 +642,61 @@ class Points:
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
+    def prefill_waits(self, turns: float) -> Array:
+        """Mean waits for prefill of so many turns of the longest prompt that can be on a level, (P, L)."""
+        longest: Array = (self.ranks * np.where(self.holds, self.turn_s, 0.0)).max(axis=2)
+        return turns * longest
+
+    def with_places(self, wait_s: Array, prefill_wait_s: Array, most: float) -> Array:
+        """`load` of `placed` where requests wait for one of `slots` by ω in the mean (S12), (5, P, L, V, W).
+
+        Args:
+            wait_s: ω, (P, L, V).
+            prefill_wait_s: ω of (S7), which they hold their places for, (P, L).
+            most: of `MOST_OF_WAIT`.
+        """
+        place, slowest, steady = self._places(prefill_wait_s)
+        busy = busiest_places(self.slots, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
+        found = np.repeat(self.load[:, :, :, None, :], wait_s.shape[2], axis=3)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[[RUNNING, MEMORY]] = np.where(busy > 0.0, place[:, :, None, :] / busy, np.inf)
+        return found
+
+    def place_waits(self, prefill_wait_s: Array, most: float, of: Callable[[Array], Array]) -> Array:
+        """The least ω with which `with_places` carries rates; infinite where none does, (P, L).
+
+        Args:
+            prefill_wait_s: ω of (S7), (P, L).
+            most: of `MOST_OF_WAIT`.
+            of: of what one request/s of each class takes what the rates take together, (P, L, W) → (P, L).
+        """
+        place, slowest, steady = self._places(prefill_wait_s)
+        busy = of(place)
+        with np.errstate(invalid="ignore"):
+            able = (busy <= self.engine.busiest) & (self.slots[..., 0] >= 1.0)
+        used, places = np.where(able, busy, 0.0), self.slots[..., 0]
+        waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * (self.ranks * slowest)[..., 0] / (1.0 - used)
+        found = np.maximum(waits * chance_of_waiting(places, steady[..., 0], used), waits / (1.0 + most / 2.0))
+        return np.where(able, found, np.inf)
+
+    def _places(self, prefill_wait_s: Array) -> tuple[Array, Array, Array]:
+        """Seconds between departures while every place is taken: of each class, of the slowest; least share of work."""
+        fits = np.isfinite(self.place_s)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            later = (prefill_wait_s * self.fixed_s / self.step_s)[..., None] / (self.ranks * self.slots)
+            place = np.where(fits, self.place_s + later, np.inf)
+            slowest = np.where(fits, place, 0.0).max(axis=2, keepdims=True)
+            steady = np.where(fits, self.work_s / place, 1.0).min(axis=2, keepdims=True)
+        return place, slowest, steady
+
+    def rows_of_step(self) -> Array:
+        """`load` but for what (S12) has in place of it, at the longest waits for places."""
+        if not self.placed:
+            return self.load
+        found = self.load.copy()
+        found[[RUNNING, MEMORY]] = np.where(self.slots >= 1.0, self.place_s / self.engine.busiest, np.inf)
+        return found
+
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
@@ -494,7 +704,7 @@ class Points:
         what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
         infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
-        load = self.load if load is None else load
+        load = self.rows_of_step() if load is None else load
         with np.errstate(divide="ignore", invalid="ignore"):
             room = load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / load[TIME]
             found = np.maximum(per_token_s / at_most_s, room)
@@ -512,7 +722,8 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Drafts make several tokens of one. Of one output token there is none.
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted (S11). Drafts make several
+        tokens of one. Of one output token there is none.
         """
         each = self._decode_step_s(quantile) * self._steps_per_token
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
@@ -520,10 +731,15 @@ class Points:
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
-        fits = np.isfinite(self.load).all(axis=0)
-        heaviest = np.where(fits, self.crowd_s, 0.0).max(axis=2, keepdims=True)
-        most = self.ranks * self.engine.max_num_seqs * np.maximum(heaviest / self.crowd_s, 1.0)
-        return _tpot(*seen, quantile, most, MARGIN)
+        heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)
+        most = self.ranks * self.slots * np.maximum(heaviest / self.crowd_s, 1.0)
+        of_crowd = _tpot(*seen, quantile, most, MARGIN)
+        if quantile is None:
+            return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if self.placed else of_crowd
+        rho = np.clip(load, 1e-9, 1.0 - 1e-9)
+        crowd = crowd_quantile(quantile, rho * fixed / self.crowd_s, rho)
+        counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
+        return of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
 
     @property
     def _steps_per_token(self) -> Array:
@@ -584,6 +800,52 @@ def _tpot(
     return at
 
 
+def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
+    """Probability that a request finds all places taken, for a share `busy` < 1 of what full engines serve (S12).
+
+    Args:
+        places: n that a rank has, at least 1.
+        steady: least share of the time between two departures of a full engine that is work.
+        busy: b.
+    """
+    alone, load = (1.0 - steady) * busy * places, np.clip(steady * busy, 1e-9, 1.0 - 1e-9)
+    above, beyond = crowd_above(places, alone, load), crowd_above(places + 1.0, alone, load)
+    queue = np.maximum(above - beyond, 0.0) / (1.0 - busy)
+    found: Array = queue / np.maximum(1.0 - above + queue, 1e-300)
+    return found
+
+
+def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float, busiest: float) -> Array:
+    """Largest b at which requests wait for a place by ω in the mean (S12), never more; 0 where there is none.
+
+    Args:
+        places, steady: of `chance_of_waiting`, to broadcast with ω.
+        slowest_s: seconds between two departures of a full rank, of its slowest class.
+        wait_s: ω.
+        most: of `MOST_OF_WAIT`.
+        busiest: b at most.
+    """
+    shape = np.broadcast_shapes(places.shape, wait_s.shape)
+    places, steady, slowest_s, omega = (np.broadcast_to(x, shape) for x in (places, steady, slowest_s, wait_s))
+    low, high = np.zeros(shape), np.full(shape, 2.0 * busiest)  # the first to be tried is b itself
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of engines without places
+        for _ in range(PLACE_HALVINGS):
+            busy = (low + high) / 2.0
+            used = np.minimum(busy, busiest)
+            waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * slowest_s / (1.0 - used)
+            keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
+            keeps &= waits * chance_of_waiting(places, steady, used) <= omega
+            low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
+    return np.where(places >= 1.0, low, 0.0)
+
+
+def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
+    """Whether slots or KV cache are scarcest, so that waiting for them gains something; of rows in order of `ROWS`."""
+    others = np.delete(capacities, (RUNNING, MEMORY), axis=0).max(axis=0)
+    found: npt.NDArray[np.bool_] = capacities[[RUNNING, MEMORY]].max(axis=0) > others
+    return found & np.isfinite(others)
+
+
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     """Step times (P, 2L + 1) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
@@ -641,6 +903,7 @@ def operating_points(
     stage: Stage = "both",
     held_s: Array | float = 0.0,
     attention_ranks: Array | int = 1,
+    placed: bool = False,
 ) -> Points:
     """Capacities and latencies of deployments at levels.
 
@@ -654,6 +917,7 @@ def operating_points(
         held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
         attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
             steps of all, `kv_tokens` of all together, `engine` of each.
+        placed: engines run no more at a time than their KV caches hold of the largest requests (S12).
     """
     if stage == "prefill":
         classes = replace(classes, output_tokens=np.ones((len(classes), 1)))
@@ -662,6 +926,11 @@ def operating_points(
     ranks = np.broadcast_to(np.asarray(attention_ranks, dtype=float), len(costs))[:, None, None]  # D
     kv = np.asarray(kv_tokens, dtype=float)[:, None, None] / ranks
     prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
+    slots = np.full(kv.shape, float(engine.slots))
+    if placed:
+        whole = prompt + classes.output_tokens.max(axis=1) + c.drafts
+        with np.errstate(divide="ignore"):
+            slots = np.minimum(slots, np.floor(kv / np.where(whole <= kv, whole, 0.0).max(axis=2, keepdims=True)))
     u = np.zeros(len(classes)) if stage == "decode" else classes.new_tokens
     earlier = prompt - u
     each = c.rounds((classes.output_tokens - 1.0).ravel())  # (P, 1, W·J)
@@ -690,10 +959,10 @@ def operating_points(
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
-        crowd = np.minimum(ranks * engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
+        crowd = np.minimum(ranks * slots, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
     exists = t > bare
-    room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B of a rank
+    room = np.maximum(engine.max_num_batched_tokens - slots * (1.0 + c.drafts), LEAST_ROOM) + 0.0 * bare  # B of a rank
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
     chunks, filled = np.ceil(u / chunk), u / (ranks * room)
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
@@ -715,7 +984,7 @@ def operating_points(
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / (ranks * crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho))
+        load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight) / ranks
         load[TOKENS] = u * t / (TOKENS_FILLED * ranks * room)
@@ -723,9 +992,13 @@ def operating_points(
         if stage == "both":
             load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
+    holds = np.isfinite(load[TIME]) & (prompt + classes.output_tokens.max(axis=1) + c.drafts <= kv)
     if stage == "decode":
+        holds &= classes.output_tokens.mean(axis=1) > 1.0
         load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
+    with np.errstate(divide="ignore", invalid="ignore"):  # of no slots
+        place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
@@ -740,18 +1013,56 @@ def operating_points(
         prefilling = rho * np.fmax(prefill / work, prefill_share)
         following = prefilling * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
         left = np.where(decodes > 0, following / (1.0 - rho) / decodes, 0.0)
-        fits = np.isfinite(load).all(axis=0) & (work > 0)
+        fits = holds & (work > 0)
         prompts, squares = (  # the largest Σλp and Σλp² of any mixture with ΣλW ≤ ρ
             rho * np.where(fits, of_work, 0.0).max(axis=2, keepdims=True)
             for of_work in (prefill / work, prefill**2 / work)
         )
         bursts = np.where(decodes > 0, squares * t / decodes / (1.0 - prompts) ** 2, 0.0)
+        few_steps = _few_steps(
+            rho, fits, t, beside + outside, filled, prefill, work, chunks, decodes, prompts, squares,
+            np.fmax(own, mixture(decoding) / mixture(decodes)), ranks,
+        )  # fmt: skip
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks,
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
-        mean_turn, crowd_s, own, following, left, bursts, c.request_s[:, 0, 0], c, ranks,
+        mean_turn, crowd_s, own, following, left, bursts, few_steps, place, slots, placed, holds,
+        c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
+
+
+def _few_steps(
+    rho: Array, fits: npt.NDArray[np.bool_], t: Array, beside: Array, filled: Array, prefill: Array, work: Array,
+    chunks: Array, decodes: Array, prompts: Array, squares: Array, decodes_s: Array, ranks: Array,
+) -> FewSteps:  # fmt: skip
+    """Prompts in the decode steps of a request (S11), of the mixtures with most of them.
+
+    Args:
+        rho: load of the level.
+        fits: classes that can be there.
+        t: step time.
+        beside: of a step beside prompts.
+        filled, prefill, work, chunks, decodes: of each class.
+        prompts, squares: largest Σλp and Σλp² of any mixture.
+        decodes_s: of `FewSteps`.
+        ranks: D.
+    """
+    turn = ranks * (filled * beside + prefill)
+    busy, late = (
+        rho * np.where(fits & (prefill > 0), of_work, 0.0).max(axis=2, keepdims=True)
+        for of_work in (turn / work / ranks, turn**2 / work / ranks)
+    )
+    waits = np.where(busy < 1.0, late / (2.0 * (1.0 - busy)), np.inf)
+    window = decodes * t + chunks * beside + prefill + waits
+    one = squares / prompts
+    expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
+    full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
+    heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
+    followed = decodes * (1.0 - prompts)  # each prompt is followed by those that come in its own time
+    each, longest = (np.where(decodes > 0, x / followed, 0.0) for x in (one, heaviest))
+    counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
+    return FewSteps(decodes_s, each, longest, expected, full, counts)
 
 
 def _prompt_steps(
@@ -908,7 +1219,7 @@ def predict(
         ValueError: the rates are more than it can serve.
     """
     c, ranks = Coefficients.of(costs), float(attention_ranks)
-    most = min(most, ranks * engine.max_num_seqs)
+    most = min(most, ranks * engine.slots)
     if 0.0 < rates.sum() < LEAST_RPS:
         rates = rates / rates.sum() * LEAST_RPS
     u, outputs = classes.new_tokens, classes.output_tokens

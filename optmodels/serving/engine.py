@@ -155,6 +155,7 @@ class EngineCosts:
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.
         ranks: data-parallel attention ranks, which `costs` and `kv_tokens` are of together.
+        slots: max_num_seqs that `kv_tokens` is beside; `logit_tokens`: what a larger one takes of it, for each more.
     """
 
     costs: StepCosts
@@ -165,6 +166,13 @@ class EngineCosts:
     draft: StepCosts | None = None
     speculation: Speculation | None = None
     ranks: int = 1
+    slots: int = 256
+    logit_tokens: float = 0.0
+
+    def with_slots(self, max_num_seqs: int) -> EngineCosts:
+        """The same of an engine that is told another max_num_seqs."""
+        left = self.kv_tokens - (max_num_seqs - self.slots) * self.logit_tokens
+        return replace(self, kv_tokens=max(left, 0.0) if self.kv_tokens > 0 else 0.0, slots=max_num_seqs)
 
 
 def engine_costs(
@@ -180,14 +188,17 @@ def engine_costs(
                    attention_ranks)  # fmt: skip
     found = steps(of.source, limits, d, of.prompt_tokens)
     tpot, ttft = found.provenance.factors(of.safety)
-    holds = kv_tokens(
-        layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, attention_ranks=attention_ranks,
-        utilization=of.vram_usable,
-        runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
-        max_requests=limits.max_num_seqs, request_tokens=of.request_tokens,
-        drafts=drafts_of(limits, of.architecture, of.weights, of.kv),
+    holds, fewer = (
+        kv_tokens(
+            layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, attention_ranks=attention_ranks,
+            utilization=of.vram_usable,
+            runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+            max_requests=n, request_tokens=of.request_tokens,
+            drafts=drafts_of(limits, of.architecture, of.weights, of.kv),
+        ) for n in (limits.slots, limits.slots + 1)
     )  # fmt: skip
     return EngineCosts(
         found.costs.scaled(tpot), max(ttft / tpot, 1.0), holds, found.provenance, found.alone.scaled(tpot),
         None if found.draft is None else found.draft.scaled(tpot), limits.speculates(of.architecture), attention_ranks,
+        limits.slots, holds - fewer,
     )  # fmt: skip

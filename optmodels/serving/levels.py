@@ -23,15 +23,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from optmodels.serving.continuous import (
-    LONGEST_WAIT_S,
+    MEMORY,
     MOST_OF_WAIT,
+    PLACE_HALVINGS,
     ROWS,
+    RUNNING,
+    TURNS,
     Classes,
     Coefficients,
     EngineLimits,
@@ -40,6 +44,7 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
+    waits_for_places,
     with_best_steps,
 )
 from optmodels.serving.engine import EngineCosts
@@ -50,6 +55,7 @@ Index = npt.NDArray[np.intp]
 LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
 HALVINGS = 40  # of the range in which the shortest step is
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
+HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ class Levels:
     Attributes:
         engine: row of the engines.
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
+        place_wait_s: mean wait for a slot or KV cache besides; 0: requests seldom wait for these.
+        max_num_seqs: requests that a rank runs at a time, at most.
         requests_per_s: λ, the most that all its capacities carry.
         alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps; means.
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
@@ -82,6 +90,8 @@ class Levels:
     e2e_s: Array
     deadline_s: Array
     capacities: Array
+    place_wait_s: Array
+    max_num_seqs: Index
 
     @property
     def running(self) -> Array:
@@ -119,11 +129,11 @@ class _Mixture:
     def ranks(self) -> Array:
         return np.array([e.ranks for e in self.engines])
 
-    def at(self, step_s: Array) -> Points:
+    def at(self, step_s: Array, placed: bool = False) -> Points:
         """Of step times (E, L)."""
         kv = np.array([e.kv_tokens for e in self.engines])
         return operating_points([e.costs for e in self.engines], kv, self.limits, self.kind, step_s,
-                                attention_ranks=self.ranks)  # fmt: skip
+                                attention_ranks=self.ranks, placed=placed)  # fmt: skip
 
     def mean(self, of_each: Array) -> Array:
         """Over the classes, the last axis."""
@@ -147,13 +157,19 @@ class _Mixture:
         return np.stack([points.decoding_s(q) for q in shares_bounded(self.q_e2e, len(self.kind))], axis=-1)
 
     def rows(
-        self, points: Points, wait_s: Array, most: float, able: npt.NDArray[np.bool_]
+        self, points: Points, wait_s: Array, most: float, able: npt.NDArray[np.bool_],
+        place_wait_s: Array | float = 0.0,
     ) -> tuple[Levels, Index]:  # fmt: skip
-        """The levels that are, with waits (E, L), and which of the L each has; `able`: those wanted."""
-        wait = np.where(able, wait_s, 1.0)
-        loads = np.concatenate([
-            self.mean(points.load), self.mean(points.waiting(wait[..., None], most)[:, :, 0])[None],
-        ])  # fmt: skip
+        """The levels that are, with waits for prefill and for places (E, L), and which of the L each has.
+
+        `able`: those wanted.
+        """
+        prefill = np.where(able, wait_s, 1.0)
+        place = np.where(able, place_wait_s, 1.0 if points.placed else 0.0)
+        load, wait = self.mean(points.load), prefill + place
+        if points.placed:
+            load = self.mean(points.with_places(place[..., None], prefill, most)[:, :, :, 0])
+        loads = np.concatenate([load, self.mean(points.waiting(prefill[..., None], most)[:, :, 0])[None]])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
@@ -165,11 +181,12 @@ class _Mixture:
         late = whole + self.decoding_s(points) + per_whole[:, None, None] * wait[..., None, None]
         late = over_classes(late, self.weight, self.q_e2e)
         columns = (
-            points.step_s, wait, np.full_like(wait, most), rate, self.mean(points.steps) * points.fixed_s,
+            points.step_s, prefill, np.full_like(wait, most), rate, self.mean(points.steps) * points.fixed_s,
             self.mean(points.work_s), first, ttft - first, ttft, self.per_token_s(points),
             e2e if self.q_e2e is not None else late, late,  # a mean is one E2E
         )  # fmt: skip
-        found = (e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level])
+        slots = points.slots[e, 0, 0].astype(np.intp)
+        found = (e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level], place[e, level], slots)
         return Levels(*found), level
 
 
@@ -179,7 +196,8 @@ def _joined(parts: Sequence[Levels]) -> Levels:
 
 def _none() -> Levels:
     z = np.zeros(0)
-    return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+    none = np.zeros(0, dtype=np.intp)
+    return Levels(none, z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)), z, none)
 
 
 def loop_levels(
@@ -195,33 +213,58 @@ def loop_levels(
         users: n of an engine, whole numbers, (N,).
         quantiles: that TTFT, time per output token and E2E are bounded at; None: the mean.
     """
-    if not engines or not len(users):
-        return _none(), np.zeros(0)
-    of = _Mixture(engines, limits, kind, *quantiles)
-    step = _shortest_steps(of, users)
-    points = of.at(step)
+    which, parts = list(range(len(engines))), [(_none(), np.zeros(0))]
+    for n in limits.choices:  # larger ones where slots are what an engine lacks
+        mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
+        if not mine or not len(users):
+            break
+        which, of = list(mine), _Mixture([*mine.values()], limits.choosing(n), kind, *quantiles)
+        lacking = np.zeros(len(which), dtype=bool)
+        for placed in (False, True):
+            at, each, lacks = _loops(of, users, placed)
+            parts.append((replace(at, engine=np.array(which, dtype=np.intp)[at.engine]), each))
+            lacking |= lacks
+        which = [i for i, lacks in zip(which, lacking.tolist(), strict=True) if lacks]
+    return _joined([at for at, _ in parts]), np.concatenate([each for _, each in parts])
+
+
+def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, npt.NDArray[np.bool_]]:
+    """`loop_levels` of engines told one max_num_seqs, and which of them lack slots for some of the users."""
+    step = _shortest_steps(of, users, placed)
+    points = of.at(step, placed)
     load, alone, work = of.mean(points.load), of.mean(points.steps) * points.fixed_s, of.mean(points.work_s)
-    rate = users / (alone + users * work)
-    with np.errstate(invalid="ignore"):
-        carried = points.exists & (load * rate <= 1.0 + ROUNDING / 10.0).all(axis=0)
-    ranks = of.ranks[:, None].astype(float)
+    rate, ranks = users / (alone + users * work), of.ranks[:, None].astype(float)
+    fit = 1.0 + ROUNDING / 10.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        waits = rate * ranks * of.mean(points.turn_s**2) / (2.0 * (1.0 - rate * of.mean(points.mean_turn_s)))
-        waits = np.where(rate * of.mean(points.mean_turn_s) < 1.0, waits, np.inf)
+        rows = np.delete(load, (RUNNING, MEMORY), axis=0) if placed else load
+        carried = points.exists & (rows * rate <= fit).all(axis=0) & np.isfinite(load[RUNNING])
+        busy = rate * of.mean(points.mean_turn_s)
+        waits = np.where(busy < 1.0, rate * ranks * of.mean(points.turn_s**2) / (2.0 * (1.0 - busy)), np.inf)
     parts: list[tuple[Levels, Index]] = []
-    for most in MOST_OF_WAIT:
+    for most in MOST_OF_WAIT[:1] if placed else MOST_OF_WAIT:
         wait = np.maximum(waits, ranks * points.turn_s.max(axis=2) / most) * (1.0 + ROUNDING)
-        parts.append(of.rows(points, wait, most, carried & (wait <= LONGEST_WAIT_S) & (wait > 0.0)))
-    return _joined([made for made, _ in parts]), users[np.concatenate([level for _, level in parts])]
+        able, place = carried & (wait <= of.limits.wait_s) & (wait > 0.0), np.zeros_like(wait)
+        if placed:
+            with np.errstate(invalid="ignore"):
+                place = points.place_waits(
+                    np.where(able, wait, 1.0), most, lambda taken: of.mean(taken) * rate + HALVED
+                )
+            place *= 1.0 + ROUNDING
+            able &= wait + place <= of.limits.wait_s
+        parts.append(of.rows(points, wait, most, able, place))
+    with np.errstate(invalid="ignore"):
+        lacks = (users > ranks * points.slots[:, :, 0]) | (load[RUNNING] * rate > fit)
+    each = users[np.concatenate([level for _, level in parts])]
+    return _joined([at for at, _ in parts]), each, lacks.any(axis=1)
 
 
-def _shortest_steps(of: _Mixture, users: Array) -> Array:
+def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
     """t_n of (M3) by halving, longer by `ROUNDING` of it, (E, N)."""
     c = Coefficients.stack([e.costs for e in of.engines])
     low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
 
     def fills(step_s: Array) -> npt.NDArray[np.bool_]:
-        points = of.at(step_s)
+        points = of.at(step_s, placed)
         steps = of.mean(points.steps)
         needs = points.fixed_s + users * of.mean(points.work_s) / steps
         return ~(points.exists & (step_s >= needs))
@@ -245,6 +288,8 @@ def levels(
 ) -> Levels:  # fmt: skip
     """Levels of open loops within limits, each with its longest wait.
 
+    At every max_num_seqs of `EngineLimits.choices` below which slots are what an engine lacks.
+
     Args:
         engines: whose caches hold something.
         limits: of each engine.
@@ -254,31 +299,60 @@ def levels(
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
         deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
     """
-    if not engines:
-        return _none()
-    (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
-    of = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e)
+    which, parts = list(range(len(engines))), [_none()]
+    for n in limits.choices:
+        mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
+        if not mine:
+            break
+        which = list(mine)
+        at = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline)
+        at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
+        parts.append(at)
+        lacking = (at.max_num_seqs == n) & (at.capacities[RUNNING] > 1.0 - 1e-9)
+        which = np.unique(at.engine[lacking]).tolist()
+    return _joined(parts)
 
-    def missed(step_s: Array) -> Array:
-        points = of.at(step_s)
-        return points.missed(of.per_token_s(points)[..., None], at_tpot, of.mean(points.load)[..., None])
+
+def _levels(
+    engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
+    tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None],
+) -> Levels:  # fmt: skip
+    """Those of engines told one max_num_seqs; arguments are those of `levels`."""
+    (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
+    of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e), [e.costs for e in engines]
+
+    def missed(step_s: Array, placed: bool = False) -> Array:
+        points = of.at(step_s, placed)
+        return points.missed(of.per_token_s(points)[..., None], at_tpot, of.mean(points.rows_of_step())[..., None])
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
 
-    points = of.at(with_best_steps(levels_of_loads([e.costs for e in engines], LOADS), missed))
+    crowd = of.at(with_best_steps(levels_of_loads(costs, LOADS), missed))
+    rows = np.concatenate([of.mean(crowd.load), np.zeros_like(crowd.step_s)[None]])
+    scarce = np.asarray(waits_for_places(rows).any(axis=1))
+    ways = [(most, 0.0) for most in MOST_OF_WAIT]  # and turns that requests wait for prefill, where for places, too
+    ways += [(MOST_OF_WAIT[0], turns) for turns in TURNS] if scarce.any() else []
+    by_place = {False: crowd}
+    if scarce.any():
+        by_place[True] = of.at(with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True)), True)
     parts: list[Levels] = []
-    for most in MOST_OF_WAIT:
+    for most, turns in ways:
+        points = by_place[turns > 0.0]
         base, per = of.first_s(points, q_ttft, most)
         first = over_classes(base, of.weight, q_ttft)
         spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
-        wait = np.minimum(longest(spare, per, q_ttft), LONGEST_WAIT_S)
+        wait = np.minimum(longest(spare, per, q_ttft), limits.wait_s)
         if math.isfinite(at_e2e):
             whole, per_whole = of.first_s(points, q_e2e, most)
             wait = np.minimum(wait, longest(at_e2e - whole - of.decoding_s(points), per_whole, q_e2e))
         able = points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
-        parts.append(of.rows(points, wait, most, able)[0])
+        prefill = wait
+        if points.placed:
+            prefill = points.prefill_waits(turns)
+            able &= scarce[:, None] & (wait > prefill)
+        parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
     made = _joined(parts)
     within = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:

@@ -115,7 +115,7 @@ def running(
     one, two = held_tokens(c, classes, chunks)
     steps = float(rates @ (chunks + c.rounds(classes.output_tokens - 1.0).mean(axis=1)))
     size, typical = float(rates @ one) / steps, float(rates @ two) / float(rates @ one)  # of a request, of a token's
-    slots, cache = float(ranks * limits.max_num_seqs), kv_tokens / ranks
+    slots, cache = float(ranks * limits.slots), kv_tokens / ranks
     most = min(slots, kv_tokens / size)  # that run at a time, at most, in the mean
     try:
         if float((S + classes.output_tokens.max(axis=1)).max()) + costs.drafts > cache:

@@ -20,6 +20,7 @@ from optmodels.solver.highs import Status
 P = TypeVar("P", bound=Document)
 Kept = Literal["certified", "incomplete", "not kept"]
 TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
+NOTHING_NEW = "the last round brought no new cut"
 LEAST_S = 0.05  # for a solve
 BOUND_OF = "bound_of"  # in the log: how loose the model is that the bound is of
 
@@ -203,7 +204,7 @@ class _Rounds(Generic[P]):
         if not self.found[-1].unkept:
             return ""
         self.of.add_cuts(cuts, self.found[-1].unkept)
-        return None
+        return NOTHING_NEW if list(cuts.values()) == taken else None
 
     def _none(self, loosest: float) -> bool:
         """Whether there is no plan in any model: where values compare, the loosest has those of all."""

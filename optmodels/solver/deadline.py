@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from optmodels.solver.cancel import cancelled
 
 OUT_OF_SAMPLE = "the replay out of sample"
+OVER_TIME = "GPUs over time"
 
 
 class _Everything:
@@ -71,6 +72,12 @@ def seconds_for(what: str, most: float, least: float = 0.0) -> float:
         found.leave_out(what)
         return 0.0
     return min(most, left)
+
+
+def leave_out(what: str) -> None:
+    """Name something that the clock of a method cut short or left out."""
+    if (found := _DEADLINE.get()) is not None:
+        found.leave_out(what)
 
 
 def wanted(what: str) -> bool:

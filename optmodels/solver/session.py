@@ -7,6 +7,7 @@ NumPy arrays or lists; rows and columns are counted from zero in the order of th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -70,6 +71,14 @@ class Settings:
 HAIR, COUNTED = 2e-6, 1_000.0  # of a column; larger integers are not looked at: one of so many
 BESIDE = 0.005  # of HAIR: nearer is the same number to HiGHS
 FINELY = {"presolve_rule_off": (0, 1 << 9 | 1 << 12), "mip_feasibility_tolerance": (1e-6, 1e-9)}  # as usual, and then
+
+# Presolve of HiGHS 1.15 proves false optima where a continuous column stands in an equality with whole multiples of its
+# coefficient and is therefore integer (HiGHS issue 3274, fixed in 1.16). Such a model is run without presolve.
+PRESOLVE_ERRS = (highspy.HIGHS_VERSION_MAJOR, highspy.HIGHS_VERSION_MINOR) < (1, 16)
+MULTIPLE = 1e-6  # off a whole number, within which HiGHS takes a ratio of coefficients for one
+DISAGREES = "HiGHS reports an objective or a bound that its own point contradicts"
+BEYOND = 1e-6  # of an objective, by which a bound may be beyond it
+AGREES = 1e-7  # of the terms of an objective, by which HiGHS' value may differ from costs times point
 
 _S = highspy.HighsModelStatus
 _ENDED: dict[Any, Ended] = {
@@ -135,6 +144,28 @@ def _by_a_hair(
     return False
 
 
+def _made_whole(
+    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_]
+) -> bool:
+    """Whether an equality makes a continuous column integer.
+
+    All other columns of its row are integer or fixed, not all fixed, and what they and the right-hand side contribute
+    are whole multiples of the column's coefficient.
+    """
+    A = sp.csr_array(A)
+    fixed = lower == upper
+    value = np.where(fixed, lower, 0.0)
+    free = (A != 0).astype(float) @ (~integer & ~fixed)
+    for i in np.flatnonzero((row_lower == row_upper) & np.isfinite(row_lower) & (free == 1)):
+        at = slice(A.indptr[i], A.indptr[i + 1])
+        column, a = A.indices[at], A.data[at]
+        mine, others = ~integer[column] & ~fixed[column] & (a != 0), integer[column] & ~fixed[column]
+        multiple = np.append(a[others], row_lower[i] - a @ value[column]) / a[mine][0]
+        if others.any() and (np.abs(multiple - np.round(multiple)) <= MULTIPLE).all():
+            return True
+    return False
+
+
 class Session:
     """A model in HiGHS: min cost·x + offset with row_lower ≤ A·x ≤ row_upper, lower ≤ x ≤ upper, some x integer.
 
@@ -164,6 +195,11 @@ class Session:
         self._counted = self._integer  # those of the model as loaded, relaxed by now or not
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
         self.hair = False  # whether one is a hair beside a whole number in some row that was looked at
+        self.made_whole = False  # whether some such row makes a continuous column integer
+        self.believed = True  # whether objective, point and bound of the last run agree
+        self._ran = False  # whether anything is kept of a run before
+        self._start: tuple[npt.NDArray[np.int32], Array] | None = None  # of the next run
+        self._cost, self._offset, self._sense = np.zeros(0), 0.0, 1.0
         self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of the other rows
         self._moved = False  # whether bounds of an integer changed, of which that look knows nothing
         options = {
@@ -197,7 +233,9 @@ class Session:
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
         self._counted = self._integer.copy()
         self._fills = np.full(A.shape[1], np.inf)
-        self.hair, self._unseen, self._moved = False, [(A, row_lower, row_upper)], False
+        self.hair, self.made_whole, self._unseen, self._moved = False, False, [(A, row_lower, row_upper)], False
+        self._cost, self._offset, self._sense = np.array(cost, dtype=float), offset, -1.0 if maximise else 1.0
+        self._ran, self._start = False, None
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
@@ -214,6 +252,7 @@ class Session:
             A = A.tocsc()
             start, index, value = _int32(A.indptr[:-1]), _int32(A.indices), A.data
         _must(self._h.addCols(n, cost, lower, upper, len(value), start, index, value), "a column")
+        self._cost = np.append(self._cost, np.asarray(cost, dtype=float))
         self._integer, self._counted = (np.append(x, np.zeros(n, dtype=bool)) for x in (self._integer, self._counted))
         self._fills = np.append(self._fills, np.full(n, np.inf))
 
@@ -237,7 +276,9 @@ class Session:
     def set_costs(self, cost: Numbers, offset: float | None = None) -> None:
         """Another objective: costs of all columns, (n,), and unless None the offset."""
         _must(self._h.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost), "the costs")
+        self._cost = np.array(cost, dtype=float)
         if offset is not None:
+            self._offset = offset
             _must(self._h.changeObjectiveOffset(offset), "the offset")
 
     def set_row_bounds(self, rows: Indices, lower: Numbers, upper: Numbers) -> None:
@@ -305,9 +346,9 @@ class Session:
         Values are moved into their bounds, outside of which HiGHS refuses the whole start.
         """
         index = np.array(sorted(start), dtype=np.int32)
-        _, _, _, lower, upper, _ = self._h.getCols(len(index), index)
-        value = np.clip([start[i] for i in index], lower, upper)
-        _must(self._h.setSolution(len(index), index, value), "the warm start")
+        found, _, _, lower, upper, _ = self._h.getCols(len(index), index)
+        _must(found, "the warm start")
+        self._start = index, np.clip([start[i] for i in index], lower, upper)
 
     def basis(self) -> Any:
         """Of the last run, an LP's: for `set_basis` of the same columns and rows under other bounds."""
@@ -354,36 +395,118 @@ class Session:
                 self.set_option("output_flag", False)
 
     def run(self, seconds: float | None = None) -> Ended:
-        """Solve what there is now, from the last basis or incumbent, and say how it ended.
+        """Solve what there is now and say how it ended: an LP from the last basis, a MIP from its start alone.
+
+        Where objective, point and bound do not agree the model is passed anew and solved again; where they do not
+        agree then, neither bound nor optimality is reported.
 
         Args:
             seconds: limit of this run; None: what is left of the settings' time limit.
         """
-        h = self._h
-        if seconds is None:
-            seconds = self.remaining()
+        seconds = self.remaining() if seconds is None else seconds
+        until = None if seconds is None else time.perf_counter() + seconds
+        start = self._completed(seconds) if self._start is not None and self._integer.any() else None
+        self._run(until, start)
+        self.believed = self._agrees()
+        if not self.believed and (until is None or time.perf_counter() < until):
+            found = self._solution, self._info
+            self.forget()
+            self._run(until)
+            self.believed = self._agrees()
+            if self.status == "limit" and self.point() is None:  # the first point is one, whatever it costs
+                (self._solution, self._info), self.believed = found, False
+        if not self.believed and self.status == "optimal":
+            self.status, self.limit, self.message = "limit", "gap", DISAGREES
+        self._start = None
+        return self.status
+
+    def forget(self) -> None:
+        """Pass the model anew: nothing of earlier runs is kept, no basis, point or start."""
+        lp = self._h.getLp()
+        self._h.clearModel()
+        _must(self._h.passModel(lp), "the model")
+        self._ran, self._start = False, None
+
+    def _run(self, until: float | None, start: Array | None = None) -> None:
+        """One run until a time of `time.perf_counter`, from a point of all columns, and how it ended."""
+        h, mip = self._h, bool(self._integer.any())
+        if mip and self._ran:
+            h.clearSolver()  # from a point that it keeps 1.16.0 counts without what presolve has moved to the offset
+        self._ran = True
         # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
-        before = 0.0 if self._integer.any() else h.getRunTime()
-        h.setOptionValue("time_limit", np.inf if seconds is None else before + seconds)
+        before = 0.0 if mip else h.getRunTime()
+        left = np.inf if until is None else max(0.0, until - time.perf_counter())
+        h.setOptionValue("time_limit", before + left)
         given = self.settings.options | dict(way().options)
-        finely = self._integer.any() and self._by_a_hair()
+        finely = mip and self._by_a_hair()
         for name, (usual, fine) in FINELY.items():
             self.set_option(name, fine if finely else given.get(name, usual))
-        h.run()
+        _, presolve = h.getOptionValue("presolve")
+        if mip and self.made_whole:
+            h.setOptionValue("presolve", "off")
+        with self._offered(start):
+            h.run()
         status = h.getModelStatus()
         # Presolve has called row LPs that always have a point infeasible, by a hair of 10⁻⁷.
-        if status == _S.kUnboundedOrInfeasible or (status == _S.kInfeasible and not self._integer.any()):
+        if status == _S.kUnboundedOrInfeasible or (status == _S.kInfeasible and not mip):
             h.setOptionValue("presolve", "off")
             h.run()
             status = h.getModelStatus()
-            h.setOptionValue("presolve", given.get("presolve", "choose"))
+        h.setOptionValue("presolve", presolve)
         self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
         self.message = h.modelStatusToString(status)
         self.limit = _LIMITS.get(status)
         self.status = _ENDED.get(status, "limit" if self.limit else "error")
         if status == _S.kModelEmpty and not self._empty_rows_hold():
             self.status = "infeasible"
-        return self.status
+
+    @contextmanager
+    def _offered(self, start: Array | None) -> Iterator[None]:
+        """A run inside is told the start, as soon as it asks: what it is given before, 1.16.0 counts wrongly."""
+        if start is None:
+            yield
+            return
+        told = False
+
+        def tell(event: Any) -> None:
+            nonlocal told
+            if not told:
+                told = True
+                event.data_in.setSolution(start)
+
+        self._h.cbMipUserSolution.subscribe(tell)
+        try:
+            yield
+        finally:
+            self._h.cbMipUserSolution.unsubscribe(tell)
+
+    def _completed(self, seconds: float | None) -> Array | None:
+        """The start with the columns that it does not name, by LP; None where no point has it."""
+        assert self._start is not None
+        index, value = self._start
+        if len(index) == self.columns:
+            return value
+        model = self.compiled()
+        lower, upper = model.lower.copy(), model.upper.copy()
+        value = np.where(model.integer[index], np.round(value), value)
+        lower[index], upper[index] = value, value
+        rest = Session(None, Settings(seconds, seed=self.settings.seed))
+        rest.load(model.costs[0], model.A, model.row_lower, model.row_upper, lower, upper)
+        return rest.values() if rest.run() == "optimal" else None
+
+    def _agrees(self) -> bool:
+        """Whether the objective is what costs make of the point, and no bound says that the point cannot be."""
+        if self._info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible or not self.columns:
+            return True
+        terms = np.append(self._cost * self.values(), self._offset)
+        room = AGREES * float(np.abs(terms).sum())
+        objective = float(self._info.objective_function_value)
+        if abs(objective - float(terms.sum())) > room:
+            return False
+        if self._info.mip_node_count < 0 or not self._integer.any():
+            return True
+        bound = float(self._info.mip_dual_bound)
+        return not math.isfinite(bound) or self._sense * (bound - objective) <= max(room, BEYOND * abs(objective))
 
     def _by_a_hair(self) -> bool:
         """Whether an integer is a hair beside a whole number in any row so far.
@@ -406,6 +529,7 @@ class Session:
             )
             _, _, _, lower, upper, _ = self._h.getCols(n, np.arange(n, dtype=np.int32))
             self.hair = _by_a_hair(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
+            self.made_whole |= PRESOLVE_ERRS and _made_whole(A, row_lower, row_upper, lower, upper, self._counted)
         return self.hair
 
     def _empty_rows_hold(self) -> bool:
@@ -445,11 +569,15 @@ class Session:
     @property
     def objective(self) -> float:
         """Of the last run's point."""
+        if not self.believed:
+            return float(self._cost @ self.values()) + self._offset
         return float(self._info.objective_function_value)
 
     @property
     def bound(self) -> float | None:
-        """Proved for the optimum: a MIP's dual bound, an LP's optimum; None without."""
+        """Proved for the optimum: a MIP's dual bound, an LP's optimum; None without, or where it is not believed."""
+        if not self.believed:
+            return None
         if self._info.mip_node_count >= 0:
             value = float(self._info.mip_dual_bound)
         elif self.status == "optimal":

@@ -1,6 +1,8 @@
 """A model as an MPS or LP file that any solver reads, with the names of the mathematics.
 
 The file has the first objective only: later ones, which choose among equal optima, have no place in either format.
+An MPS file always minimises. The objective of a maximisation is negated there, and the file's first line says so. A
+constant of the objective is a column fixed at 1.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.sparse import csc_matrix, hstack
+
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_bytes
 from optmodels.solver.compile import Compiled, compile_model
 from optmodels.solver.session import Session
 
 FORMATS = ("mps", "lp")
+NEGATED = "* A maximisation: this file minimises -1 times the objective.\n"  # first line of an MPS file
 LONGEST = 200  # letters of a name; LP files allow 255
 # Words that begin a section of an LP file, or mean infinity.
 _RESERVED = re.compile(
@@ -52,15 +58,23 @@ def model_text(model: Any, kind: str) -> str:
         kind: ``mps`` or ``lp``.
     """
     m = model if isinstance(model, Compiled) else compile_model(model)
-    sign = float(m.signs[0])  # costs are compiled for minimisation
+    # Costs are compiled for minimisation, and an MPS file minimises: CBC and GLPK misread OBJSENSE MAX.
+    sign = float(m.signs[0]) if kind == "lp" else 1.0
+    costs, A, lower, upper, integer = sign * m.costs[0], m.A, m.lower, m.upper, m.integer
+    column_names, offset = [*m.column_names], sign * float(m.offsets[0])
+    if kind == "mps" and offset:  # readers disagree on the sign of a constant, not on a column that is fixed at 1
+        costs, A = np.append(costs, offset), hstack([A, csc_matrix((A.shape[0], 1))], format="csc")
+        lower, upper, integer = np.append(lower, 1.0), np.append(upper, 1.0), np.append(integer, False)
+        column_names, offset = [*column_names, "constant"], 0.0
     session = Session()
-    session.load(sign * m.costs[0], m.A, m.row_lower, m.row_upper, m.lower, m.upper, m.integer,
-                 sign * float(m.offsets[0]), maximise=sign < 0)  # fmt: skip
+    session.load(costs, A, m.row_lower, m.row_upper, lower, upper, integer, offset, maximise=sign < 0)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model.{kind}"
-        session.write(file, file_names(m.column_names), file_names(m.row_names))
+        session.write(file, file_names(column_names), file_names(m.row_names))
         text = file.read_text(encoding="ascii")
-    return text if kind == "mps" else _whole_words(text)
+    if kind == "lp":
+        return _whole_words(text)
+    return text if m.signs[0] > 0 else NEGATED + text
 
 
 def _whole_words(text: str) -> str:

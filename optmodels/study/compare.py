@@ -154,7 +154,7 @@ def events_frame(rows: Rows) -> Any:
 def save_comparison(rows: Rows, parent: Path) -> Path:
     """Write compare.csv, compare.json, events.csv, with several seeds seeds.csv; returns the new folder.
 
-    Also report.html and its charts, where the ``report`` extra is installed.
+    Also report.html and its charts.
 
     Args:
         rows: of `optmodels.compare`.

@@ -67,6 +67,8 @@ def of_plan(plan: Deployments, to: str) -> Export:
         if not rest:
             raise InputError(Mistake(None, "to", to, f"{SPANNING}: {notes[0]}"))
         plan = plan.model_copy(update={"deployments": rest, "notes": [*plan.notes, *notes]})
+    noted = dict.fromkeys(f"{p.machine}: {p.note}" for p in plan.purchases if p.note)
+    plan = plan.model_copy(update={"notes": [*plan.notes, *noted]})
     target: Target = import_module(f"optmodels.targets.{to.replace('-', '')}").export
     made = target(plan)
     return Export(made.files, _together(made.notes, [d.name for d in plan.deployments]))

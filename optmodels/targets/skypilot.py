@@ -10,6 +10,7 @@ from optmodels.plan.deployment import Deployment, Deployments
 from optmodels.targets import Export, about, as_yaml, head, names, prefixed, said, vllm
 
 PROVIDERS = ("aws", "gcp", "azure")
+GATED = ("meta-llama", "google", "mistralai")  # publishers whose weights are downloaded with a token only
 
 
 def task(name: str, d: Deployment) -> dict[str, Any]:
@@ -26,10 +27,16 @@ def task(name: str, d: Deployment) -> dict[str, Any]:
     return {
         "name": name,
         "resources": resources,
+        **({"secrets": {"HF_TOKEN": None}} if is_gated(d) else {}),  # null: SkyPilot asks for it
         "service": {"readiness_probe": {"path": "/health", "initial_delay_seconds": 1800}, "replicas": d.machines},
         "setup": f"pip install vllm=={vllm.VERSION}",
         "run": shlex.join(["vllm", "serve", *flags, f"--port={vllm.PORT}"]),
     }
+
+
+def is_gated(d: Deployment) -> bool:
+    """Whether downloading the weights takes a token of Hugging Face."""
+    return d.checkpoint.partition("/")[0] in GATED
 
 
 def export(plan: Deployments) -> Export:
@@ -58,6 +65,8 @@ def export(plan: Deployments) -> Export:
         raise InputError(Mistake(None, "to", "skypilot", f"vllm or kubernetes: {notes[-1]}"))
     for name, d in zip(names(whole), whole, strict=True):
         mine = said(d)
+        if is_gated(d):
+            mine.append("The weights are gated: start it with a token, sky serve up --secret HF_TOKEN FILE.")
         if d.hosts:
             mine.append("On servers of one's own: add them to SkyPilot as an SSH node pool of this name, and name the"
                         " GPU as SkyPilot shows it there.")  # fmt: skip

@@ -29,13 +29,17 @@ TRANSFERS = (
     "KV caches go by NIXL over the network that engines have: without RDMA devices (in pods, too) by TCP, slower than"
     " planned."
 )
+ROUTER = (
+    "Several engines listen, each on a host and port of its own: put a router in front of them, such as vLLM's"
+    " production-stack router or llm-d's."
+)
 SIDE_CHANNEL = 5600  # of NIXL, one for each engine of a host: its first rank's, the others' follow
 
 
 def arguments(d: Deployment) -> dict[str, Any]:
     """Engine arguments of one replica, by their command-line names without dashes in front."""
     found: dict[str, Any] = {"model": d.checkpoint or PLACEHOLDER}
-    found["dtype"] = "auto" if d.weights != "fp16" else "float16"
+    found["dtype"] = "auto"  # as the checkpoint: bf16 ones stay bf16, and some refuse float16
     if d.weights == "fp8":
         found["quantization"] = "fp8"
     if d.kv == "fp8":
@@ -95,6 +99,8 @@ def flag(name: str, value: Any) -> str:
 def export(plan: Deployments) -> Export:
     """For each deployment ``NAME.sh``, what one of its machines runs, and ``NAME.yaml`` for ``vllm serve --config``."""
     files: dict[str, str] = {}
+    if sum(d.replicas for d in plan.deployments) > 1:
+        plan = plan.model_copy(update={"notes": [*plan.notes, ROUTER]})
     notes = list(plan.notes)
     taken: dict[str, int] = {}  # ports by host: several deployments may share one
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):

@@ -100,17 +100,18 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
         raise InputError(Mistake(None, "block_s", block_s, f"seconds in (0, {whole:g}], the trace's"))
     block = block_s if block_s is not None else min(whole, max(whole / 24, 10 * whole / len(trace)))
     rng, arrival = np.random.default_rng(seed), trace.arrival_s
-    chosen, times, at = [], [], 0.0
     twice = np.concatenate((arrival, arrival + whole))
-    while at < whole:
-        start, length = rng.uniform(0.0, whole), min(block, whole - at)
-        low, high = np.searchsorted(twice, [start, start + length], side="left")
-        chosen.append(np.arange(low, high) % len(trace))
-        times.append(twice[low:high] - start + at)
-        at += length
+    chosen: list[npt.NDArray[np.int64]] = []
+    times: list[npt.NDArray[np.float64]] = []
+    while not sum(map(len, chosen)):  # blocks may all be gaps of a short trace: then others are drawn
+        chosen, times, at = [], [], 0.0
+        while at < whole:
+            start, length = rng.uniform(0.0, whole), min(block, whole - at)
+            low, high = np.searchsorted(twice, [start, start + length], side="left")
+            chosen.append(np.arange(low, high) % len(trace))
+            times.append(twice[low:high] - start + at)
+            at += length
     drawn = replace(trace, follows=None).take(np.concatenate(chosen).astype(np.int64))
-    if not len(drawn):
-        raise InputError(Mistake(None, "block_s", block, "blocks in which a request arrives"))
     return replace(drawn, arrival_s=np.concatenate(times), name=f"{trace.name}, resampled with seed {seed}")
 
 

@@ -13,7 +13,7 @@ from loop_cases import TPOT, TTFT, cheapest, instance
 import optmodels
 from formulations.cost_efficiency.as_fleet import as_fleet
 from formulations.cost_efficiency.check import check
-from formulations.cost_efficiency.making import OF_BOUNDS
+from formulations.cost_efficiency.making import OF_BOUNDS, make_plan
 from formulations.cost_efficiency.points import build_tables
 from optmodels.errors import InputError
 
@@ -198,3 +198,17 @@ def test_of_the_fleet_written_out_requests_come_as_fast_as_the_loop_turns() -> N
     (bucket,) = workload["buckets"]
     assert bucket["requests_per_s"] == pytest.approx(5000 / 8050)
     assert workload["slo"] == {"ttft_s": 5.892, "tbt_s": 0.0438, "deadline_s": pytest.approx(3 * 8050 / 5000)}
+
+
+@pytest.mark.parametrize("engine", [{}, {"max_num_seqs": 16}])
+def test_every_candidate_is_a_plan_that_the_check_accepts(engine: dict[str, Any]) -> None:
+    """Of engines that requests seldom wait for a place of, and of those that they do."""
+    loose = {"kind": "real_time", "tps": 1.0, "ttft_s": {"at_most": 500.0, "percentile": 0.9}, "tbt_s": 5.0}
+    workload = {"batch": 60, "input_tokens": 3000, "output_tokens": 600}
+    problem = instance(workload=workload, slo=loose, engine=engine)
+    tables = build_tables(problem)
+    places = tables.engines.at.place_wait_s[tables.engines.row]
+    assert (places > 0).any() and (places == 0).any()
+    for row in range(len(tables.candidates)):
+        report = check(problem, make_plan(tables, row, 0.0).model_dump(mode="json"))
+        assert report.ok, report.violations

@@ -201,7 +201,7 @@ def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
     assert done.status == 0
     for text in ("main machine", "batch split", "α", "TTFT", "TPOT", "E2E", "tokens/s", "USD/h", "tokens/USD",
                  "cost efficiency, capped", "cost efficiency, uncapped", "Limits", "Best without spot",
-                 "Next distinct plans", "By family",
+                 "Next distinct plans", "By strategy family",
                  "Certificate", "bound", "gap", "Independent check: passed"):  # fmt: skip
         assert text in done.out, text
 

@@ -95,18 +95,18 @@ def test_summaries_name_source_transfer_and_pessimistic_end(cli: Any, folder: Pa
     out = cli("solve", files(folder, "cost_efficiency", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of the plan's l40s: steps on l40s" in said
-    assert "compared with l4; not measured: the gpu" in said
-    assert "at that end, beside the SLO: TPS" in said
+    assert "compared with l4; no measurement of this GPU" in said
+    assert "Pessimistic case: TPS" in said
     out = cli("solve", files(folder, "reserved_capacity", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of chat on box: steps on l40s" in said
-    assert "at that end machines serve" in said
+    assert "Pessimistic case: machines serve" in said
     out = cli("solve", files(folder, "fleet", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of llama-3.1-8b on 1 × l4: " in said
     assert said.count(": steps on") == 1  # the source; a note says how far sums over requests miss it
-    assert "not measured: the gpu" in said
-    assert "  at that end " in out
+    assert "no measurement of this GPU" in said
+    assert "at the 90% end of the measurements" in said
     out = cli("solve", files(folder, "orchestration", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of llama-3.1-8b on 1 × l40s: steps on l40s" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -44,9 +45,10 @@ def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, fol
 
 
 def test_the_instance_that_is_shown_is_the_one_that_is_written(cli, folder):
-    said = cli(*ASKED, "--force").out
+    assert "formulation: fleet" not in cli(*ASKED).out
+    said = cli(*ASKED, "--show-instance").out
     cli(*ASKED, "--write", "mine.yaml")
-    shown = said.partition("(--write FILE)\n")[2].partition("\n\nNext")[0]
+    shown = said.partition("(--write FILE saves it)\n")[2].partition("\n\nNext")[0]
     assert yaml.safe_load(shown) == yaml.safe_load((folder / "mine.yaml").read_text())
 
 
@@ -79,8 +81,12 @@ def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
 def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
     asked = [*ASKED[: ASKED.index("--quota")], "--write", "mine.yaml", "--force"]
     central, safe = cli(*asked), cli(*asked, "--safety", "0.9")
-    assert "at that end missed" in central.out and "--safety 0.9: the fleet" in central.out
-    assert "at that end every limit is kept" in safe.out and "--safety 0.9: the fleet" not in safe.out
+    assert "The plan misses its SLO at the 90% end" in central.out and "--safety 0.9: a plan" in central.out
+    assert "The plan meets every SLO also at the 90% end" in safe.out and "--safety 0.9: a plan" not in safe.out
+    costs = [
+        float(re.search(r"([\d.]+) USD/h ≈", line)[1]) for line in (safe.out, central.out.partition("--safety")[2])
+    ]
+    assert costs[0] == costs[1]  # the price of that plan stands beside the one that misses
     assert yaml.safe_load((folder / "mine.yaml").read_text())["latency"]["safety"] == 0.9
     cost = [json.loads(cli(*asked, *more, "--json").out)["objective"] for more in ([], ["--safety", "0.9"])]
     assert cost[0] < cost[1]
@@ -93,6 +99,16 @@ def test_what_nothing_serves_says_why_and_what_to_try(cli):
     said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
     assert said.status == 3
     assert "infeasible, proved" in said.out and "optmodels explain FILE" in said.out
+
+
+def test_an_infeasible_answer_says_how_much_is_needed(cli):
+    asked = ["plan", "--model", "llama-3.3-70b", "--input", "1000", "--output", "300", "--rate", "100",
+             "--tpot", "0.05", "--gpu", "h100", "--quota", "h100=24"]  # fmt: skip
+    said = cli(*asked)
+    assert said.status == 3
+    line = next(line for line in said.out.splitlines() if "quota of h100: " in line)
+    needed = int(re.search(r"(\d+) GPUs needed, the limit is 24 GPUs", line)[1])
+    assert cli(*asked[:-1], f"h100={needed}").status == 0 and cli(*asked[:-1], f"h100={needed - 1}").status == 3
 
 
 @pytest.mark.parametrize(
@@ -230,6 +246,6 @@ def test_weights_are_as_published_unless_said(cli):
     experts = {n for n, x in catalog.llms().items() if x.moe is not None and x.moe.expert_precision is not None}
     assert {n for n, p in published.items() if p == "mxfp4"} == experts
     assert (published["qwen3-32b"], published["deepseek-r1"]) == ("fp16", "fp8_block")
-    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1"]
+    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1", "--show-instance"]
     assert "weights: mxfp4" in cli(*asked).out
     assert "precision:" not in cli(*asked, "--precision", "fp16").out

@@ -46,7 +46,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
     (folder / "burst.csv").write_text("\n".join(rows))
     seen = cli("simulate", "--llm", "llama-3.1-8b", "--gpu", "l40s", "--trace", "burst.csv")
     assert "1 of 6 requests left out" in seen.out
-    assert "llama-3.1-8b on 1 × l40s" in seen.out and "not measured: the gpu" in seen.out
+    assert "llama-3.1-8b on 1 × l40s" in seen.out and "no measurement of this GPU" in seen.out
     assert "9 of 10 measurements stay below" in " ".join(seen.out.split())
 
 

@@ -14,9 +14,9 @@ import pytest
 import optmodels
 from formulations.fleet.certify import FleetRounds, simulations
 from formulations.fleet.files import Trace
+from formulations.fleet.on_trace import OTHER_REQUESTS
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet
-from formulations.fleet.replay import OTHER_REQUESTS
 from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.loading import load
@@ -52,11 +52,11 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in ROWS))
-    cells, requests = bucket_trace(path, Trace(file="t.csv"), 2.0)
-    assert requests is not None
+    found = bucket_trace(path, Trace(file="t.csv"), 2.0)
+    requests = found.requests
     assert requests.arrival_s == (0.0, 1.0, 2.0, 4.0)  # from the first, twice as fast, the one without tokens left out
     assert requests.input_tokens == (50, 2000, 120, 100)
-    names = [cells[b][0] for b in requests.bucket]
+    names = [found.cells[b].name for b in requests.bucket]
     assert names == ["≤256x≤64", "≤4096x≤64", "≤256x>256", "≤256x≤64"]
 
 
@@ -113,7 +113,7 @@ def test_promised_replayed_and_out_of_sample_are_those_of_replays(file: Path, tm
 def test_percentiles_say_that_they_are_of_mean_lengths_where_nothing_is_certified(file: Path, tmp_path: Path) -> None:
     result = optmodels.solve(file)
     [note] = result.report["notes"]
-    assert note.startswith("percentiles are of the mean lengths of each bucket; where lengths vary fewer")
+    assert note.startswith("percentiles are computed for the mean lengths of each bucket; with varying lengths")
     assert optmodels.check(result).ok  # the document says the same of the instance that it carries
     certified, means = document() | {"certify": "replay"}, document()
     means["workloads"][0]["slo"] = {"ttft_s": 2.0}
@@ -159,9 +159,7 @@ def test_requests_that_are_not_those_of_the_buckets(requests: dict[str, Any], ex
         optmodels.solve(data)
 
 
-def test_without_a_replay_out_of_sample_the_result_says_why(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_replay_out_of_sample_the_result_says_why(file: Path) -> None:
     partly = document()
     partly["workloads"].append({
         "name": "rest", "model": "llama-3.1-8b", "slo": {"ttft_s": 2.0},
@@ -170,10 +168,18 @@ def test_without_a_replay_out_of_sample_the_result_says_why(
     (file.parent / "partly.yaml").write_text(json.dumps(partly))
     result = optmodels.solve(file.parent / "partly.yaml", time_limit=20)
     assert result.report["not_out_of_sample"] == "rest given as rates, without a trace"
-    monkeypatch.setattr("optmodels.traces.buckets.MOST_REQUESTS", 299)
-    monkeypatch.setattr("formulations.fleet.show.MOST_REQUESTS", 299)
-    result = optmodels.solve(file, time_limit=20, out=tmp_path)
-    assert result.report["not_out_of_sample"] == "more than 299 requests in the trace of chat"
-    assert any("Not replayed out of sample: more than 299" in str(x) for x in summary(result.document()))
+    assert optmodels.check(result).ok
+
+
+def test_of_a_long_trace_the_busiest_stretch_is_kept_and_all_of_it_replayed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optmodels.traces.buckets.MOST_REQUESTS", 200)
+    result = optmodels.solve(file, certify=True, out=tmp_path)
+    [kept] = [w["requests"] for w in result.problem["workloads"]]
+    assert (len(kept["arrival_s"]), kept["of"]) == (200, 300)
+    assert result.report["replayed"]["requests"] == "its own busiest 200 of 300 requests"
+    assert result.report["replayed_whole"] == {"requests": "all its 300 requests", "kept": True, "missed": []}
     [written] = tmp_path.glob("*/plan.json")
     assert optmodels.check(written).ok
+    assert optmodels.replay(written)["report"]["sent"] == "its own busiest 200 of 300 requests"

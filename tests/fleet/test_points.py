@@ -192,10 +192,14 @@ def test_trace_into_buckets(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
                     "2023-11-16 18:15:51.6805900,200,20\n2023-11-16 18:15:56.6805900,5000,300\n")  # fmt: skip
-    cells, _ = bucket_trace(path, Trace(file="trace.csv"))
-    assert cells == [
-        ("≤256x≤64", 150, 15, pytest.approx(0.2), 220), (">4096x>256", 5000, 300, pytest.approx(0.1), 5300)
-    ]  # fmt: skip
+    first, second = bucket_trace(path, Trace(file="trace.csv")).cells
+    assert _of(first) == ("≤256x≤64", 150, 15, pytest.approx(0.2), 220)
+    assert _of(second) == (">4096x>256", 5000, 300, pytest.approx(0.1), 5300)
+    assert (first.input_bounds, second.output_bounds) == ((0, 256), (256, None))
+
+
+def _of(c):
+    return c.name, c.input_tokens, c.output_tokens, c.requests_per_s, c.longest_tokens
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -218,7 +222,8 @@ def test_a_request_longer_than_a_bucket_may_be_is_a_mistake_of_the_trace(tmp_pat
 ])  # fmt: skip
 def test_traces_of_other_known_formats_are_cut_into_buckets(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    assert bucket_trace(tmp_path / name, Trace(file=name))[0] == [("≤1024x≤64", 301, 9, pytest.approx(0.5), 310)]
+    [cell] = bucket_trace(tmp_path / name, Trace(file=name)).cells
+    assert _of(cell) == ("≤1024x≤64", 301, 9, pytest.approx(0.5), 310)
     (tmp_path / name).write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="the file has the columns a, b"):
         bucket_trace(tmp_path / name, Trace(file=name))
@@ -226,8 +231,8 @@ def test_traces_of_other_known_formats_are_cut_into_buckets(tmp_path, name, text
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="public traces are not beside the project")
 def test_public_trace_rates():
-    cells, _ = bucket_trace(DATA / "traces" / "AzureLLMInferenceTrace_conv.csv", Trace(file="x.csv"))
-    assert sum(c[3] for c in cells) == pytest.approx(5.53, rel=0.01)
+    cells = bucket_trace(DATA / "traces" / "AzureLLMInferenceTrace_conv.csv", Trace(file="x.csv")).cells
+    assert sum(c.requests_per_s for c in cells) == pytest.approx(5.53, rel=0.01)
 
 
 def test_waiting_is_named_when_it_rules_out_a_bucket():

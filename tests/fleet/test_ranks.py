@@ -180,7 +180,7 @@ def test_the_crowd_that_touches_experts_is_of_all_ranks():
         assert p.fixed_s[0, 0] == pytest.approx(0.01 + 0.01 * (1 - (1 - 4 / 64) ** (8 * d)))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 30))])
 def test_every_figure_is_that_of_the_checker(seed):
     rng = np.random.default_rng([seed, 7])
     n, ranks = int(rng.integers(1, 5)), int(rng.choice([1, 2, 4, 8]))

@@ -48,7 +48,6 @@ def test_directions_of_figures_9_and_10():
 
 
 def test_study_writes_pictures_and_numbers(tmp_path):
-    pytest.importorskip("vl_convert")
     command = [sys.executable, "-m", "papers.skylb_replay", str(tmp_path), "--seconds", "20"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "SkyLB-CH" in text

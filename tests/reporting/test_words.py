@@ -32,7 +32,7 @@ def test_a_source_of_many_latencies_is_said_once():
     assert source_lines([h100, l4, h100 | {"of": ["b"], "source": "mine"}]) == [
         "[bold]Latencies[/bold]: default (1,548 rows)",
         f"  a on h100; {ends}",
-        f"  a on l4; not measured: the GPU; {ends.replace('2.00', '4.00')}",
+        f"  a on l4; no measurement of this GPU; {ends.replace('2.00', '4.00')}",
         "  by hand",
         f"[bold]Latencies[/bold] of b: default (mine); {ends}",
     ]
@@ -54,4 +54,5 @@ def test_a_miss_that_rounds_to_its_limit_is_seen():
     assert told_apart(0.10004, 0.1) == ("100.04 ms", "100 ms")
     assert told_apart(0.12, 0.1) == ("120 ms", "100 ms")
     assert told_apart(0.1 * (1 + 1e-9), 0.1) == ("100 ms", "100 ms")  # kept but for rounding
+    assert told_apart(0.0499996, 0.05) == ("50 ms", "50 ms")  # kept: digits would mean nothing
     assert beside_limit(2.00003, 2.0, 0.9) == "[red]2.00003 s[/red] of 2 s (p90)"

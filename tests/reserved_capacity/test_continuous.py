@@ -129,7 +129,7 @@ def test_a_plan_that_is_late_is_noticed() -> None:
     found = optmodels.solve(instance(LATE, machines=alone, terms=["reserved_1y"]))
     assert found.check is not None and found.check.ok
     (note,) = found.report["notes"]
-    assert note.startswith("chat: percentiles are of prompts of exactly 512 and answers of exactly 128 tokens")
+    assert note.startswith("chat: percentiles are computed for prompts of exactly 512 and answers of exactly 128 ")
     (promise,) = found.report["promises"]
     assert promise["e2e_s"] <= 5.0 == promise["limits"]["e2e"]["at_most_s"]
     inlined = instance(LATE, machines=alone, terms=["reserved_1y"]).inline().model_dump(mode="json", by_alias=True)

@@ -386,6 +386,32 @@ def test_of_a_master_with_a_hair_one_run_is_not_believed():
     assert found.status == "optimal" and found.plan.cost.total_usd_per_month == pytest.approx(2.8 * 730, rel=1e-6)
 
 
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_a_master_that_says_the_same_for_ever_ends_the_rounds(relaxed):
+    """It is passed anew once; then the best plan is returned, with the bound that is known, and why."""
+    solve, first, forgotten = exact.Master.solve, {}, []
+
+    def again(master, gap, seconds):
+        status, x, bound = solve(master, gap, seconds)
+        if bool(master.session._integer.any()) is relaxed:
+            return status, x, bound
+        return first.setdefault("answer", (status, x, bound * 0.9))
+
+    with (
+        patch.object(exact, "FEW_FLOWS", 0),
+        patch.object(exact.Master, "solve", again),
+        patch.object(exact.Session, "forget", lambda session: forgotten.append(session)),
+    ):
+        problem = _hair(2.5, 1.6)
+        found = exact.exact(problem, FORM.tables(problem), Options())
+    assert found.log["ended"] == exact.NOTHING_NEW and forgotten
+    assert found.plan.cost.total_usd_per_month == pytest.approx(2.4 * 730)
+    if relaxed:  # the integer rounds prove it
+        assert found.status == "optimal"
+    else:
+        assert (found.status, found.limit) == ("feasible", "gap") and found.bound < 2.4 * 730
+
+
 def test_a_row_that_always_has_a_point_has_one_whatever_presolve_says():
     """Unserved demand has a price, and three machines carry 3 + 7·10⁻⁸ of it: HiGHS' presolve finds no point."""
     rates = {

@@ -32,7 +32,6 @@ def drawn(document, folder):
 
 
 def test_pictures_where_places_are_known_and_where_not(tmp_path):
-    pytest.importorskip("vl_convert")
     made = drawn(placed(), tmp_path / "placed")
     assert set(made) == {"where-demand-arises.png", "where-it-is-served.png", "flow-map.png", "cost.png"}
     assert all(p.stat().st_size > 5_000 for p in made.values())

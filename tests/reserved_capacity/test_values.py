@@ -67,12 +67,12 @@ def test_with_reservations_fixed_purchases_are_saved():
     tables = FORM.tables(problem)
     held = np.zeros((2, 1))
     held[:] = [[1.0], [0.0]]
-    found = reserved_values._by_dispatch(tables, held)
+    found = reserved_values._by_dispatch(tables, held, 2)
     assert found == {j: pytest.approx(0.1 * 3 * 730) for j in (0, 1)}  # one machine in one of ten hours
 
 
 def test_large_instances_say_what_the_value_is_based_on(monkeypatch):
-    monkeypatch.setattr(reserved_values, "SOLVE_CELLS", 0)
+    monkeypatch.setattr(reserved_values, "SOLVED_CELLS", 0)
     assert "too large" in reported(two_regions())["values"]["basis"]
     hourly = reported(two_regions(terms=["reserved_3y", "on_demand"]))["values"]
     assert hourly["basis"].startswith("purchases with the reservations fixed")
@@ -82,5 +82,5 @@ def test_summary_names_them():
     result = api.solve(two_regions()).model_dump(mode="json")
     text = "\n".join(map(str, FORM.summary(result)))
     assert "What binds" in text
-    assert "Worth of one more" in text
+    assert "Shadow prices" in text
     assert "10 ms more TTFT: 0 USD/month" in text

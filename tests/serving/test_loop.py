@@ -60,6 +60,7 @@ def _costs(rng: np.random.Generator, experts: bool) -> StepCosts:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_means_of_random_loops_are_those_of_the_simulator(ranks):
     rng, errors, several = np.random.default_rng(5), [], ranks > 1

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from optmodels.errors import SolverError
+from optmodels.errors import InputError, SolverError
 from optmodels.solver import Settings, highs, solve_compiled
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.compile import Compiled
@@ -122,10 +122,14 @@ def test_a_tree_that_hears_no_time_limit_is_ended():
         [f"x{j}" for j in range(len(cost))], [f"r{i}" for i in range(len(low))],
     )  # fmt: skip
     began = time.monotonic()
-    report = solve_compiled(model, Settings(time_limit=2.0))
+    try:
+        report = solve_compiled(model, Settings(time_limit=2.0))
+    except InputError as refused:  # no run of 1.16 has a point that holds
+        assert "numbers less far apart" in str(refused)
+    else:
+        assert report.status in ("optimal", "feasible")
+        assert report.x is not None and model.violation(report.x) is None
     assert time.monotonic() - began < 10
-    assert report.status in ("optimal", "feasible")
-    assert report.x is not None and model.violation(report.x) is None
 
 
 def test_every_run_on_extreme_numbers_but_the_first_can_be_ended(monkeypatch):

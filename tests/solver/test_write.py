@@ -89,8 +89,11 @@ def test_awkward_names_senses_bounds_and_constants_survive(kind, tmp_path):
     h.run()
     found = solve_compiled(compile_model(awkward()))
     assert found.objective is not None and found.objective > 0
-    assert h.getLp().sense_ == highspy.ObjSense.kMaximize
-    assert h.getInfo().objective_function_value == pytest.approx(found.objective, rel=1e-9)
+    negated = kind == "mps"
+    assert h.getLp().sense_ == (highspy.ObjSense.kMinimize if negated else highspy.ObjSense.kMaximize)
+    assert path.read_text().startswith("* A maximisation") is negated
+    sign = -1 if negated else 1
+    assert sign * h.getInfo().objective_function_value == pytest.approx(found.objective, rel=1e-9)
     names = list(h.allVariableNames())
     assert len(set(names)) == len(names)
     assert "x(a_b)" in names and "x(a_b)_2" in names
@@ -137,3 +140,28 @@ def _integer_model():
     m.few = pyo.Constraint(expr=m.x <= 1)
     m.cost = pyo.Objective(expr=m.x + m.y)
     return m
+
+
+def _choice(sense):
+    """max 5x + 4y, 6x + 4y ≤ 24, x + 2y ≤ 6, whole: 20 at (4, 0)."""
+    m = pyo.ConcreteModel()
+    m.x, m.y = (pyo.Var(within=pyo.NonNegativeIntegers, bounds=(0, 9)) for _ in range(2))
+    m.first = pyo.Constraint(expr=6 * m.x + 4 * m.y <= 24)
+    m.second = pyo.Constraint(expr=m.x + 2 * m.y <= 6)
+    sign = 1 if sense == "max" else -1
+    m.value = pyo.Objective(expr=sign * (5 * m.x + 4 * m.y) + 3, sense=pyo.maximize if sign > 0 else pyo.minimize)
+    return m
+
+
+@pytest.mark.parametrize("solver", ["cbc", "glpsol"])
+def test_maximisation_as_mps_is_read_alike_by_other_solvers(solver, tmp_path):
+    if shutil.which(solver) is None:
+        pytest.skip(f"{solver} is not on PATH")
+    path = tmp_path / "m.mps"
+    write_model(_choice("max"), path)
+    found = tmp_path / "found.txt"
+    words = {"cbc": ["cbc", path, "solve", "solution", found],
+             "glpsol": ["glpsol", "--freemps", path, "--output", found]}[solver]  # fmt: skip
+    subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    text = found.read_text()
+    assert "-23" in text.split("\n")[0 if solver == "cbc" else 5], text

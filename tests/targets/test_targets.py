@@ -116,10 +116,10 @@ def test_vllm_commands(chat):
     command = next(line for line in script.splitlines() if "vllm serve" in line)
     words = shlex.split(command)
     assert words[:4] == ["CUDA_VISIBLE_DEVICES=0,1,2,3", "vllm", "serve", "meta-llama/Llama-3.1-70B"]
-    assert {"--tensor-parallel-size=4", "--max-num-seqs=16", "--max-model-len=auto", "--dtype=float16"} <= set(words)
+    assert {"--tensor-parallel-size=4", "--max-num-seqs=16", "--max-model-len=auto", "--dtype=auto"} <= set(words)
     (config,) = [yaml.safe_load(text) for name, text in made.files.items() if name.endswith(".yaml")]
     assert [f"--{k}={v}" for k, v in config.items() if k != "model"] == words[4:-1]
-    assert made.notes == []
+    assert made.notes == [vllm.ROUTER]  # two machines
 
 
 def test_replicas_of_a_machine_have_gpus_and_ports_of_their_own():
@@ -277,7 +277,8 @@ def test_skypilot_tasks_have_its_schema(chat, fleet):
     for result in (chat, fleet):
         for text in optmodels.export(result, "skypilot").files.values():
             (task,) = documents(text)
-            assert set(task) == {"name", "resources", "service", "setup", "run"}
+            assert set(task) - {"secrets"} == {"name", "resources", "service", "setup", "run"}
+            assert ("secrets" in task) is ("meta-llama/" in task["run"])
             assert shlex.split(task["run"])[:2] == ["vllm", "serve"]
             schemas = pytest.importorskip("sky.utils.schemas")
             import jsonschema
@@ -287,7 +288,7 @@ def test_skypilot_tasks_have_its_schema(chat, fleet):
 
 @pytest.mark.skipif(shutil.which("terraform") is None, reason="no terraform")
 def test_terraform_accepts_the_variables(chat, tmp_path):
-    hostile = [Purchase(machine=HOSTILE, region=HOSTILE, market="spot", count=3, purpose=HOSTILE)]
+    hostile = [Purchase(machine=HOSTILE, provider="aws", region=HOSTILE, market="spot", count=3, purpose=HOSTILE)]
     for i, plan in enumerate((of(chat), Deployments(name=HOSTILE, purchases=hostile, notes=[HOSTILE]))):
         folder = tmp_path / str(i)
         folder.mkdir()
@@ -301,14 +302,53 @@ def test_terraform_accepts_the_variables(chat, tmp_path):
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout
 
+        terraform("fmt", "-check", "-diff", "-no-color")  # parses every file
+        (folder / "main.tf").unlink()  # its providers are not here; the list and the machines need none
         terraform("init", "-backend=false", "-no-color")
         terraform("validate", "-no-color")
+        keys = json.loads(json.loads(terraform("console", stdin="jsonencode(keys(local.machines))\n")))
+        assert len(keys) == sum(p.count for p in plan.purchases)
         read = terraform("console", stdin="jsonencode(var.purchases[0])\n")
         value = json.loads(json.loads(read))
         first = plan.purchases[0]
         assert (value["count"], value["market"]) == (first.count, first.market)
         assert value["machine"] == re.sub("[\x1b\u2028]", "?", first.machine)
         terraform("plan", "-no-color", "-input=false", "-refresh=false")
+
+
+def bought(**changes):
+    base = {"machine": "box", "provider": "aws", "region": "r", "market": "on_demand", "count": 2}
+    return Purchase.model_validate(base | changes)
+
+
+@pytest.mark.parametrize(("provider", "resource"), [
+    ("aws", "aws_instance"), ("gcp", "google_compute_instance"), ("azure", "azurerm_linux_virtual_machine"),
+])  # fmt: skip
+def test_terraform_creates_the_machines_of_each_cloud(provider, resource):
+    made = targets.of_plan(Deployments(name="x", purchases=[bought(provider=provider)]), "terraform")
+    main = made.files["main.tf"]
+    assert f'resource "{resource}" "machine"' in main and f'p.provider == "{provider}"' in main
+    assert main.count('source = "hashicorp/') == 1 and made.notes == []
+    (line,) = json.loads(made.files["purchases.auto.tfvars.json"])["purchases"]
+    assert (line["count"], line["create"]) == (2, True)
+
+
+def test_terraform_says_what_it_cannot_buy():
+    plan = Deployments(name="x", purchases=[
+        bought(market="reserved_1y"), bought(provider="", machine="own"), bought(purpose="from quarter 3"),
+        bought(note="sold on Sundays"),
+    ])  # fmt: skip
+    made = targets.of_plan(plan, "terraform")
+    for words in ("2 reserved machines", "2 × own: no resource", "create = false", "box: sold on Sundays"):
+        assert any(words in n for n in made.notes) and words in made.files["main.tf"]
+    lines = json.loads(made.files["purchases.auto.tfvars.json"])["purchases"]
+    assert [x["create"] for x in lines] == [True, True, False, True]
+    assert "main.tf" not in targets.of_plan(Deployments(name="x", purchases=[bought(provider="")]), "terraform").files
+
+
+def test_weights_of_16_bits_keep_their_own_format():
+    """vLLM refuses float16 for Gemma 3 and rounds bf16 checkpoints with it."""
+    assert vllm.arguments(deployment(checkpoint="google/gemma-3-27b-it"))["dtype"] == "auto"
 
 
 def test_hostile_names_stay_data(tmp_path):

@@ -26,8 +26,9 @@ from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.model import Expression, Rows
 from optmodels.plan.outcome import Outcome
+from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import Report, Status, relative_gap
-from optmodels.solver.session import Session, Settings
+from optmodels.solver.session import Limit, Session, Settings
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -109,12 +110,12 @@ class Master:
     this order; a row that no column is in is free.
     """
 
-    def __init__(self, demands: int, limits: int, workloads: int) -> None:
+    def __init__(self, demands: int, limits: int, workloads: int, seconds: float | None = None) -> None:
         self.starts = {"demand_met": 0, "stock": demands, "within_budget": demands + limits,
                        "spot_share": demands + limits + 1, "quality": 2 * demands + limits + 1}  # fmt: skip
         self.size = 2 * demands + limits + 1 + workloads
         free = np.full(self.size, np.inf)
-        self.session = Session()
+        self.session = Session(settings=Settings(seconds))
         nothing = np.zeros(0)
         self.session.load(nothing, sparse.csc_array((self.size, 0)), -free, free, nothing, nothing)
 
@@ -137,8 +138,10 @@ class Master:
         self.session.add_columns(cost, lower, upper, sum(e.tocsc() for e in entries))
 
 
-def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
-    """Solve the relaxation of period t by column generation (see the module's docstring).
+def relaxation(
+    problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100, seconds: float | None = None
+) -> Relaxation:
+    """Solve the relaxation of period t by column generation (see the module's docstring), for at most so many seconds.
 
     Of several capacities one of each point stands for all (`FleetTables.blended`): the bound stays one.
     """
@@ -189,7 +192,7 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         share = np.where(value[w, p] <= price[w], 1.0, least[w])
         reduced = reduced_costs(load, value, coupling.usd)
         return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
-    master = Master(W, len(tables.limits), len(kappa))
+    master = Master(W, len(tables.limits), len(kappa), seconds)
     no_pairs = np.zeros(0, dtype=np.intp)
     rest = Shares(problem, tables, t, no_pairs, no_pairs, rest=True)
     master.add(rest, 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0))
@@ -215,7 +218,9 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
     done, new = 0, True
     x = np.zeros(rest.width)
     x[rest.missing.columns] = 1.0  # serves nothing
-    while new and done < rounds and master.session.run() == "optimal":  # else any prices so far give a bound
+    while (
+        new and done < rounds and not cancelled() and master.session.run() == "optimal"
+    ):  # else any prices so far give a bound
         done += 1
         duals = master.session.row_duals()
         pi, gains = duals[:W], np.maximum(-duals, 0.0)
@@ -322,11 +327,15 @@ def solve(
         The choice in terms of `tables`.
     """
     clock = time.perf_counter()
-    relaxed = relaxation(problem, tables)
-    seconds["column_generation"] = time.perf_counter() - clock
+    relaxed = relaxation(problem, tables, seconds=options.time_limit)
+    seconds["column_generation"] = spent = time.perf_counter() - clock
     log |= {"lp_bound": relaxed.bound, "lp_rounds": relaxed.rounds, "lp_columns": relaxed.columns}
     if not relaxed.feasible:  # unless a demand has no point at all, a price of missing shares proves nothing
         status: Status = "infeasible" if relaxed.bound == np.inf else "no_solution_found"
+        if status != "infeasible" and (cancelled() or (options.time_limit is not None and spent >= options.time_limit)):
+            log["reason"] = "stopped in the linear relaxation"
+            stopped: Limit = "interrupt" if cancelled() else "time"
+            return Outcome(status, None, relaxed.bound, stopped, seconds=seconds, log=log)
         log["reason"] = "the linear relaxation over every point has no solution"
         return Outcome(status, None, seconds=seconds, log=log)
     clock = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -85,9 +86,10 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
     pruned, counts = prune(tables)
     seconds = {"prune": time.perf_counter() - clock}
     log: dict[str, Any] = {"columns": counts}
+    case = tables.case
     missing = {
-        name: why for name, why in tables.blocked.items()
-        if tables.case.serve_at_least(tables.case.workload(name.split("/")[0])) > 0
+        d.name: tables.blocked[d.name] for d in tables.demands
+        if d.has_requests and d.name in tables.blocked and case.serve_at_least(case.workload(d.workload)) > 0
     }  # fmt: skip
     if missing:
         log["conflict"] = [f"{name}: {why}" for name, why in missing.items()]
@@ -99,9 +101,9 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
         log["reason"] = "; ".join(log["conflict"])
         return Outcome("infeasible", None, seconds=seconds, log=log)
     if not len(pruned.points):
-        empty = heuristics.finish(problem, pruned, heuristics.complete(problem, pruned, []), clock)
-        if empty.plan is not None:  # nothing has to be served
-            return replace(empty, status="optimal", bound=objective_value(empty.plan), log=log)
+        if (empty := _nothing(problem, pruned)) is not None:
+            seconds["solve"] = time.perf_counter() - clock
+            return Outcome("optimal", empty, objective_value(empty), None, seconds, log=log)
         log["reason"] = "no operating point serves any bucket"
         return Outcome("infeasible", None, seconds=seconds, log=log)
     parts = separate(problem, pruned)
@@ -260,6 +262,15 @@ def _with_best(
     return replace(outcome, plan=best, seconds=seconds, log=log)
 
 
+def _nothing(problem: Fleet, tables: FleetTables) -> FleetPlan | None:
+    """The plan that buys nothing, where that keeps all limits: none has to run, and nothing has to be served."""
+    choice = heuristics.complete(problem, tables, [])
+    if choice.n.any():
+        return None
+    plan = make_plan(tables, choice)
+    return None if heuristics.broken(problem, tables, choice, plan) else plan
+
+
 def _servable(tables: FleetTables, workload: str) -> bool:
     rows = [k for k, d in enumerate(tables.demands) if d.workload == workload]
     return not rows or bool(np.isfinite(tables.load[rows]).any())
@@ -311,7 +322,13 @@ def _by_part(
         part = tables.restricted(columns).of_demands(rows)
         mine: dict[str, float] = {}
         details: dict[str, Any] = {}
-        found = _one_part(problem, part, replace(options, time_limit=share, on_event=None), mine, details, plain=True)
+        content = (_content(problem, part), options.gap) if options.answer_only else None
+        found = tables.memory.get(content)
+        if found is None:
+            asked = replace(options, time_limit=share, on_event=None)
+            found = _one_part(problem, part, asked, mine, details, plain=True)
+            if content is not None and found.status in ("optimal", "infeasible"):
+                tables.memory.keep(content, found)
         for key, v in mine.items():
             seconds[key] = seconds.get(key, 0.0) + v
         for key, count in found.size.items():
@@ -340,6 +357,24 @@ def _by_part(
     )  # fmt: skip
 
 
+def _content(problem: Fleet, part: FleetTables) -> bytes:
+    """Of all that the answer to a part depends on; numbers of pools and exchanges count from its own first."""
+    x = part.points
+    same = {
+        "objective", "reserve", "change", "periods", "interruptions", "deployment", "queueing", "engine", "max_load",
+        "serving",
+    }  # fmt: skip
+    found = blake2b(problem.model_dump_json(include=same).encode())
+    for w in part.case.workloads:
+        found.update(w.model_dump_json(exclude={"requests"}).encode())
+    arrays = [x.usd_per_hour, x.spot, x.unavailable, x.rho, x.slots, x.stage, part.load, part.rates, part.deadlines]
+    arrays += [np.unique(of, return_inverse=True)[1] for of in (x.pool, x.exchange, x.model)]
+    arrays += [a for a in (part.capacities, part.penalty, part.part_s, part.quality) if a is not None]
+    for a in arrays:
+        found.update(f"{a.shape}".encode() + np.ascontiguousarray(a).tobytes())
+    return found.digest()
+
+
 def _one_part(
     problem: Fleet, tables: FleetTables, options: Options, seconds: dict[str, float], log: dict[str, Any],
     plain: bool = False,
@@ -363,7 +398,8 @@ def _one_part(
     first, relaxed, solved = None, -math.inf, None
     if problem.objective == "min_cost":
         alone = tables.alone()
-        first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
+        if len(alone.points):
+            first, relaxed = heuristics.rounded_relaxation(problem, alone, settings().time_limit)
         if alone is not tables:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
@@ -519,6 +555,8 @@ def _dinkelbach(
             seconds[k] += v
         size, r = solved.compiled.size, solved.report
         if r.status == "infeasible" and best is None:
+            if (empty := _nothing(problem, tables)) is not None:  # nothing can run, and nothing has to be served
+                return Outcome("optimal", empty, 0.0, None, seconds, size, log)
             log |= {} if options.answer_only else explain(solved, options)
             return Outcome("infeasible", None, None, None, seconds, size, log)
         if r.bound is not None:

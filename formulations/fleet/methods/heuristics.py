@@ -19,7 +19,7 @@ from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
 from formulations.fleet.problem import Fleet
-from formulations.fleet.reserve import spares
+from formulations.fleet.reserve import MOST_SPARES, spares
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
 
@@ -45,8 +45,7 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     for i in range(T):
         for mine in _protected(problem, tables, n[i]):
             at = mine[n[i, mine] > 0][0]
-            while (short := _short(problem, tables, n[i], alone[i], mine)) > 0:
-                n[i, at] += short  # another deployment may need another spare one
+            n[i, at] += _more(problem, tables, n[i], alone[i], mine)
     for i in range(T):
         for work in tables.case.workloads:
             rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]
@@ -80,6 +79,27 @@ def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.f
         return needed - size + r.lost
     assert r.survive_probability is not None
     return needed - size + spares(size, float(points.unavailable[mine].max()), (1 - r.survive_probability) / r.pools)
+
+
+def _more(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> int:
+    """Fewest deployments that a pool needs beside its own to be short of none; 0 where no reserve is large enough.
+
+    A deployment more needs one more spare at most, so that the pool lacks no more with it than without.
+    """
+
+    def short(more: int) -> int:
+        row = n.copy()
+        row[mine[0]] += more
+        return _short(problem, tables, row, used, mine)
+
+    lacks = max(short(0), 0)
+    low, high = lacks, lacks + MOST_SPARES
+    if not lacks or short(high) > 0:
+        return 0
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if short(middle) <= 0 else (middle + 1, high)
+    return low
 
 
 def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan) -> list[str]:
@@ -219,10 +239,10 @@ def _best_single(problem: Fleet, tables: FleetTables) -> Choice | None:
     tokens = np.array([d.tokens * tables.case.workload(d.workload).weight for d in tables.demands])
     t = 0
     for p in range(len(tables.points)):
-        load = tables.load[:, p] * tables.rates[t]
-        good = np.flatnonzero(np.isfinite(load) & (load > 0))
+        good = np.flatnonzero(np.isfinite(tables.load[:, p]) & (tables.load[:, p] > 0) & (tables.rates[t] > 0))
         if not len(good):
             continue
+        load = np.where(np.isfinite(tables.load[:, p]), tables.load[:, p], 0.0) * tables.rates[t]
         value = tokens[good] * tables.rates[t][good]
         order = good[np.argsort(-value / load[good], kind="stable")]
         shares, free, total = [], 1.0, 0.0
@@ -243,9 +263,12 @@ def _best_single(problem: Fleet, tables: FleetTables) -> Choice | None:
 
 
 def _path(
-    problem: Fleet, tables: FleetTables, t: int, rows: Index, columns: Index
+    problem: Fleet, tables: FleetTables, t: int, rows: Index, columns: Index, until: float
 ) -> list[tuple[float, float, dict[tuple[int, int], float]]]:
-    """Deployments bought one after the other by value per dollar: (USD/h, value, shares) after each purchase."""
+    """Deployments bought one after the other by value per dollar: (USD/h, value, shares) after each purchase.
+
+    It ends at a time `until` of `time.perf_counter`, whatever is served by then.
+    """
     case = tables.case
     rates = tables.rates[t][rows]
     load = tables.load[np.ix_(rows, columns)]
@@ -268,7 +291,7 @@ def _path(
     path: list[tuple[float, float, dict[tuple[int, int], float]]] = [(0.0, 0.0, {})]
     shares: dict[tuple[int, int], float] = {}
     spent = gained = 0.0
-    while rest.max(initial=0.0) > EDGE and len(path) < 5000:
+    while rest.max(initial=0.0) > EDGE and len(path) < 5000 and time.perf_counter() < until:
         left = np.where(np.isfinite(sorted_load), sorted_load, 0.0) * rest[order]
         before = np.cumsum(left, axis=0) - left
         filled = np.clip(1.0 - before, 0.0, left)
@@ -303,11 +326,12 @@ def greedy_dp(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[
     from formulations.fleet.methods.columns import components
 
     clock = time.perf_counter()
+    until = math.inf if options.time_limit is None else clock + options.time_limit
     tables = _best_columns(tables, 12)
     shares: list[Share] = []
     for t in range(len(tables.case.periods)):
         active = np.isfinite(tables.load) & (tables.rates[t] > 0)[:, None]
-        paths = [_path(problem, tables, t, rows, columns) for rows, columns in components(active)]
+        paths = [_path(problem, tables, t, rows, columns, until) for rows, columns in components(active)]
         for k, step in enumerate(_split(problem, paths)):
             shares += [(t, w, p, min(v, 1.0)) for (w, p), v in paths[k][step][2].items()]
     return finish(problem, tables, complete(problem, tables, shares), clock)
@@ -360,13 +384,19 @@ def best_columns(tables: FleetTables, most: int) -> Index:
 # --------------------------------------------------------------------------------------------------- LP rounding
 
 
-def lp_rounding_choice(problem: Fleet, tables: FleetTables) -> Choice | None:
+def lp_rounding_choice(problem: Fleet, tables: FleetTables, seconds: float | None = None) -> Choice | None:
     """The choice of `rounded_relaxation`."""
-    return rounded_relaxation(problem, tables)[0]
+    return rounded_relaxation(problem, tables, seconds)[0]
 
 
-def rounded_relaxation(problem: Fleet, tables: FleetTables) -> tuple[Choice | None, float]:
+def rounded_relaxation(
+    problem: Fleet, tables: FleetTables, seconds: float | None = None
+) -> tuple[Choice | None, float]:
     """The linear relaxation's shares with counts rounded up, then deployments closed while others have room.
+
+    Args:
+        problem, tables: as everywhere.
+        seconds: for the relaxation, None for no limit.
 
     Returns:
         The choice, None where the relaxation has no solution; and a lower bound on all costs of every fleet, USD/h.
@@ -374,8 +404,10 @@ def rounded_relaxation(problem: Fleet, tables: FleetTables) -> tuple[Choice | No
     shares: list[Share] = []
     hours = np.array([q.hours for q in tables.case.periods])
     bound = 0.0
+    until = math.inf if seconds is None else time.perf_counter() + seconds
     for t, part in enumerate(hours / hours.sum()):
-        relaxed = relaxation(problem, tables, t)
+        left = None if seconds is None else max(until - time.perf_counter(), 0.01)
+        relaxed = relaxation(problem, tables, t, seconds=left)
         if not relaxed.feasible:
             return None, -math.inf
         bound += float(part * relaxed.bound)  # what is left out, changes among it, costs at least nothing
@@ -435,7 +467,10 @@ def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcom
     if problem.objective != "min_cost":
         return finish(problem, tables, None, clock, "only for objective: min_cost")
     pruned, _ = prune(tables)
-    choice = lp_rounding_choice(problem, pruned) if len(pruned.points) else complete(problem, pruned, [])
+    if len(pruned.points):
+        choice = lp_rounding_choice(problem, pruned, options.time_limit)
+    else:
+        choice = complete(problem, pruned, [])
     return finish(problem, pruned, choice, clock, "the linear relaxation has no solution")
 
 

@@ -53,6 +53,9 @@ TURN = 0.4  # share of the time limit after which, unproved, the heuristics have
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
 
+NOTHING_NEW = "the last round brought no new cut, bound or plan"
+
+
 # -------------------------------------------------------------------------------------------------------- master
 
 
@@ -72,10 +75,14 @@ class Master:
         self.cost, self.integer = compiled.costs[0], np.flatnonzero(compiled.integer)
         self.lower = compiled.row_lower.tolist()  # of rows
         self.structural = len(self.lower)
+        self.keys: list[bytes] = [b""] * self.structural  # of rows; those of cuts tell equal ones
+        self.known: set[bytes] = set()
+        self.added = 0  # cuts, those dropped since included
 
     def _row(self, lower: float, upper: float, index: Any, value: Any) -> None:
         self.session.add_row(lower, upper, index, value)
         self.lower.append(lower)
+        self.keys.append(b"")
 
     def _reserved(self, weight: Array, quarter: int) -> tuple[Index, Array]:
         """Σ_j weight_j·machines reserved in j in a quarter: columns and their coefficients."""
@@ -84,7 +91,7 @@ class Master:
         return self.held.columns[mine], weight[j[mine]] * self.held.coefficients[mine]
 
     def add(self, cuts: list[Cut]) -> None:
-        """Add cuts as rows, each scaled to a right-hand side of about one."""
+        """Add the cuts that are new as rows, each scaled to a right-hand side of about one."""
         lower: list[float] = []
         indices: list[Index] = []
         values: list[Array] = []
@@ -99,15 +106,23 @@ class Master:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
             least = constant / largest if largest else 1.0
-            lower.append(least if cut.group is not None else _less_a_hair(least))
-            indices.append(index[keep])
-            values.append(value[keep] / largest if largest else value[keep])
+            least = least if cut.group is not None else _less_a_hair(least)
+            index, value = index[keep], value[keep] / largest if largest else value[keep]
+            key = index.tobytes() + np.append(value, least).tobytes()
+            if key in self.known:
+                continue
+            self.known.add(key)
+            self.keys.append(key)
+            lower.append(least)
+            indices.append(index)
+            values.append(value)
         if lower:
             start = np.cumsum([0, *map(len, indices)])
             shape = (len(lower), self.session.columns)
             rows = sp.csr_array((np.concatenate(values), np.concatenate(indices), start), shape=shape)
             self.session.add_rows(np.array(lower), np.full(len(lower), np.inf), rows)
             self.lower += lower
+            self.added += len(lower)
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution, where there are many: to find one again takes a MIP."""
@@ -119,6 +134,9 @@ class Master:
         slack = slack[slack >= self.structural]
         self.session.delete_rows(slack)
         self.lower = np.delete(self.lower, slack).tolist()
+        self.known -= {self.keys[i] for i in slack}
+        gone = set(slack.tolist())
+        self.keys = [key for i, key in enumerate(self.keys) if i not in gone]
 
     def between(self, lower: Array | None = None, upper: Array | None = None) -> None:
         """Keep reservations, in steps, (C,), within these limits; without any, within the model's again."""
@@ -220,6 +238,8 @@ class _Run:
         self.until = None if options.time_limit is None else self.clock + options.time_limit
         self.heuristics_due = options.time_limit is not None and not only_value
         self.stopping = False  # told to, by somebody
+        self.state: tuple[Any, ...] = ()  # cuts, bound and plans after the last round,
+        self.anew = False  # and whether that was one on a master passed anew, as the round before had brought nothing
 
     def left(self) -> float | None:
         return None if self.until is None else self.until - time.perf_counter()
@@ -242,6 +262,20 @@ class _Run:
         """Whether the heuristics' turn has come."""
         seconds = self.to_turn()
         return self.heuristics_due and seconds is not None and seconds <= 0
+
+    def nothing_new(self) -> bool:
+        """Whether the round brought no cut, bound or plan, and neither did one on the master passed anew."""
+        points = (None if p is None else p.value for p in (self.best, self.inside))
+        before, self.state = self.state, (self.master.added, self.lower, *points)
+        if self.state != before:
+            self.anew = False
+            return False
+        if not self.anew:
+            self.anew = True
+            self.master.session.forget()
+            return False
+        self.log["ended"] = NOTHING_NEW
+        return True
 
     def heuristics(self) -> None:
         """Offer the best plan of all heuristics, once: without a proof no other method is to have a better plan."""
@@ -302,8 +336,11 @@ class _Run:
         proved = gap <= 2 * PROOF
         limit: Limit | None = None
         if not proved:
-            reached = gap <= self.target or (self.until is None and not cancelled())  # all that runs agree on
+            unlimited = self.until is None or "ended" in self.log
+            reached = gap <= self.target or (unlimited and not cancelled())  # all that runs agree on
             limit = "gap" if reached else "interrupt" if cancelled() else "time"
+            if "ended" in self.log:
+                self.log["reason"] = self.log["ended"]
         return Outcome(
             "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
@@ -374,7 +411,8 @@ class _Run:
         for oracle in (self.oracle,) if free is None else (free, self.oracle):
             if self.inside is not None and free is not None:
                 self.inside = self._cut_at(oracle, self.inside.counts)
-            while True:
+            self.state = ()
+            while not self.nothing_new():
                 rounds += 1
                 status, x, bound = self.master.solve(0.0, self.left())
                 if status == "infeasible":
@@ -478,6 +516,7 @@ class _Run:
         flows_due = flow_variables(self.t) <= FEW_FLOWS
         tried: set[bytes] = set()  # by further runs
         inner = 0.3 * self.target
+        self.state = ()
 
         def seconds() -> float | None:
             left = self.to_turn()
@@ -504,6 +543,7 @@ class _Run:
                     self._take(other)
                     stuck = False
             self.record()
+            stuck = self.nothing_new() or stuck
             if self._gap() > self.target and flows_due and (stuck or rounds >= FEW_ROUNDS):
                 stuck = flows_due = False
                 if self._by_flows() == "infeasible":

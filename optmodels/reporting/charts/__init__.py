@@ -178,16 +178,13 @@ def save_chart(picture: Chart, path: Path, subtitle: str = "", *, overwrite: boo
         overwrite: replace an existing file.
 
     Raises:
-        InputError: another ending, the file exists, or the ``plot`` extra is not installed.
+        InputError: another ending, or the file exists.
     """
     kind = path.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise InputError(Mistake(str(path), "", path.suffix or "no ending", "a file ending in .png, .svg or .pdf"))
-    try:
-        import vl_convert
-    except ImportError:
-        what = "pip install 'optmodels[plot]'"
-        raise InputError(Mistake(str(path), "", "vl-convert is not installed", what)) from None
+    import vl_convert
+
     options = {"scale": 2, "ppi": 96} if kind == "png" else {}
     made = getattr(vl_convert, f"vegalite_to_{kind}")(drawn(picture, subtitle), **options)
     write_bytes(path, made.encode("utf-8") if isinstance(made, str) else made, overwrite=overwrite)

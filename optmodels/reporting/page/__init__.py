@@ -13,23 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_text
 from optmodels.reporting.charts import CONFIG, Chart, save_chart
 from optmodels.reporting.page.articles import Article, Code
 from optmodels.reporting.page.documents import articles, as_written
 from optmodels.reporting.page.words import Grid, Paragraph
 
-__all__ = ["articles", "as_written", "available", "render", "write_page"]
-
-
-def available() -> bool:
-    """Whether the ``report`` extra is installed."""
-    return find_spec("vl_convert") is not None
+__all__ = ["articles", "as_written", "render", "write_page"]
 
 
 @dataclass(frozen=True)
@@ -44,12 +37,7 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
     Args:
         found: at least one article.
         title: of the page; default: the only article's, or a count.
-
-    Raises:
-        InputError: the ``report`` extra is not installed.
     """
-    if not available():
-        raise InputError(Mistake(None, "report", None, "the report extra: pip install optmodels[report]"))
     from markupsafe import Markup
 
     from optmodels.reporting.page import bundle
@@ -73,9 +61,7 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
 
 
 def write_page(document: Any, folder: Path, *, pictures: bool = False, overwrite: bool = False) -> None:
-    """Write ``report.html`` of a document into its folder, with `pictures` its charts as PNG; nothing without extra."""
-    if not available():
-        return
+    """Write ``report.html`` of a document into its folder, with `pictures` its charts as PNG."""
     (article,) = articles([document])
     write_text(folder / "report.html", render([article]), overwrite=overwrite)
     drawn = article.charts() if pictures else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,10 @@ import yaml
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, printable
+from optmodels.plan.replayed import missed
 from optmodels.reporting.charts import Chart
 from optmodels.reporting.charts.generic import result_charts
+from optmodels.reporting.decision import first_lines, is_refuted
 from optmodels.reporting.page.figures import Figure, key_figures, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, blocks, cut, made
 
@@ -71,30 +74,64 @@ def of_result(document: Mapping[str, Any]) -> Article:
     title = problem.get("title") or problem.get("name") or document.get("instance") or "Result"
     method = document.get("method", "")
     kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
-    article = Article(cut(str(title), 300), cut(kicker, 300), STATUS_WORDS.get(document.get("status", "")))
+    article = Article(cut(str(title), 300), cut(kicker, 300), _badge(document))
     words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
-    lead: list[Any] = []
+    decided = list(blocks(first_lines(document)))
+    lead: list[Any] = [*decided]
     if plan is None:
         reason = (document.get("log") or {}).get("reason") or "No plan was found."
         lead.append(Paragraph([Span(cut(str(reason), 2000))]))
-    while words and isinstance(words[0], Paragraph):
+        lead += [Paragraph([Span(cut(str(line), 400))]) for line in (document.get("log") or {}).get("needs") or ()]
+    while words and isinstance(words[0], Paragraph) and not decided:
         lead.append(words.pop(0))
-    if plan is not None and words:
-        lead.append(words.pop(0))  # the table that a formulation shows first: what was promised, or what to rent
+    if plan is not None and words and isinstance(words[0], Grid):
+        lead.append(words.pop(0))  # the table that a formulation shows first: what requests see, or what to rent
     article.sections.append(Section("The plan" if plan is not None else "The answer", lead, lead=True))
-    if plan is not None:
-        figures = _objective_figure(document) + key_figures(plan)
-        article.sections.append(Section("Key figures", [_distinct(figures)]))
+    article.sections.append(Section("Next", [Code("\n".join(next_commands(document)))]))
     article.sections.append(Section("Certificate", _certificate(document)))
     charts = (form.charts(document) if form and form.charts else []) + result_charts(document)
+    charts = [c for c in charts if not _says_one_number(c)]
     if charts:
         article.sections.append(Section("Charts", list(charts)))
     if words:
         article.sections.append(Section("Details", words))
+    if plan is not None:
+        figures = _objective_figure(document) + key_figures(plan)
+        article.sections.append(Section("Key figures", [_distinct(figures)]))
     version = document.get("optmodels_version", "")
     said = f"Made by optmodels {version}. The same instance, method and seed give the same plan:"
     article.reproduce(command(document), *instance_of(document), before=[Paragraph([Span(said)])])
     return article
+
+
+def _badge(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The status as colour and words; an SLO that the replay or the prediction misses comes first."""
+    if is_refuted(document):
+        return "bad", "misses its SLO in the replay or prediction"
+    return STATUS_WORDS.get(document.get("status", ""))
+
+
+def _says_one_number(chart: Chart) -> bool:
+    """Whether a chart would be a single bar."""
+    values = (chart.spec.get("data") or {}).get("values")
+    return isinstance(values, list) and len(values) <= 1
+
+
+def next_commands(document: Mapping[str, Any]) -> list[str]:
+    """What to run after reading a result, as lines of a shell."""
+    again = command(document)
+    asked = again[1:2] == ["plan"]
+    file = "instance.yaml" if asked else again[2]
+    saved = [shlex.join([*again, "--write", file])] if asked and "--write" not in again else []
+    explain = f"optmodels explain {shlex.quote(printable(file))}"
+    if document.get("plan") is None:
+        return [*saved, f"{explain}  # which limits conflict, and the least change that helps"]
+    lines = ["optmodels export plan.json --to vllm  # or kubernetes, terraform and others"]
+    report = document.get("report") or {}
+    if (report.get("latency") or {}).get("missed_at_the_pessimistic_end"):
+        safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the instance"
+        lines.append(f"{safer}  # a plan that also meets the SLO at the pessimistic end")
+    return [*lines, *saved, f"{explain}  # what each limit costs, and the next best plans"]
 
 
 def _formulation(name: Any) -> registry.Formulation | None:
@@ -124,7 +161,7 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     status, unit = document.get("status", ""), document.get("unit", "")
     objective, bound, gap = (document.get(k) for k in ("objective", "bound", "gap"))
     limit = document.get("limit")
-    rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
+    rows: list[tuple[str, str]] = [("Status", (_badge(document) or ("", str(status)))[1])]
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
     if document.get("certifies"):
@@ -150,6 +187,8 @@ def _promise(document: Mapping[str, Any]) -> str:
     better = "higher" if document.get("sense") == "max" else "lower"
     if verdict is not None and not verdict["ok"]:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
+    if (refuted := missed(document.get("report"))) is not None:
+        return f"The replay refutes the plan's promises: {refuted}. The bound is one of the model, not of the trace."
     if status == "optimal":
         checked = (
             " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's"
@@ -176,6 +215,10 @@ def _facts(rows: Sequence[tuple[str, str]], caption: str = "") -> Grid:
 
 def command(document: Mapping[str, Any]) -> list[str]:
     """The words of the command that makes the result again."""
+    typed = (document.get("log") or {}).get("command")
+    if isinstance(typed, str):  # of `optmodels plan`, whose instance is no file
+        with suppress(ValueError):
+            return shlex.split(typed)
     words = ["optmodels", "solve", str(document.get("instance") or "instance.yaml")]
     words += ["--method", str(document["method"])] if document.get("method", "exact") != "exact" else []
     for name, value in (document.get("options") or {}).items():

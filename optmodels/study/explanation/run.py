@@ -18,6 +18,7 @@ from optmodels.study.explanation.rows import RowOracle
 from optmodels.study.explanation.thresholds import TOLERANCE, relative_change
 
 TIME_LIMIT = 60.0
+EXAMINED = 10.0  # seconds in which a plan is examined, where no time limit is given
 MAX_SOLVES = 1000
 NEXT_PLANS = 3
 # Of the time that is left when it is their turn, at most:
@@ -49,8 +50,8 @@ CONTRADICTED = (
 
 
 def explain(
-    form: Formulation, problem: Any, *, instance: str, time_limit: float = TIME_LIMIT, max_solves: int = MAX_SOLVES,
-    next_plans: int = NEXT_PLANS, on_step: Callable[[str], None] | None = None,
+    form: Formulation, problem: Any, *, instance: str, time_limit: float | None = None, max_solves: int = MAX_SOLVES,
+    next_plans: int = NEXT_PLANS, everything: bool = False, on_step: Callable[[str], None] | None = None,
 ) -> Explanation:  # fmt: skip
     """Why a problem has no plan, or what its plan hangs on.
 
@@ -58,12 +59,13 @@ def explain(
         form: the problem's formulation; its exact method answers every question.
         problem: well-formed; nothing may meet its limits.
         instance: how to name it.
-        time_limit: seconds for everything.
+        time_limit: seconds for everything; None: `TIME_LIMIT`, of which a plan is examined for `EXAMINED`.
         max_solves: solves for everything.
         next_plans: how many.
+        everything: without a time limit of its own.
         on_step: called before every solve with what it is for.
     """
-    budget = Budget(time_limit, max_solves, on_step)
+    budget = Budget(time_limit or (math.inf if everything else TIME_LIMIT), max_solves, on_step)
     oracle: Oracle = InstanceOracle(form, problem, budget)
     sense, unit = form.goal_of(problem)
     document = Explanation(
@@ -75,6 +77,8 @@ def explain(
         base = oracle.best({})
         if base.feasible is not None and not oracle.limits():
             oracle, base = _by_rows(form, problem, budget, base, document)
+        if base.feasible and time_limit is None and not everything:
+            budget.time_limit = max(EXAMINED, SOLVES * budget.seconds)
         if base.feasible:
             _feasible(oracle, base, document, next_plans)
         elif base.feasible is False:
@@ -86,6 +90,8 @@ def explain(
         document.words = document.words or f"Nothing found out within {budget.why_over}."
     if oracle.contradicted:
         _withdrawn(document)
+    if document.skipped and budget.left <= 0:
+        document.skipped.append("optmodels explain --all examines everything, however long it takes")
     document.solves, document.reused, document.seconds = budget.solves, budget.reused, budget.seconds
     return document
 
@@ -207,12 +213,10 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
     if rest:
         document.skipped.append(rest)
     limits = sorted(limits, key=importance)
+    stated = [r for r in limits if r.written and not r.marker.scope]
+    others = [r for r in limits if r not in stated] if stated else []
     with budget.part(OF_LIMITS):
-        _effects(oracle, limits, base, document)
-    movable = [found for found in zip(limits, document.limits, strict=False) if found[0].number]
-    by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
-    binding = [found for found in by_gain if found[1].binds]
-    loose = [found for found in by_gain if found[1].binds is False]
+        binding, loose = _effects(oracle, stated or limits, base, document)
     priced, every = oracle.priced()
     if not every:
         document.skipped.append("prices and next best plans: the instance marks no prices")
@@ -238,7 +242,9 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             names = listed([o.words for o, _ in asked[i:]])
             document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
             break
-    _ranges(oracle, base, loose, document)
+    binding, others_loose = _effects(oracle, others, base, document)  # of defaults and lists, once the rest is known
+    _steps(oracle, base, binding, document)
+    _ranges(oracle, base, [*binding, *loose, *others_loose], document)
 
 
 def importance(limit: Restriction) -> tuple[bool, ...]:
@@ -246,14 +252,21 @@ def importance(limit: Restriction) -> tuple[bool, ...]:
     return bool(limit.marker.scope), not limit.written, not limit.number
 
 
-def _effects(oracle: Oracle, limits: Sequence[Restriction], base: Answer, document: Explanation) -> None:
+Effects = list[tuple[Restriction, LimitEffect]]
+
+
+def _effects(
+    oracle: Oracle, limits: Sequence[Restriction], base: Answer, document: Explanation
+) -> tuple[Effects, Effects]:
     """Whether limits bind, the most important first; those not found out again with what time is left.
+
+    Returns the numbers that bind and those that do not, with most to gain first.
 
     None may take the others' time, unless that is less than a solve of the instance takes: then as many as there is
     time for are examined, in place of none.
     """
-    budget, began, once = oracle.budget, oracle.budget.seconds, oracle.budget.seconds
-    lines = document.limits
+    budget, once = oracle.budget, oracle.budget.seconds
+    lines: list[LimitEffect] = []
     try:
         for i, limit in enumerate(limits):
             budget.what = f"limit {i + 1} of {len(limits)}: {limit.words()}"
@@ -266,14 +279,13 @@ def _effects(oracle: Oracle, limits: Sequence[Restriction], base: Answer, docume
             lines[i] = margins.effect(oracle, limits[i], base, document.unit)
     except OutOfBudgetError:
         left = len(limits) - len(lines)
-        if not left:
-            return  # what is not found out says so itself
-        said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
-        said += listed([r.words() for r in limits[len(lines) :]])
-        if lines and budget.left <= 0:
-            needed = once + (budget.seconds - began) * len(limits) / len(lines) / OF_LIMITS
-            said += f"; at this pace --time-limit {math.ceil(needed / 10) * 10} reaches all"
-        document.skipped.append(said)
+        if left:  # else what is not found out says so itself
+            said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
+            document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
+    document.limits += lines
+    movable = [found for found in zip(limits, lines, strict=False) if found[0].number]
+    by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
+    return [found for found in by_gain if found[1].binds], [found for found in by_gain if found[1].binds is False]
 
 
 def _steps(

@@ -1,0 +1,44 @@
+"""What an orchestration plan asks its reader to decide: instances on GPUs, SLO attainment, how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from formulations.orchestration.plan import OrchestrationPlan
+from optmodels.reporting.decision import source_verdict, summary, sure_words
+
+REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline says so
+
+
+def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of a solve document; GPUs have no price here."""
+    p = OrchestrationPlan.model_validate(plan)
+    return summary(machines=(), headline=p.headline(), verdict=_verdict(p, report))
+
+
+def _verdict(p: OrchestrationPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """On the replay, on certification, on the latencies."""
+    predicted = p.prediction.attainment
+    if shares := (report.get("replay") or {}).get("policies"):
+        named = report["replay"].get("named")
+        best, share = max(
+            [(k.replace("_", " "), v["attainment"]) for k, v in shares.items()]
+            + ([("by name", named["attainment"])] if named else []),
+            key=lambda row: row[1],
+        )  # fmt: skip
+        level = "warn" if share < predicted - REPLAY_MISS else "good"
+        yield level, f"The replay of its requests attains {share:.2%} (dispatch: {best})."
+    if p.shortfalls:
+        models = ", ".join(f"{m} by {100 * v:.2g} points" for m, v in p.shortfalls.items())
+        yield "bad", f"Attainment below the required share: {models}."
+    if p.certification is not None and p.certification.status != "certified":
+        yield "bad", "Simulation did not confirm the attainment (certification below)."
+    known = report.get("latency") or {"sources": (), "in_time_at_the_pessimistic_end": None}
+    share = known["in_time_at_the_pessimistic_end"]
+    unseen, end = sure_words(known["sources"])
+    if share is None or end is None:
+        yield from source_verdict(known["sources"], None)
+    else:
+        level = "good" if share > 1 - 1e-9 else "warn"
+        yield level, f"{unseen}Of the requests that meet their deadline {share:.1%} still do {end}."

@@ -1,0 +1,75 @@
+"""What a reserved-capacity plan asks its reader to decide: reservations, cost, SLO, how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from optmodels.reporting.decision import (
+    HOURS_PER_MONTH,
+    Rented,
+    Seen,
+    at_words,
+    latency_words,
+    machine_notes,
+    short_seconds,
+    source_verdict,
+    summary,
+    usd,
+)
+
+
+def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of a solve document; machines are those of the first quarter."""
+    p = ReservedPlan.model_validate(plan)
+    hardware = {m["machine"]: m for m in problem.get("machines") or ()}
+    rented = [
+        Rented(r.machine, r.region, r.term, r.count, r.usd_per_hour_each, hardware.get(r.machine, {}).get("gpu"),
+               hardware.get(r.machine, {}).get("gpu_count") or 1)
+        for r in p.reservations if r.first_quarter == 0
+    ]  # fmt: skip
+    total = p.cost.total_usd_per_month
+    hourly = p.cost.on_demand_usd_per_month + p.cost.spot_usd_per_month
+    cost = f"{usd(total / HOURS_PER_MONTH)} USD/h ≈ {total:,.0f} USD/month"
+    cost += f" ({hourly:,.0f} of it bought by the hour)" if hourly > 0 else ""
+    later = sum(r.count for r in p.reservations if r.first_quarter > 0)
+    found = summary(
+        machines=rented, notes=machine_notes(problem), usd_per_hour=total / HOURS_PER_MONTH, cost=cost,
+        slo=latency_words(_seen(report)), verdict=_verdict(p, report),
+    )  # fmt: skip
+    found["headline"] += f"; {later:,} more machines in later quarters" if later else ""
+    return found
+
+
+def _seen(report: Mapping[str, Any]) -> Iterator[Seen]:
+    """The worst of every service over the links that the plan uses, beside the limits."""
+    for row in report.get("promises") or ():
+        for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E")):
+            limit, value = row["limits"].get(name), row.get(f"{name}_s")
+            if limit is not None and value is not None:
+                at = at_words(limit["percentile"])
+                yield Seen(title, at, value, limit["at_most_s"], row["service"])
+
+
+def _verdict(p: ReservedPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """On the replay of the busiest hour, on unserved requests, on the latencies."""
+    for s in (report.get("out_of_sample") or {}).get("services", ()):
+        share = s["within_ttft_slo"]["replayed"]
+        if share is not None and s["promised"] is not None and share < s["promised"] - 0.01:
+            yield (
+                "bad",
+                (
+                    f"The replay of the busiest hour misses the SLO: {s['service']}: {share:.1%} within TTFT"
+                    f" {short_seconds(s['ttft_limit_s'])}, {s['promised']:.0%} required."
+                ),
+            )
+    if p.unserved.hour:
+        yield "warn", f"Some requests are not served in {len(set(p.unserved.hour))} hours."
+    known = report.get("latencies") or {}
+    share = known.get("served_at_the_pessimistic_end")
+    if share is None:
+        yield from source_verdict(known.get("sources") or (), None)
+    else:
+        missed = [f"machines serve {share:.0%} of the planned requests/s"] if share < 1 - 1e-9 else []
+        yield from source_verdict(known.get("sources") or (), missed)

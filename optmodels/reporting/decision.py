@@ -1,0 +1,255 @@
+"""The decision that a plan asks for, stated first: what to rent, what it costs, what requests will see, how sure.
+
+A formulation's `decision(problem, plan, report)` returns a `summary`, which is kept in the document under that key.
+`first_lines` renders it for the terminal and for the page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from optmodels.catalog import geography
+from optmodels.reporting.text import plain, told_apart
+
+HOURS_PER_MONTH = 730
+PLANNED_FOR = 1.005  # a plan with latencies of the pessimistic end itself: times its latencies at that end
+PLACES_NAMED, TYPES_NAMED = 4, 8
+CLOUDS = {"aws": "AWS", "gcp": "GCP", "azure": "Azure"}
+COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
+LATENCY_NAMES = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
+
+
+class Rented(NamedTuple):
+    """Equal machines rented on equal terms."""
+
+    machine: str
+    region: str
+    market: str
+    number: int
+    usd_per_hour_each: float
+    gpu: str | None
+    gpus_each: int
+
+
+class Seen(NamedTuple):
+    """One latency beside its limit; `at` names the statistic, `of` the requests."""
+
+    latency: str
+    at: str
+    predicted_s: float | None
+    limit_s: float
+    of: str
+
+
+def summary(
+    *, machines: Sequence[Rented], notes: Mapping[tuple[str, str], str] | None = None, slo: Iterable[str] = (),
+    verdict: Iterable[tuple[str, str]] = (), usd_per_hour: float | None = None, per_token: str = "",
+    headline: str | None = None, cost: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The summary of a plan as JSON data.
+
+    Args:
+        machines: everything that is rented at the same time; equal lines are added up.
+        notes: of machine types, by machine and region.
+        slo: predictions beside their limits, in sentences.
+        verdict: (good, warn or bad; sentence) on how sure the plan is, the most important first.
+        usd_per_hour: of all machines; None: nothing has a price.
+        per_token: cost of tokens, in words.
+        headline, cost: in place of those made from the machines.
+    """
+    counts: dict[Rented, int] = {}
+    for m in machines:
+        key = m._replace(number=0)
+        counts[key] = counts.get(key, 0) + m.number
+    rented = [key._replace(number=n) for key, n in counts.items()]
+    rented.sort(key=lambda m: -m.number * m.usd_per_hour_each)
+    lines = []
+    for m in rented:
+        place = geography.places().get(m.region)
+        note = _relevant((notes or {}).get((m.machine, m.region), ""), m.market)
+        lines.append({
+            "machine": m.machine, "provider": place.provider if place is not None else "", "region": m.region,
+            "market": m.market, "count": m.number, "gpu": m.gpu, "gpus": m.number * m.gpus_each,
+            "usd_per_hour": m.number * m.usd_per_hour_each, "note": note,
+        })  # fmt: skip
+    return {
+        "headline": headline if headline is not None else rented_words(lines),
+        "cost": cost if cost is not None else "" if usd_per_hour is None else cost_words(usd_per_hour, per_token),
+        "usd_per_hour": usd_per_hour, "usd_per_month": None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH,
+        "machines": lines, "slo": [*slo], "verdict": [{"level": level, "text": text} for level, text in verdict],
+    }  # fmt: skip
+
+
+def rented_words(lines: Sequence[Mapping[str, Any]]) -> str:
+    """``2× p5.48xlarge (AWS us-east-1, on demand): 16 H100``: machines by place and market, then GPUs by type."""
+    if not lines:
+        return "nothing to rent"
+    places: dict[tuple[str, str], None] = {(m["provider"], m["region"]): None for m in lines}
+    several = len(places) > PLACES_NAMED  # too many to name each: machines by cloud and market
+    groups: dict[str, dict[str, int]] = {}
+    for m in lines:
+        cloud, region = CLOUDS.get(m["provider"], m["provider"]), m["region"]
+        if several:
+            region = f"{sum(provider == m['provider'] for provider, _ in places)} regions"
+        where = ", ".join(x for x in (f"{cloud} {region}".strip(), market_words(m["market"])) if x)
+        kinds = groups.setdefault(where, {})
+        kinds[m["machine"]] = kinds.get(m["machine"], 0) + m["count"]
+    text = " + ".join(f"{_listed([f'{n:,}× {kind}' for kind, n in kinds.items()])} ({where})"
+                      for where, kinds in groups.items())  # fmt: skip
+    gpus: dict[str, int] = {}
+    for m in lines:
+        if m["gpu"]:
+            gpus[m["gpu"]] = gpus.get(m["gpu"], 0) + m["gpus"]
+    in_all = " + ".join(f"{n:,} {gpu.upper()}" for gpu, n in gpus.items())
+    return f"{text}: {in_all}" if in_all else text
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    more = len(kinds) - TYPES_NAMED
+    return " + ".join(kinds[:TYPES_NAMED]) + (f" + {more} more types" if more > 0 else "")
+
+
+def market_words(market: str) -> str:
+    """``reserved_1y`` as ``reserved 1y``, ``on_demand`` as ``on demand``."""
+    return market.replace("_", " ")
+
+
+def cost_words(usd_per_hour: float, per_token: str = "") -> str:
+    """Cost by the hour and by the month of 730 hours."""
+    each_month = rounded(usd_per_hour * HOURS_PER_MONTH)
+    month = f"{usd(usd_per_hour)} USD/h ≈ {each_month:,.0f} USD/month"
+    return f"{month}; {per_token}" if per_token else month
+
+
+def usd(value: float) -> str:
+    """An amount of money for people: whole from 1,000 on, cents below, three digits below 10 cents."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
+
+
+def rounded(value: float, digits: int = 3) -> float:
+    """A number to so many digits."""
+    return float(f"{value:.{digits}g}")
+
+
+def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """Notes of an instance's machines, by machine and region."""
+    found: dict[tuple[str, str], str] = {}
+    pools = [problem.get("pool"), problem]
+    for pool in (p for x in pools for p in (x if isinstance(x, list) else [x])):
+        for m in pool.get("machines") or () if isinstance(pool, Mapping) else ():
+            if isinstance(m, Mapping) and m.get("note"):
+                found[m["machine"], m.get("region", "")] = m["note"]
+    return found
+
+
+def _relevant(note: str, market: str) -> str:
+    """A note without what concerns the spot market alone, for machines bought on another."""
+    return "; ".join(part for part in note.split("; ") if market == "spot" or not part.startswith("spot price"))
+
+
+def latency_words(rows: Iterable[Seen]) -> list[str]:
+    """Of every latency with a limit the tightest prediction, in a sentence."""
+    tightest: dict[tuple[str, str], Seen] = {}
+    several = set()
+    for row in rows:
+        key, other = (row.latency, row.at), tightest.get((row.latency, row.at))
+        several |= {key} if other is not None else set()
+        if other is None or _share(row) > _share(other):
+            tightest[key] = row
+    said = []
+    for key, row in tightest.items():
+        of = f" ({row.of}, the tightest)" if key in several else ""
+        name = f"{row.latency} {row.at}"
+        if row.predicted_s is None or not math.isfinite(row.predicted_s):
+            said.append(f"{name} not predicted, SLO {short_seconds(row.limit_s)}{of}")
+        else:
+            predicted, limit = told_apart(row.predicted_s, row.limit_s, short_seconds)
+            said.append(f"{name} {predicted} predicted, SLO {limit}{of}")
+    return said
+
+
+def short_seconds(value: float, more: int = 0) -> str:
+    """A latency with three digits: 287 ms, 9.96 s."""
+    return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
+
+
+def _share(row: Seen) -> float:
+    return math.inf if row.predicted_s is None else row.predicted_s / row.limit_s
+
+
+def at_words(percentile: float | None) -> str:
+    """``p95``, or ``mean``."""
+    return "mean" if percentile is None else f"p{100 * percentile:g}"
+
+
+def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] | None) -> list[tuple[str, str]]:
+    """How sure latencies are: what was not measured, and which SLOs are missed at the pessimistic end.
+
+    Args:
+        sources: entries of `reporting.sources.source_entries`.
+        missed: what is missed there, in words; None: the end is not known.
+    """
+    sources = [*sources]
+    if not sources:
+        return []
+    known, end = sure_words(sources)
+    if missed is None or end is None:
+        return [("warn", f"{known}The error of these latencies is not known.")]
+    if not missed:
+        return [("good", f"{known}The plan meets every SLO also {end}.")]
+    return [("warn", f"{known}The plan misses its SLO {end}: {listed(missed)}.")]
+
+
+def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
+    """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
+    names = {"llm": "LLM", "gpu": "GPU"}
+    unseen = " and ".join(names.get(part, part) for part in dict.fromkeys(x for e in sources for x in e["transfer"]))
+    known = f"No measurement available for this {unseen}. " if unseen else ""
+    ends = [e for e in sources if e["tbt_at_most"] is not None]
+    if not ends:
+        return known, None
+    tbt, ttft = max(e["tbt_at_most"] for e in ends), max(e["ttft_at_most"] for e in ends)
+    level = min(e["level"] for e in ends)
+    factors = "" if max(tbt, ttft) < PLANNED_FOR else f" (TPOT × {tbt:.2f}, TTFT × {ttft:.2f})"
+    return known, f"at the {level:.0%} end of the measurements{factors}"
+
+
+def listed(items: Sequence[str], most: int = 3) -> str:
+    """The first of some items, and how many more there are."""
+    unique = [*dict.fromkeys(items)]
+    more = len(unique) - most
+    return "; ".join(unique[:most]) + (f"; and {more} more" if more > 0 else "")
+
+
+def first_lines(document: Mapping[str, Any]) -> list[str]:
+    """The decision as markup: machines, cost, SLO, how sure; nothing where a document has no summary."""
+    said = document.get("summary") or {}
+    if not said:
+        return []
+    lines = [f"[bold]{plain(said['headline'])}[/bold]"]
+    lines += [f"  [bold]{plain(said['cost'])}[/bold]"] if said["cost"] else []
+    lines += [f"  {plain('; '.join(said['slo']))}"] if said["slo"] else []
+    lines += [f"  [{COLOURS[v['level']]}]{plain(v['text'])}[/{COLOURS[v['level']]}]" for v in said["verdict"]]
+    lines += [f"  {plain(text)}" for text in _safer(document)]
+    noted = dict.fromkeys(f"{m['machine']}: {m['note']}" for m in said["machines"] if m["note"])
+    return lines + [f"  [yellow]note: {plain(text)}[/yellow]" for text in noted]
+
+
+def _safer(document: Mapping[str, Any]) -> list[str]:
+    """The cost of a plan with the pessimistic latencies, where it was solved."""
+    safer = (document.get("log") or {}).get("safer")
+    if not isinstance(safer, Mapping) or "safety" not in safer:
+        return []
+    option, cost = f"--safety {safer['safety']:g}", safer.get("usd_per_hour")
+    if cost is None:
+        return [f"{option}: no plan meets the SLO at that end."]
+    now = (document.get("summary") or {}).get("usd_per_hour")
+    more = f" ({cost / now - 1:+.0%})" if now else ""
+    return [f"{option} plans for that end: {cost_words(cost)}{more}, {safer['headline']}."]
+
+
+def is_refuted(document: Mapping[str, Any]) -> bool:
+    """Whether a plan's own replay, or prediction, misses what the plan requires."""
+    return any(v["level"] == "bad" for v in (document.get("summary") or {}).get("verdict") or ())

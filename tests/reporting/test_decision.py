@@ -1,0 +1,84 @@
+"""What screen and page say first: machines, cost, SLO, how sure; and that a check recomputes it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import optmodels
+from formulations.fleet import decision as fleet
+from optmodels.reporting import decision
+from optmodels.reporting.decision import Rented, Seen
+
+EIGHT = Rented("p5.48xlarge", "us-east-1", "on_demand", 1, 55.04, "h100", 8)
+SPOT = Rented("a3-highgpu-4g", "us-central1", "spot", 3, 12.5, "h100", 4)
+
+
+def said(**more: Any) -> dict[str, Any]:
+    return decision.summary(**({"machines": [EIGHT, EIGHT], "usd_per_hour": 110.08} | more))
+
+
+def test_machines_with_place_market_gpus_and_cost_of_hour_and_month():
+    assert said()["headline"] == "2× p5.48xlarge (AWS us-east-1, on demand): 16 H100"
+    assert said()["cost"] == "110.08 USD/h ≈ 80,400 USD/month"  # 110.08 · 730 = 80,358.4
+    assert said()["usd_per_month"] == 110.08 * 730
+    two = said(machines=[EIGHT, SPOT])
+    assert two["headline"] == (
+        "1× p5.48xlarge (AWS us-east-1, on demand) + 3× a3-highgpu-4g (GCP us-central1, spot): 20 H100"
+    )
+    regions = ("us-east-1", "us-east-2", "us-west-1", "us-west-2", "eu-west-1")
+    everywhere = said(machines=[EIGHT._replace(region=r, market="reserved_3y") for r in regions])
+    assert everywhere["headline"] == "5× p5.48xlarge (AWS 5 regions, reserved 3y): 40 H100"
+    assert (
+        decision.summary(machines=[])["headline"] == "nothing to rent" and decision.summary(machines=[])["cost"] == ""
+    )
+
+
+def test_a_note_of_a_rented_machine_is_printed_and_one_on_another_market_is_not():
+    notes = {("p5.48xlarge", "us-east-1"): "spot price of 2025; no ice", ("other", ""): "not rented"}
+    lines = decision.first_lines({"summary": said(notes=notes)})
+    assert [line for line in lines if "note" in line] == ["  [yellow]note: p5.48xlarge: no ice[/yellow]"]
+
+
+def test_markets_that_are_not_sold_cannot_be_bought():
+    gcp = [m for m in optmodels.listing("machines") if re.fullmatch("a3-highgpu-[124]g", m["machine"])]
+    assert len(gcp) == 54 and all(m["on_demand"] is None and m["reserved_1y"] is None and m["spot"] for m in gcp)
+
+
+def test_the_tightest_of_every_latency_with_few_digits():
+    rows = [Seen("TTFT", "p95", 0.287431, 1.0, "a"), Seen("TTFT", "p95", 0.5, 1.0, "b"),
+            Seen("TPOT", "mean", 0.0499996, 0.05, "a"), Seen("E2E", "mean", None, 9.0, "a")]  # fmt: skip
+    assert decision.latency_words(rows) == [
+        "TTFT p95 500 ms predicted, SLO 1 s (b, the tightest)", "TPOT mean 50 ms predicted, SLO 50 ms",
+        "E2E mean not predicted, SLO 9 s",
+    ]  # fmt: skip
+
+
+def test_how_sure_names_what_was_not_measured_and_what_is_missed():
+    entry = {"transfer": ["llm"], "tbt_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
+    ((level, text),) = decision.source_verdict([entry], ["TPOT 64.9 ms, SLO 50 ms"])
+    assert level == "warn" and text == (
+        "No measurement available for this LLM. The plan misses its SLO at the 90% end of the measurements (TPOT ×"
+        " 1.26, TTFT × 2.39): TPOT 64.9 ms, SLO 50 ms."
+    )
+    assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"
+    assert "not known" in decision.source_verdict([entry | {"tbt_at_most": None}], [])[0][1]
+    assert decision.source_verdict([], []) == []
+
+
+def test_a_replay_that_misses_the_slo_is_said_first_and_refutes_the_plan():
+    promise = {"demand": "a", "latency": "ttft", "limit_s": 1.0, "promised": 0.95, "replayed": 0.0718}
+    ((level, text),) = fleet._replayed({"promises": [promise]})
+    assert level == "bad" and "7.2% within TTFT 1 s, 95% required" in text
+    assert decision.is_refuted({"summary": said(verdict=[(level, text)])})
+    ((level, _),) = fleet._replayed({"promises": [promise | {"replayed": 0.945}]})  # less than a point
+    assert level == "good" and not decision.is_refuted({"summary": said(verdict=[(level, "")])})
+
+
+def test_a_changed_summary_is_noticed():
+    result = optmodels.solve(Path(__file__).parents[2] / "instances/cost_efficiency/textbook/hand-checkable.yaml")
+    assert optmodels.check(result).ok and "summary" in optmodels.check(result).rebuilt
+    document = result.document()
+    document["summary"]["usd_per_month"] *= 0.9
+    assert any("summary.usd_per_month" in v.requirement for v in optmodels.check(document).violations)
