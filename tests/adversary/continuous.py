@@ -596,7 +596,7 @@ def level(
         wait_s = math.inf
         if busy_share < 1:
             wait_s = rho * max(ranks * s * s / w for s, _, _, w in queue) / (2.0 * (1.0 - busy_share))
-        came = [min((r * t + m * b + p + wait_s) / (1.0 - share) * share * share / square, MANY)
+        came = [min((r * t + m * b + p + wait_s) * share * share / square, MANY)
                 for r, m, b, p in zip(decodes, chunks, longer_s, asks, strict=True)]  # fmt: skip
         prompts = (share, square, max(p for _, p, _, _ in queue), max(p / n for _, p, n, _ in queue))
     return replace(
@@ -706,7 +706,8 @@ def _prompts_in_steps_s(x: Level, i: int, quantile: float) -> float:
     mu, z = x.came[i], float(norm.ppf(quantile))
     spread, skew = mu + z * math.sqrt(mu), (z * z - 1.0) / 6.0
     came = spread + skew if mu > 30 else float(poisson.ppf(quantile, mu))
-    return min(max(came * square / share, spread * square / share + skew * longest_s) / x.rounds[i], filled_s)
+    work_s = max(came * square / share, spread * square / share + skew * longest_s)
+    return min(1.15 * work_s / (1.0 - share) / x.rounds[i], filled_s)
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
