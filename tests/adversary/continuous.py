@@ -351,29 +351,29 @@ class Level:
         ]
         return replace(self, rows=rows, place=True)
 
+    def least_place_s(self, before_s: float, load: float) -> float:
+        """ω_s: the least mean wait for a place that so large a share of taken places asks for.
+
+        It is F·θ, where requests wait at all, and θ is no more than 1 + R/2 times as long.
+        """
+        each = [(s, w) for s, w, fits in zip(self.in_places_s(before_s), self.work_s, self.fits, strict=True) if fits]
+        n, k, gamma = self.seqs, np.arange(1, self.seqs + 1), min(w / s for s, w in each)
+        theta_s = (1.0 - 1.0 / (2.0 * math.sqrt(n))) * self.ranks * max(s for s, _ in each) / (1.0 - load)
+        ways = np.zeros(n + 1)  # to so many requests, in logarithms
+        if load > 0:
+            ways[1:] = np.cumsum(np.log((1.0 - gamma) * load * n / k + gamma * load))
+            ways[-1] -= math.log1p(-load)  # and all that wait
+        full = math.exp(ways[-1] - float(logsumexp(ways))) if load > 0 else 0.0
+        return max(full * theta_s, theta_s / (1.0 + CLASSES_OF_WAIT[0] / 2.0))
+
     def place_load(self, before_s: float, place_s: float, most_used: float) -> float:
         """b̂: share of the places that may be taken where a request waits so long for one in the mean; 0: none."""
-        each = [(s, w) for s, w, fits in zip(self.in_places_s(before_s), self.work_s, self.fits, strict=True) if fits]
-        longest_s, gamma = max(s for s, _ in each), min(w / s for s, w in each)
-        n, k = self.seqs, np.arange(1, self.seqs + 1)
-
-        def keeps(b: float) -> bool:
-            theta = (1.0 - 1.0 / (2.0 * math.sqrt(n))) * self.ranks * longest_s / (1.0 - b)
-            if b <= 0:
-                return theta <= (1.0 + CLASSES_OF_WAIT[0] / 2.0) * place_s
-            ways = np.concatenate([[0.0], np.cumsum(np.log((1.0 - gamma) * b * n / k + gamma * b))])
-            ways[-1] -= math.log1p(-b)  # and all longer queues
-            full = math.exp(ways[-1] - float(logsumexp(ways)))
-            return full * theta <= place_s and theta <= (1.0 + CLASSES_OF_WAIT[0] / 2.0) * place_s
-
-        if keeps(most_used):
+        if self.least_place_s(before_s, most_used) <= place_s:
             return most_used
         low, high = 0.0, most_used
-        if not keeps(low):
-            return 0.0
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if keeps(middle) else (low, middle)
+            low, high = (middle, high) if self.least_place_s(before_s, middle) <= place_s else (low, middle)
         return low
 
 
@@ -952,19 +952,25 @@ def before_places(x: Level) -> list[float]:
 class Loops:
     """An engine that always has so many requests in flight: the shortest step and the shortest waits that carry them.
 
+    Where slots or cache are scarcest they may wait for places, too.
+
     Args:
         c, slower, kinds: as in `Bounds`.
         limits: the instance's `engine` section.
         kv: tokens of the engine's cache.
         ranks: of attention, as in `level`.
+        place: `limits` are of places.
     """
 
     def __init__(
-        self, c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: float, ranks: int = 1
-    ) -> None:
-        self.c, self.slower, self.kinds, self.limits, self.ranks = c, slower, kinds, limits, ranks
+        self, c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: float, ranks: int = 1,
+        place: bool = False,
+    ) -> None:  # fmt: skip
+        self.c, self.slower, self.kinds, self.limits, self.ranks, self.place = c, slower, kinds, limits, ranks, place
         self.weights = [k.weight / sum(k.weight for k in kinds) for k in kinds]
         self.at = cache(lambda t: level(c, kinds, limits, kv, t, ranks=ranks))
+        n = 0 if place else places(kinds, c.drafts, limits.max_num_seqs, kv, ranks)
+        self.placed = Loops(c, slower, kinds, beside(limits, n), kv, ranks, place=True) if n else None
 
     def mean(self, values: Sequence[float]) -> float:
         return sum(f * v for f, v in zip(self.weights, values, strict=True))
@@ -984,26 +990,41 @@ class Loops:
             low, high = (low, middle) if self.carries(middle, n) else (middle, high)
         return high * (1 + 1e-9)
 
+    def at_least(self, n: int) -> tuple[Level, float] | None:
+        """The level of that step, and requests/s of so many in flight."""
+        x = None if (t := self.step_s(n)) is None else self.at(t)
+        return None if x is None else (x, n / (self.mean(x.steps) * x.fixed_s + n * self.mean(x.work_s)))
+
+    def scarce(self, n: int, which: Sequence[int]) -> bool:
+        """Whether one of these capacities is the scarcest."""
+        found = self.at_least(n)
+        return found is not None and binds([mean_row(self.weights, found[0].rows)], which)
+
     def of(self, n: int) -> Iterator[tuple[float, float, Bounds]]:
         """(share of the scarcest capacity but time, wait, what holds then) with either kind of wait.
 
         Of time the step is what n requests have room in.
         """
-        t = self.step_s(n)
-        x = None if t is None else self.at(t)
-        if x is None:
+        if (found := self.at_least(n)) is None:
             return
-        rate = n / (self.mean(x.steps) * x.fixed_s + n * self.mean(x.work_s))
-        _, *scarce = mean_row(self.weights, x.rows)
+        x, rate = found
+        scarce = [rate * v for v in mean_row(self.weights, x.rows)[1:]]
+        if self.place:  # that slots and cache are enough is what their wait is for
+            x, scarce = replace(x, place=True), scarce[2:] if all(x.fits) else [math.inf]
         queued = rate * self.mean(x.mean_turn_s)
-        if max(scarce) == math.inf or queued >= 1:
-            return
         square = self.mean([s * s for s in x.turn_s])
-        least_s = rate * self.ranks * square / (2.0 * (1.0 - queued))
-        for most in CLASSES_OF_WAIT:
-            wait_s = max(least_s, self.ranks * max(x.turn_s) / most) * (1 + 1e-9)
-            if wait_s <= self.limits.longest_wait_s:
-                yield rate * max(scarce), wait_s, Bounds(self.c, self.slower, self.kinds, x, most)
+        for most in CLASSES_OF_WAIT[:1] if self.place else CLASSES_OF_WAIT:
+            least_s = rate * self.ranks * square / (2.0 * (1.0 - queued)) if queued < 1 else math.inf
+            before_s = wait_s = max(least_s, self.ranks * max(x.turn_s) / most) * (1 + 1e-9)
+            if self.place and before_s < math.inf and all(x.fits):
+                load = rate * self.mean(x.in_places_s(before_s))
+                if load > self.limits.most_used:
+                    continue
+                wait_s += x.least_place_s(before_s, load) * (1 + 1e-9)
+            if wait_s <= self.limits.longest_wait_s and max(scarce) < math.inf:
+                yield max(scarce), wait_s, Bounds(self.c, self.slower, self.kinds, x, most)
+        if self.placed is not None and self.scarce(n, (1, 2)):
+            yield from self.placed.of(n)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 
 Array = npt.NDArray[np.float64]
 LEFT_OUT = {
+    **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
+    **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
     "Speculation.model": "an instance has one, so that it says nothing more",
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",

@@ -33,8 +33,11 @@ from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw, boun
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
+from tests.adversary.static import READ
 
 LEFT_OUT = static.SPELLED | {
+    **{f"LengthsOfTrace.{key}": READ for key in static.READERS},
+    "MachineType.price_columns": READ,
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
@@ -780,6 +783,13 @@ class _Making:
                 data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + d.whole(16, 8192)}
                 if d.chance(0.4):
                     data["engine"]["chunk_tokens"] = d.whole(8, 4096)
+                for key, values in static.WAITS.items():
+                    if d.chance(0.2):
+                        data["engine"][key] = d.one(values)
+                if d.chance(0.2):  # the plan decides
+                    data["engine"]["max_num_batched_tokens"] += static.LEAST_CHOICE
+                    data["engine"]["most_num_seqs"] = d.one((8, 64, 300, 600))
+                    del data["engine"]["max_num_seqs"]
                 models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
                 if models and d.chance(0.4):
                     windows = any(map(bounded, models))
