@@ -552,7 +552,7 @@ def level(
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
     rows = []
-    for i, k in enumerate(kinds):
+    for i in range(len(kinds)):
         memory = math.inf
         if mean > 0 and held_whole[i]:
             spread = math.sqrt(mean / (1.0 - rho))

@@ -42,11 +42,20 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 LEFT_OUT = {
     **{f"Trace.{key}": static.READ for key in static.READERS},
     **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
-    **{
-        key: "requests of a trace over time, which tests of traces judge"
-        for key in ("FleetWorkload.pieces", "Pieces.seconds", "Pieces.busiest", "Busiest.window", "BucketRequests.of",
-                    "Busiest.times_the_mean", "Bucket.rates", "Bucket.input_bounds", "Bucket.output_bounds")
-    },
+    **dict.fromkeys(
+        (
+            "FleetWorkload.pieces",
+            "Pieces.seconds",
+            "Pieces.busiest",
+            "Busiest.window",
+            "BucketRequests.of",
+            "Busiest.times_the_mean",
+            "Bucket.rates",
+            "Bucket.input_bounds",
+            "Bucket.output_bounds",
+        ),
+        "requests of a trace over time, which tests of traces judge",
+    ),
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "Fleet.name": "for people",

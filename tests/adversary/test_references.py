@@ -257,6 +257,45 @@ def test_waits_fill_what_is_left_of_a_deadline(quantile: float | None) -> None:
     assert ways(0.1) == []
 
 
+def test_a_closed_loop_has_the_shortest_step_that_its_requests_fill() -> None:
+    # 300 tokens of prompt are 3.45 ms, 199 decodes 99.301 ms, 200 steps of 10 ms: t = 10 ms + n·102.751 ms / 200.
+    loops = continuous.Loops(EVEN, 1.5, ONE, LIMITS, 1e7)
+    assert loops.step_s(4) == pytest.approx(0.01 + 4 * 0.102751 / 200)
+    found = loops.at_least(4)
+    assert found is not None
+    x, rate = found
+    assert rate == pytest.approx(4 / (200 * 0.01 + 4 * 0.102751))
+    assert rate * x.rows[0][0] == pytest.approx(1.0)
+    for _, wait_s, of in loops.of(4):
+        least_s = rate * x.turn_s[0] ** 2 / (2 * (1 - rate * x.mean_turn_s[0]))
+        assert wait_s == pytest.approx(max(least_s, x.turn_s[0] / of.most))
+
+
+def test_requests_wait_for_one_place_as_in_a_queue() -> None:
+    # Of one place, all of whose time is theirs (γ = 1), a share b is taken: p₁/p₀ = b, as in M/M/1.
+    x = replace(at_ranks(1, max_num_seqs=1), fixed_s=0.0)
+    (s,) = x.in_places_s(0.1)
+    assert s == pytest.approx(x.work_s[0])
+    for b in (0.1, 0.5, 0.9):
+        theta = 0.5 * s / (1 - b)
+        assert x.least_place_s(0.1, b) == pytest.approx(max(b * theta, theta / 3))
+        assert x.place_load(0.1, x.least_place_s(0.1, b), 0.95) == pytest.approx(b)
+    assert x.place_load(0.1, 1e9, 0.95) == 0.95
+    assert x.place_load(0.1, 0.16 * s, 0.95) == 0.0  # less than a third of half a turn
+
+
+@pytest.mark.parametrize(
+    ("said", "drafts", "found"),
+    [
+        ({}, 0, [256, 512, 1024, 2048]), ({"max_num_seqs": 7}, 0, [7]), ({"most_num_seqs": 600}, 0, [256, 512, 600]),
+        ({"max_num_batched_tokens": 2016}, 1, [256, 512, 1000]), ({"most_num_seqs": 8}, 0, [8]),
+    ],
+)  # fmt: skip
+def test_choices_of_sequences(said: dict[str, Any], drafts: int, found: list[int]) -> None:
+    limits = SimpleNamespace(**continuous.UNSAID | {"max_num_batched_tokens": 8192} | said)
+    assert continuous.choices(limits, drafts) == found
+
+
 def test_a_mixture_is_below_what_enough_of_each_class_is_below() -> None:
     def of(i: int, g: float | None) -> float:
         return [1.0, 10.0][i] * (1.0 if g is None else g)
