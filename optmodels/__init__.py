@@ -29,13 +29,14 @@ if TYPE_CHECKING:
         tables,
     )
     from optmodels.loading import load
+    from optmodels.study.backtest import backtest
     from optmodels.study.sweep import sweep
 
-_ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
+_ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep", "backtest": "optmodels.study.backtest"}
 
 __all__ = [
-    "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new", "new_formulation",
-    "prefix_hits", "replay", "report", "save", "simulate", "solve", "sweep", "tables",
+    "backtest", "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new",
+    "new_formulation", "prefix_hits", "replay", "report", "save", "simulate", "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

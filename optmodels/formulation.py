@@ -81,7 +81,7 @@ OPTIONAL = {
     "decision": "decision:decision", "check_files": "check_requests:check_files", "replay": "replay:replay",
     "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
-    "fewest": "fewest:fewest", "bounded": "certify:bounded",
+    "fewest": "fewest:fewest", "replica": "replica:replica", "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -174,6 +174,8 @@ class Formulation:
         current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
         evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
         fewest: (problem, attainment, solve) → `plan.fewest.Fewest`; None: GPUs are not counted.
+        replica: (problem, workload or None) → the deployment that autoscaling adds and removes
+            (`plan.replica.ReplicaOffer`); None: there is none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -217,6 +219,7 @@ class Formulation:
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
     fewest: Callable[..., Any] | None = None
+    replica: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

@@ -16,6 +16,7 @@ from typer.models import CommandInfo
 
 from optmodels.cli import (
     asking,
+    backtest,
     choosing,
     evaluating,
     explaining,
@@ -73,6 +74,7 @@ for verbs in (
     replay,
     simulate,
     sweeping,
+    backtest,
     reporting,
     latency,
     measure,

@@ -1,0 +1,334 @@
+"""Policies side by side on one history: cost, SLO attainment and changes, beside the least cost with hindsight.
+
+Billing begins with the order and ends with draining. A policy decides once a minute and sees nothing of the minute that
+begins; `tests/autoscaling` compares runs on truncated histories bit by bit. Costs are multiples of hindsight: the least
+cost of whole replicas that cover every minute's mean rate, start-up paid, with perfect knowledge (`levels`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.autoscaling import levels
+from optmodels.autoscaling.history import History
+from optmodels.autoscaling.policies import REACTIVE, Method, Observation, Policy, QuantileRule, SageServe, Static
+from optmodels.autoscaling.queue import STEPS_A_MINUTE, serve_minute
+from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
+from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
+
+Array = npt.NDArray[np.float64]
+ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
+KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
+PLAN_DEFAULT = {"order": 0.98, "keep": 0.99}
+ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What autoscaling adds and removes.
+
+    Attributes:
+        requests_per_s: rate within the SLO.
+        usd_per_hour: price, from the order to the end of draining.
+        start_min: whole minutes from the order until it serves.
+        drain_min: whole minutes that it drains.
+        slack_s: waiting that a request may have within its SLO.
+        patience_s: waiting after which a client leaves.
+    """
+
+    requests_per_s: float
+    usd_per_hour: float = 1.0
+    start_min: int = 5
+    drain_min: int = 1
+    slack_s: float = 2.0
+    patience_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy on a history, minute by minute; all arrays have shape (minutes,).
+
+    Attributes:
+        late: requests outside the SLO.
+        requests: requests that arrived.
+        paid: replica-minutes paid.
+        changes: replicas ordered or stopped.
+        ready: replicas that served.
+    """
+
+    late: Array
+    requests: Array
+    paid: Array
+    changes: Array
+    ready: Array
+
+
+def run(policy: Policy, history: History, replica: Replica, least: int = 1) -> Run:
+    """Simulate a policy minute by minute."""
+    rates, minutes = history.per_minute, history.minutes
+    arrivals = np.nan_to_num(history.requests[: minutes * STEPS_A_MINUTE], nan=0.0)
+    late, paid, changes, ready_path = (np.zeros(minutes) for _ in range(4))
+    coming: deque[list[int]] = deque()  # [minute it is ready, count]
+    measured = np.flatnonzero(np.isfinite(rates))
+    first = float(rates[measured[0]]) if len(measured) else 0.0
+    ready = max(math.ceil(first / replica.requests_per_s / 0.7), least)
+    seen = Observation(0, rates[:0], first, first, 0.0, 0.0, ready, 0, replica.requests_per_s)
+    draining: deque[list[int]] = deque()  # [minute it ends, count]
+    for t in range(minutes):
+        while coming and coming[0][0] <= t:
+            ready += coming.popleft()[1]
+        while draining and draining[0][0] <= t:
+            draining.popleft()
+        seen.minute, seen.rates, seen.ready = t, rates[:t], ready
+        seen.pending = sum(c for _, c in coming)
+        change = max(int(policy(seen)), least) - ready - seen.pending
+        changes[t] = abs(change)
+        if change > 0:
+            coming.append([t + replica.start_min, change])
+            if replica.start_min == 0:
+                ready += coming.pop()[1]
+        while change < 0 and coming:  # cancel the newest orders first
+            taken = min(-change, coming[-1][1])
+            coming[-1][1] -= taken
+            change += taken
+            if not coming[-1][1]:
+                coming.pop()
+        if change < 0:
+            ready += change
+            if replica.drain_min:
+                draining.append([t + replica.drain_min, -change])
+        paid[t] = ready + sum(c for _, c in coming) + sum(c for _, c in draining)
+        late[t], seen.backlog, seen.use = serve_minute(
+            arrivals, t * STEPS_A_MINUTE, ready * replica.requests_per_s, seen.backlog, replica.slack_s,
+            replica.patience_s,
+        )  # fmt: skip
+        ready_path[t] = ready
+        if math.isfinite(rates[t]):
+            seen.rate = float(rates[t])
+            seen.newest_rate = float(arrivals[(t + 1) * STEPS_A_MINUTE - 1]) / 10.0
+    requests = arrivals.reshape(-1, STEPS_A_MINUTE).sum(axis=1)
+    return Run(late, requests, paid, changes, ready_path)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run on a stretch of minutes.
+
+    Attributes:
+        attained: share of the requests within the SLO.
+        usd: cost.
+        over_hindsight: cost as a multiple of the least with hindsight.
+        changes: replicas ordered or stopped.
+        worst_minute: smallest attained share of a minute with requests.
+    """
+
+    attained: float
+    usd: float
+    over_hindsight: float
+    changes: int
+    worst_minute: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method in the table of a backtest."""
+
+    method: str
+    setting: Mapping[str, float]
+    tuned: bool
+    judged: Judged
+    train: Judged
+
+
+@dataclass
+class Backtest:
+    """The document of a backtest.
+
+    Attributes:
+        rows: default and tuned setting of every method, on the judged days.
+        frontiers: method → (attained, multiple of hindsight) of every setting, on the judged days.
+        at_goal: method → multiple of hindsight at the goal, read off its frontier; None: it never attains the goal.
+        hindsight_usd: least cost of the judged days.
+        forecast: method of the median forecast, and the cover of each quantile on the judged days.
+    """
+
+    goal: float
+    rows: list[Row] = field(default_factory=list)
+    frontiers: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    at_goal: dict[str, float | None] = field(default_factory=dict)
+    hindsight_usd: float = 0.0
+    forecast: dict[str, Any] = field(default_factory=dict)
+
+
+class Quantiles:
+    """Quantiles of the required rate at the lead time and of the largest one soon after, forecast at every minute.
+
+    The median forecast is of the mean rate; the conformal correction takes it to the rate that a minute requires
+    (`History.required`).
+
+    `order(q)[t]` and `keep(q)[t]` use nothing after minute t. The lead counts from the next decision: replicas ordered
+    at the start of minute t + 1 serve from minute t + 1 + start.
+    """
+
+    def __init__(self, history: History, replica: Replica, train: int, method: str = "auto") -> None:
+        self.x = history.for_forecasts()
+        self.y = np.where(np.isfinite(self.x), history.required(replica.slack_s), np.nan)
+        self.lead, self.soon = replica.start_min + 1, 2 * replica.start_min + 2
+        names = tuple(METHODS) if method == "auto" else (method,)
+        forecasts = {name: METHODS[name](self.x, train, self.soon) for name in names}
+        self.method, self.correction = self._best(forecasts, train)
+        points = forecasts[self.method]
+        self._order = (points[:, self.lead - 1], self._ahead(self.lead, self.lead), self.lead)
+        self._keep = (points.max(axis=1), self._ahead(1, self.soon), self.soon)
+        self._known: dict[tuple[str, float], Array] = {}
+
+    def order(self, level: float) -> Array:
+        """Quantile of the rate at the lead time, (minutes,)."""
+        return self._quantile("order", level)
+
+    def keep(self, level: float) -> Array:
+        """Quantile of the largest rate from the next minute to twice the lead time, (minutes,)."""
+        return self._quantile("keep", level)
+
+    def cover(self, level: float, begin: int) -> float:
+        """Share of the minutes from `begin` whose outcome at the lead time was at most its quantile."""
+        outcome, quantile = self._order[1][begin:], self.order(level)[begin:]
+        counted = np.isfinite(outcome) & (outcome > 0)
+        return float((outcome <= quantile)[counted].mean()) if counted.any() else math.nan
+
+    def _quantile(self, what: str, level: float) -> Array:
+        if (what, level) not in self._known:
+            forecast, outcome, delay = self._order if what == "order" else self._keep
+            self._known[what, level] = quantiles(forecast, outcome, delay, (level,), self.correction)[:, 0]
+        return self._known[what, level]
+
+    def _ahead(self, first: int, last: int) -> Array:
+        """Largest required rate of the minutes t + first … t + last; NaN where one is missing; (minutes,)."""
+        y = np.concatenate([self.y, np.full(last, np.nan)])
+        windows = np.lib.stride_tricks.sliding_window_view(y[first:], last - first + 1)[: len(self.y)]
+        return np.asarray(windows.max(axis=1))
+
+    def _best(self, forecasts: Mapping[str, Array], train: int) -> tuple[str, Correction]:
+        """The method and correction of least pinball loss on the last three training days, at the order's default."""
+        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), PLAN_DEFAULT["order"]
+        outcome, losses = self._ahead(self.lead, self.lead), {}
+        for name, points in forecasts.items():
+            for correction in CORRECTIONS:
+                q = quantiles(points[:train, self.lead - 1], outcome[:train], self.lead, (level,), correction)
+                losses[name, correction] = pinball(outcome[begin:train], q[begin:, 0], level)
+        return min(losses, key=losses.__getitem__)
+
+
+def backtest(
+    history: History, replica: Replica, train_min: int, judge_min: int, *, methods: Iterable[str] = ALWAYS,
+    goal: float = 0.99, tune: bool = True, forecast: str = "auto", policies: Mapping[str, Policy] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Backtest:  # fmt: skip
+    """Run every method on the history; tune on the first `train_min` minutes, judge on the next `judge_min`.
+
+    Args:
+        history: at least `train_min + judge_min` minutes.
+        replica: what is added and removed.
+        train_min, judge_min: minutes. The first day of training only warms up forecasts and is not scored.
+        methods: names of `ALWAYS`.
+        goal: share of the requests within the SLO that tuning and `at_goal` ask for.
+        tune: try the grid of every method; else the defaults alone.
+        forecast: name of `forecast.points.METHODS`, or auto.
+        policies: policies of one's own by name, run as they are.
+        say: gets one line a method.
+    """
+    history = History(history.requests[: (train_min + judge_min) * STEPS_A_MINUTE], history.name, history.notes)
+    warm = min(MINUTES_A_DAY, train_min // 2)
+    x = np.nan_to_num(history.per_minute, nan=0.0)
+    need = np.ceil(x / replica.requests_per_s - 1e-9).astype(np.int64).clip(min=1)
+    best = levels.hindsight(need, replica.start_min, replica.drain_min)
+    stretches = {"train": slice(warm, train_min), "judge": slice(train_min, train_min + judge_min)}
+    least = {k: levels.paid_minutes(best[s], replica.start_min, replica.drain_min)
+             - replica.start_min * int(best[s.start]) for k, s in stretches.items()}  # fmt: skip
+
+    def judged(found: Run, name: str) -> Judged:
+        s = stretches[name]
+        requests, late = found.requests[s], found.late[s]
+        some = requests > 0
+        paid = float(found.paid[s].sum())
+        return Judged(
+            1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * replica.usd_per_hour,
+            paid / max(least[name], 1), int(found.changes[s].sum()),
+            float((1.0 - late[some] / requests[some]).min(initial=1.0)),
+        )  # fmt: skip
+
+    result = Backtest(goal, hindsight_usd=least["judge"] / 60.0 * replica.usd_per_hour)
+    q = Quantiles(history, replica, train_min, forecast) if "plan" in methods else None
+    if q is not None:
+        cover = {str(level): q.cover(level, train_min) for level in (0.9, 0.95, 0.98, 0.99)}
+        result.forecast = {"method": q.method, **asdict(q.correction), "cover": cover}
+    for name in methods:
+        method = _method(name, history, replica, train_min, q)
+        settings = method.settings() if tune else [dict(method.default)]
+        runs = []
+        for setting in settings:
+            found = run(method.make(**setting), history, replica)
+            runs.append((setting, judged(found, "train"), judged(found, "judge")))
+        default = next(r for r in runs if r[0] == dict(method.default))
+        result.rows.append(Row(name, default[0], False, default[2], default[1]))
+        if tune and len(runs) > 1:
+            able = [r for r in runs if r[1].attained >= goal]
+            chosen = min(able, key=lambda r: r[1].usd) if able else max(runs, key=lambda r: r[1].attained)
+            result.rows.append(Row(name, chosen[0], True, chosen[2], chosen[1]))
+        result.frontiers[name] = [(r[2].attained, r[2].over_hindsight) for r in runs]
+        result.at_goal[name] = cost_at(result.frontiers[name], goal)
+        say(f"{name}: {len(runs)} setting{'s' * (len(runs) != 1)}")
+    for name, policy in (policies or {}).items():
+        found = run(policy, history, replica)
+        result.rows.append(Row(name, {}, False, judged(found, "judge"), judged(found, "train")))
+    return result
+
+
+def cost_at(points: Sequence[tuple[float, float]], goal: float) -> float | None:
+    """Cost at an attained share, on the line between neighbours of the frontier; None: no point attains it."""
+    frontier: list[tuple[float, float]] = []
+    for attained, cost in sorted(points, key=lambda p: (-p[0], p[1])):  # the most attained first
+        if not frontier or cost < frontier[-1][1]:
+            frontier.append((attained, cost))
+    above = [p for p in frontier if p[0] >= goal]
+    if not above:
+        return None
+    below = [p for p in frontier if p[0] < goal]
+    if not below:
+        return above[-1][1]
+    (a, x), (b, y) = below[0], above[-1]
+    return x + (y - x) * (goal - a) / (b - a)
+
+
+def _method(name: str, history: History, replica: Replica, train: int, q: Quantiles | None) -> Method:
+    """A method by name; those that forecast get their forecasts here."""
+    if name in REACTIVE:
+        return REACTIVE[name]
+    if name == "static":
+        peak = float(np.nanmax(history.per_minute[:train]))
+        return Method(lambda factor: Static(peak, factor), {"factor": 1.0}, {"factor": (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)})
+    if name == "sageserve":
+        ahead = np.median(
+            [last_value(history.per_minute, train, 60), yesterdays_change(history.per_minute, train, 60)], axis=0
+        )
+        return Method(lambda use: SageServe(ahead, use), {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
+    if name == "perfect":
+        x = np.nan_to_num(history.required(replica.slack_s), nan=0.0)
+        lead, soon = replica.start_min + 1, 2 * replica.start_min + 2
+        padded = np.concatenate([x, np.full(soon, x[-1])])
+        order = padded[lead : lead + len(x)]
+        keep = np.lib.stride_tricks.sliding_window_view(padded[1:], replica.start_min + replica.drain_min + 1)
+        return Method(lambda: QuantileRule(order, np.maximum(keep[: len(x)].max(axis=1), order)), {}, {})
+    assert name == "plan" and q is not None
+
+    def plan(order: float, keep: float) -> Policy:
+        return QuantileRule(q.order(order), q.keep(keep))
+
+    return Method(plan, PLAN_DEFAULT, {"order": ORDER_LEVELS, "keep": KEEP_LEVELS})

@@ -1,0 +1,130 @@
+"""Policies at hand-worked observations, and runs that see nothing of the future."""
+
+import numpy as np
+import pytest
+
+from optmodels.autoscaling.backtest import Quantiles, Replica, backtest, cost_at, run
+from optmodels.autoscaling.history import History
+from optmodels.autoscaling.policies import (
+    AibrixPodAutoscaler,
+    DynamoPlanner,
+    HorizontalPodAutoscaler,
+    Keda,
+    KnativePodAutoscaler,
+    Observation,
+    QuantileRule,
+    Scheduled,
+    WvaSaturation,
+)
+from optmodels.autoscaling.queue import serve_minute
+
+RATE = 2.0  # requests/s of a replica
+
+
+def seen(rate, ready, pending=0, backlog=0.0, use=0.5, minute=100, rates=None):
+    rates = np.full(minute, rate) if rates is None else np.asarray(rates, float)
+    return Observation(len(rates), rates, rate, rate, use, backlog, ready, pending, RATE)
+
+
+def test_hpa_holds_within_its_tolerance_and_comes_down_by_the_largest_wish():
+    hpa = HorizontalPodAutoscaler(target=0.5, window_min=2)
+    assert hpa(seen(10.0, 10)) == 10  # load 5 replicas over 10 × 0.5
+    assert hpa(seen(16.0, 10)) == 16  # ⌈8/0.5⌉
+    assert hpa(seen(4.0, 16)) == 16  # the wish of the last minute stays in the window
+    assert hpa(seen(4.0, 16)) == 4
+    assert hpa(seen(4.0, 4, backlog=240.0)) == 8  # 4 + 240/60 requests/s offered
+
+
+def test_keda_takes_the_mean_of_two_minutes():
+    assert Keda(target=1.0)(seen(8.0, 1, rates=[99.0, 4.0, 8.0])) == 3
+
+
+def test_aibrix_halves_and_doubles_at_most():
+    apa = AibrixPodAutoscaler(target=0.5)
+    assert apa(seen(100.0, 10)) == 20
+    assert apa(seen(1.0, 10)) == 5
+    assert apa(seen(10.5, 10)) == 10  # +5 % is within the tolerance
+
+
+def test_knative_panics_and_does_not_come_down_meanwhile():
+    kpa = KnativePodAutoscaler(target=1.0)
+    assert kpa(seen(40.0, 4)) == 8  # twice at most, and panic: 20 replicas' load on 4
+    assert kpa(seen(2.0, 8, minute=101)) == 8
+    assert kpa(seen(2.0, 8, minute=110)) == 4
+
+
+def test_wva_adds_one_when_nothing_starts_up():
+    wva = WvaSaturation(saturated=0.8, spare=0.1)
+    assert wva(seen(1.0, 4, use=0.75)) == 5
+    assert wva(seen(1.0, 4, pending=1, use=0.75)) == 5
+    assert wva(seen(1.0, 4, use=0.5)) == 3  # 0.5·4/3 = 0.67 leaves 0.1 below 0.8
+    assert wva(seen(1.0, 4, use=0.6)) == 4
+
+
+def test_dynamo_decides_every_interval():
+    dynamo = DynamoPlanner(use=0.5)
+    assert dynamo(seen(9.0, 1, minute=99)) == 9
+    assert dynamo(seen(90.0, 9, minute=100)) == 9
+    assert dynamo(seen(6.0, 9, rates=[6.0] * 102)) == 6
+
+
+def test_a_timetable_knows_only_earlier_days():
+    rates = np.full(1480, 1.0)
+    rates[30] = 8.0  # in the first hour of the first day
+    rates[1470] = 80.0  # of today
+    assert Scheduled(1.0)(seen(1.0, 1, rates=rates)) == 4
+
+
+def test_between_order_and_keep_nothing_changes():
+    rule = QuantileRule(np.full(200, 7.0), np.full(200, 11.0))
+    assert [rule(seen(1.0, n)) for n in (1, 4, 5, 6, 9)] == [4, 4, 5, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "capacity", "backlog", "late", "left"),
+    [
+        ([10] * 6, 1.0, 0.0, 0.0, 0.0),
+        ([20] * 6, 0.0, 0.0, 120.0, 60.0),
+        # 4/s against 2/s: a wait of 2 s after 2 s of the first step; then all wait longer
+        ([40, 0, 0, 0, 0, 0], 2.0, 0.0, 32.0, 0.0),
+        ([20] * 6, 2.0, 40.0, 120.0, 40.0),
+    ],
+)
+def test_a_fluid_queue_by_hand(arrivals, capacity, backlog, late, left):
+    found = serve_minute(np.array(arrivals, float), 0, capacity, backlog, 2.0, 30.0)
+    assert found[:2] == pytest.approx((late, left))
+
+
+def day_and_night(days, seed=0, mean=40.0):
+    rng = np.random.default_rng(seed)
+    t = np.arange(days * 8640) / 8640
+    return rng.poisson(10 * mean * (1 + 0.6 * np.sin(2 * np.pi * t))).astype(float)
+
+
+def test_nothing_later_than_now_enters_a_decision():
+    whole = History(day_and_night(2))
+    cut = History(whole.requests[: 6 * 2000])
+    replica, train = Replica(RATE), 1440
+    for method in ("last_value", "arima"):
+        both = [Quantiles(h, replica, train, method) for h in (whole, cut)]
+        for level in (0.9, 0.98):
+            np.testing.assert_array_equal(both[0].order(level)[:2000], both[1].order(level))
+            np.testing.assert_array_equal(both[0].keep(level)[:2000], both[1].keep(level))
+    runs = [run(HorizontalPodAutoscaler(), h, replica) for h in (whole, cut)]
+    np.testing.assert_array_equal(runs[0].paid[:2000], runs[1].paid)
+
+
+def test_a_backtest_ranks_against_hindsight():
+    found = backtest(History(day_and_night(4)), Replica(RATE), 2880, 2880, methods=("plan", "perfect", "static", "hpa"),
+                     tune=False, forecast="last_value")  # fmt: skip
+    rows = {r.method: r.judged for r in found.rows}
+    assert rows["perfect"].over_hindsight < 1.05 and rows["perfect"].attained > 0.99
+    assert rows["plan"].attained > 0.99 and 1.0 <= rows["plan"].over_hindsight < rows["static"].over_hindsight
+    assert rows["static"].changes == 0
+    assert all(abs(found.forecast["cover"][str(q)] - q) < 0.02 for q in (0.9, 0.95))
+
+
+def test_cost_at_a_goal_lies_between_neighbours():
+    assert cost_at([(0.98, 1.0), (1.0, 2.0), (0.99, 3.0)], 0.99) == pytest.approx(1.5)
+    assert cost_at([(0.98, 1.0)], 0.99) is None
+    assert cost_at([(0.995, 1.2), (0.999, 1.1)], 0.99) == 1.1
