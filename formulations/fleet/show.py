@@ -389,7 +389,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
     seen = report.get("predicted") or ()
     promises = _promises(p, problem, report, refuted)
     if promises is not None:
-        out.append(promises)
+        out += ["", promises] if over else [promises]
     if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:
         more = f" and {len(lost) - PROMISES_SHOWN} more" if len(lost) > PROMISES_SHOWN else ""
         out.append(

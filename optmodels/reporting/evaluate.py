@@ -123,16 +123,15 @@ def _saving_lines(found: Mapping[str, Any], saving: Mapping[str, Any]) -> list[s
     elif share >= 0:
         lines = [f"You could pay {by} less than the {today['objective']:,.4f} {unit} of today."]
         if not today["keeps_every_slo"]:
-            lines = [f"What you run is predicted to miss SLOs. The plan keeps them and costs {by} less."]
+            lines = [f"What you run {_misses(found['report'])}. The plan keeps them and costs {by} less."]
         end = (
             f"No cheaper plan keeps {limits}." if proved else _at_most("keeps the limits and saves", "", least_or_most)
         )
     else:
         name = "the cheapest plan" if proved else "the plan found"
         lines = [f"What you run costs {by} less than {name} that keeps the limits."]
-        missed = _missed(found["report"])
         if not today["keeps_every_slo"]:
-            lines.append(f"It is predicted to miss {missed or 'SLOs'}.")
+            lines.append(f"It {_misses(found['report'])}.")
         end = "" if proved else _at_most("keeps the limits and saves", "", least_or_most)
     return [*lines, *([end] if end else [])]
 
@@ -143,11 +142,14 @@ def _at_most(verb: str, word: str, share: float | None) -> str:
     return " ".join(f"No plan {verb} more than {share:.1%} {word}".split()) + "."
 
 
-def _missed(report: Mapping[str, Any]) -> str:
-    """The demands that are predicted to miss their SLO, the first three by name."""
-    missed = [str(d["demand"]) for d in report.get("demands") or () if d.get("predicted_keeps") is False]
-    more = f" and {len(missed) - 3} more" if len(missed) > 3 else ""
-    return f"the SLO of {', '.join(missed[:3])}{more}" if missed else ""
+def _misses(report: Mapping[str, Any]) -> str:
+    """Which SLOs are missed, the first three by name, by prediction or only in the replay of the trace."""
+    for how, words_of in (("predicted", "is predicted to miss {}"), ("replayed", "misses {} in the replay")):
+        missed = [str(d["demand"]) for d in report.get("demands") or () if d.get(f"{how}_keeps") is False]
+        if missed:
+            more = f" and {len(missed) - 3} more" if len(missed) > 3 else ""
+            return words_of.format(f"the SLO of {', '.join(missed[:3])}{more}")
+    return "is predicted to miss SLOs"
 
 
 def _gpus(count: int, of: str = "") -> str:
