@@ -228,15 +228,14 @@ class Mixture:
         first = self.seen(level, t, 0.0, most, 0, ttft[1])
 
         def within(wait: float) -> bool:
-            return (
-                self.seen(level, t, wait, most, 0, ttft[1]) <= min(ttft[0], first + queue_s)
-                and self.seen(level, t, wait, most, 2, deadline[1]) <= deadline[0]
+            return self.seen(level, t, wait, most, 0, ttft[1]) <= min(ttft[0], first + queue_s) and (
+                math.isinf(deadline[0]) or self.seen(level, t, wait, most, 2, deadline[1]) <= deadline[0]
             )
 
         low, high = 0.0, 30.0
         if within(high):
             return high
-        for _ in range(50):
+        for _ in range(36):
             middle = (low + high) / 2
             low, high = (middle, high) if within(middle) else (low, middle)
         return low if low > 1e-9 else 0.0
