@@ -347,14 +347,17 @@ def test_unknown_results_are_named_and_json_can_be_mapped(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ prices
 
 
-@pytest.mark.parametrize(("name", "usd_per_month"), [
-    ("skypilot.yaml", 2.49 * 5 * 730), ("focus.yaml", 55.04 * 5 * 730), ("coreweave.yaml", 21866.85),
+@pytest.mark.parametrize(("name", "usd_per_month", "headline"), [
+    ("skypilot.yaml", 2.49 * 5 * 730, "nothing reserved; by the hour up to 8× gpu_1x_h100_pcie on demand"),
+    ("focus.yaml", 55.04 * 5 * 730, "nothing reserved; by the hour up to 8× "),
+    ("coreweave.yaml", 21866.85, "9× h100 (AWS us-east-1, reserved 1y): 9 H100; by the hour up to 14× h100 on demand"),
 ])  # fmt: skip
-def test_prices_are_read_and_planned_with(name, usd_per_month):
+def test_prices_are_read_and_planned_with(name, usd_per_month, headline):
     from optmodels import solve
 
     found = solve(PRICES / name, out_of_sample=False)
     assert found.status == "optimal" and found.objective == pytest.approx(usd_per_month, abs=0.01)
+    assert found.document()["summary"]["headline"].startswith(headline)
 
 
 @pytest.mark.parametrize(("name", "usd_per_hour"), [("inferno.yaml", 23.0), ("inferno7.yaml", 280.0)])
