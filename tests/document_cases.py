@@ -104,8 +104,6 @@ DEALT = IN_FLIGHT | {  # over attention ranks
     "pool": {"machines": [
         {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 3.0}}]},
 }  # fmt: skip
-APART = {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
-LOOP = IN_FLIGHT | APART
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
@@ -153,8 +151,7 @@ CASES = {
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
         "continuous batching": (IN_FLIGHT, "exact"),
-        "attention ranks": (DEALT, "exact"), "attention ranks apart": (DEALT | APART, "exact"),
-        "stages apart": (LOOP, "exact"),
+        "attention ranks": (DEALT, "exact"),
     },
     "fleet": {
         "periods, prices, limits": (DAY, "exact"),

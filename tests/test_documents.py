@@ -217,7 +217,7 @@ def test_the_command_says_what_is_verified_and_what_is_claimed(cli, write, folde
     run = cli("check", "results/small-exact")
     assert run.status == 0
     assert "plan verified; bound claimed (optmodels check --prove)" in run.out
-    assert "found equal: report, operating_points.csv" in run.out
+    assert "found equal: report, summary, operating_points.csv" in run.out
     assert "every figure" not in run.out
     said = json.loads(cli("check", "results/small-exact", "--json").out)
     assert said["ok"] and "bound" in {t["path"] for t in said["trusted"]}
@@ -367,8 +367,7 @@ def test_the_cases_fill_every_field_of_the_plan(name):
         f for f in dict.fromkeys(fields(formulation.get(name).plan.model_json_schema()))
         if not any(re.fullmatch(re.escape(f).replace(r"\*", ".+"), have) for have in filled)
     ]  # fmt: skip
-    # No such dispatcher is made, the check refuses it; nothing waits where engines only decode; and the others, which
-    # solves hardly ever fill, are tried above.
-    rare = {"online.strict_slo_factor", "decode.engine.most_of_wait", "certification.bound_stretch_alone",
+    # No such dispatcher is made, the check refuses it; and the others, which solves hardly ever fill, are tried above.
+    rare = {"online.strict_slo_factor", "certification.bound_stretch_alone",
             "certification.cuts[].forbidden[]", "certification.cuts[].attention_ranks"}  # fmt: skip
     assert set(empty) <= rare, empty

@@ -58,6 +58,11 @@ def _at(pieces: Sequence[Running], what: str, demand: int, quantile: float | Non
     return max(seen.at(what, demand, quantile) for seen in pieces)
 
 
+def _at_most(estimate: float, bound: float | None) -> float:
+    """The bound where an estimate exceeds it. An engine that is asked too much (infinite) keeps no bound."""
+    return estimate if bound is None or not math.isfinite(estimate) else min(estimate, bound)
+
+
 def predicted_of(
     case: FleetCase, d: DeploymentLine, slower: tuple[float, float] = (1.0, 1.0)
 ) -> list[dict[str, float]] | None:
@@ -99,12 +104,10 @@ def predicted_of(
         at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
         if d.stage == "both":
             found.append({name: _at(pieces, what, k, at[name]) for name, what in LATENCIES.items()})
-            if slower == (1.0, 1.0):  # an estimate above what the level bounds is that bound
+            if slower == (1.0, 1.0):
                 s = d.serves[k]
                 bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
-                found[-1] = {
-                    name: min(v, math.inf if (most := bounds[name]) is None else most) for name, v in found[-1].items()
-                }
+                found[-1] = {name: _at_most(value, bounds[name]) for name, value in found[-1].items()}
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
             ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))

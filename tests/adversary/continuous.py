@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import betainc
-from scipy.stats import norm
+from scipy.special import betainc, logsumexp
+from scipy.stats import norm, poisson
 
 from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
@@ -31,7 +32,10 @@ Mixture = Sequence[tuple[float, float, float, float]]  # weight, prompt, output,
 WHOLE = 1e-9  # by which requests in flight may miss a whole number
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
-LONGEST_WAIT_S = 30.0
+FEWEST, MOST = 256, 2048  # max_num_seqs where it is to be chosen
+UNSAID = {"max_num_seqs": None, "most_num_seqs": None, "longest_wait_s": None, "most_used": None, "chunk_tokens": None}
+BEFORE = (1.0, 4.0)  # waits before prefill of requests that wait for places too, in the longest turn
+MANY = 1e9  # prompts that come while one request is there, at most
 NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
 TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
 HALVINGS = 12  # of the interval in which a level ceases to be good for a class
@@ -52,6 +56,31 @@ class Kind:
     def new(self) -> float:
         """u: prompt tokens to prefill."""
         return max(self.prompt * (1.0 - self.cached), 1.0)
+
+
+# What an engine may do ------------------------------------------------------------------------------------------------
+
+
+def choices(limits: Any, drafts: int) -> list[int]:
+    """What max_num_seqs may be: as said, or doubled from 256 up to the most that leaves a step 16 prompt tokens."""
+    if limits.max_num_seqs is not None:
+        return [limits.max_num_seqs]
+    most = min(limits.most_num_seqs or MOST, (limits.max_num_batched_tokens - 16) // (1 + drafts))
+    return [*itertools.takewhile(lambda n: n < most, (FEWEST << k for k in itertools.count())), most]
+
+
+def beside(limits: Any, seqs: int) -> SimpleNamespace:
+    """An `engine` section with so many sequences; whatever is not said has its default."""
+    said = {key: getattr(limits, key, None) for key in (*UNSAID, "max_num_batched_tokens")}
+    said |= {"longest_wait_s": said["longest_wait_s"] or 30.0, "most_used": said["most_used"] or 0.95}
+    return SimpleNamespace(**said | {"max_num_seqs": seqs})
+
+
+def places(kinds: Sequence[Kind], drafts: int, seqs: int, kv: float, ranks: int) -> int:
+    """n: requests of the largest class that fits which a rank holds whole, each in a slot; 0: none fits."""
+    whole = [k.prompt + k.output + drafts for k in kinds]
+    largest = max((h for h in whole if h <= kv / ranks), default=math.inf)
+    return min(seqs, math.floor(kv / ranks / largest)) if largest < math.inf else 0
 
 
 # What a request adds to its steps, and crowds of them -----------------------------------------------------------------
@@ -271,6 +300,13 @@ class Level:
             all of the work outside the experts.
         most_crowd_s: ĉ, the largest c of a class that can be on the level.
         ranks: D, of data-parallel attention.
+        fits: whether a class can be on the level.
+        work_s, steps, rounds: W, and steps in all and of decoding, of a request.
+        decode_step_s: d, work of a decode step: the larger of the class's own mean and the mixture's.
+        came: μ, equal prompts that come while a request of a class is there, in the mean.
+        prompts: (P, Q, max p, max p/U) of others' prompts; P = 0 where there are none.
+        seqs: that run at most, on each rank.
+        place: requests wait for one of so many places, each of a slot and a whole request's cache.
     """
 
     step_s: float
@@ -290,13 +326,66 @@ class Level:
     carries_s: float
     busiest_s: list[float]
     most_crowd_s: float
-    ranks: int = 1
+    ranks: int
+    fits: list[bool]
+    work_s: list[float]
+    steps: list[float]
+    rounds: list[float]
+    decode_step_s: list[float]
+    came: list[float]
+    prompts: tuple[float, float, float, float]
+    seqs: int
+    place: bool = False
+
+    def in_places_s(self, before_s: float) -> list[float]:
+        """s_w: seconds of all places together that a request of each class has one for, after such a wait."""
+        held = [(n * self.fixed_s + before_s * self.fixed_s / self.step_s) / (self.seqs * self.ranks)
+                for n in self.steps]  # fmt: skip
+        return [h + w for h, w in zip(held, self.work_s, strict=True)]
+
+    def with_places(self, before_s: float, load: float) -> Level:
+        """Its rows where so large a share of its places is taken."""
+        rows = [
+            (r[0], *([s / load if fits and load > 0 else math.inf] * 2), *r[3:])
+            for r, s, fits in zip(self.rows, self.in_places_s(before_s), self.fits, strict=True)
+        ]
+        return replace(self, rows=rows, place=True)
+
+    def least_place_s(self, before_s: float, load: float) -> float:
+        """ω_s: the least mean wait for a place that so large a share of taken places asks for.
+
+        It is F·θ, where requests wait at all, and θ is no more than 1 + R/2 times as long.
+        """
+        each = [(s, w) for s, w, fits in zip(self.in_places_s(before_s), self.work_s, self.fits, strict=True) if fits]
+        n, k, gamma = self.seqs, np.arange(1, self.seqs + 1), min(w / s for s, w in each)
+        theta_s = (1.0 - 1.0 / (2.0 * math.sqrt(n))) * self.ranks * max(s for s, _ in each) / (1.0 - load)
+        ways = np.zeros(n + 1)  # to so many requests, in logarithms
+        if load > 0:
+            ways[1:] = np.cumsum(np.log((1.0 - gamma) * load * n / k + gamma * load))
+            ways[-1] -= math.log1p(-load)  # and all that wait
+        full = math.exp(ways[-1] - float(logsumexp(ways))) if load > 0 else 0.0
+        return max(full * theta_s, theta_s / (1.0 + CLASSES_OF_WAIT[0] / 2.0))
+
+    def place_load(self, before_s: float, place_s: float, most_used: float) -> float:
+        """b̂: share of the places that may be taken where a request waits so long for one in the mean; 0: none."""
+        if self.least_place_s(before_s, most_used) <= place_s:
+            return most_used
+        low, high = 0.0, most_used
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.least_place_s(before_s, middle) <= place_s else (low, middle)
+        return low
+
+
+def binds(rows: Iterable[Sequence[float]], which: Sequence[int]) -> bool:
+    """Whether for anything it is one of these capacities that is scarcest."""
+    return any(max(r[j] for j in which) >= max(r) for r in rows)
 
 
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
     stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
-    ranks: int = 1, together: bool = False,
+    ranks: int = 1, together: bool = False, place: bool = False,
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
@@ -304,7 +393,8 @@ def levels(
     prompt tokens. It may be shorter than the shortest of these: down to what a step takes whatever is in it.
 
     `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one. `together`: all
-    classes are asked for as one mixture, with one limit.
+    classes are asked for as one mixture, with one limit. `place`: requests wait for one of `max_num_seqs` places, of
+    which as many are taken as may ever be.
     """
     asking = [range(len(kinds))] if together else [range(i, i + 1) for i in range(len(kinds))]
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
@@ -312,7 +402,8 @@ def levels(
 
     @cache
     def at(t: float) -> Level | None:
-        return level(c, kinds, limits, kv, t, stage, moved_s, ranks)
+        x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
+        return x.with_places(0.0, limits.most_used) if x is not None and place else x
 
     def beyond(t: float, i: int) -> float:
         """m: TPOT over its limit, or slots, cache or tokens over time, whichever is most; above 1 a step is too long.
@@ -331,7 +422,7 @@ def levels(
         def tokens_s(j: int, quantile: float | None) -> float:
             j = asking[i][j]
             after = kinds[j].output - 1.0
-            return tpot_s(x, j, quantile, limits.max_num_seqs) + joins[j] / after if after > 0 else 0.0
+            return tpot_s(x, j, quantile) + joins[j] / after if after > 0 else 0.0
 
         answers = [w if kinds[j].output > 1 else 0.0 for w, j in zip(weights, asking[i], strict=True)]
         late = bound(weights if tpot[i][1] is not None else answers, tokens_s, tpot[i][1])
@@ -347,8 +438,8 @@ def levels(
         if m2 < math.inf or at(t1) is not None:  # else it is on no level
             between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
     between.sort()
-    for place in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
-        _, i, kept, over = between[place]
+    for nth in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
+        _, i, kept, over = between[nth]
         for _ in range(HALVINGS):
             middle = (kept + over) / 2
             kept, over = (middle, over) if beyond(middle, i) <= 1.0 else (kept, middle)
@@ -457,12 +548,13 @@ def level(
         for m, k, h, (n, j, jj) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     kv /= ranks  # a rank's, which has so small a part of the requests, too
+    held_whole = [k.prompt + k.output + c.drafts <= kv for k in kinds]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
     rows = []
-    for i, k in enumerate(kinds):
+    for i in range(len(kinds)):
         memory = math.inf
-        if mean > 0 and k.prompt + k.output + c.drafts <= kv:
+        if mean > 0 and held_whole[i]:
             spread = math.sqrt(mean / (1.0 - rho))
             z, sigma = (kv / typical - mean) / spread, typical * spread
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0) / ranks
@@ -472,30 +564,17 @@ def level(
         ))  # fmt: skip
 
     each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
-    on_it = [max(r) < math.inf and (stage != "decode" or k.output > 1) for r, k in zip(rows, kinds, strict=True)]
-    heaviest = max((c_s for c_s, can in zip(each, on_it, strict=True) if can), default=0.0)
+    fits = [h and (stage != "decode" or k.output > 1) for h, k in zip(held_whole, kinds, strict=True)]
+    heaviest = max((c_s for c_s, can in zip(each, fits, strict=True) if can), default=0.0)
+    per_round = mixture(decode) / mixture(decodes) if mixture(decodes) > 0 else 0.0
+    one_round = [max(o, per_round) for o in own]
+    none = [0.0] * len(kinds)
+    x = Level(
+        t, a0, rows, none, none, chunks, prefill, none, each, own, per_token, none, none, none, carries_s, none,
+        heaviest, ranks, fits, work, steps, decodes, one_round, none, (0.0, 0.0, 0.0, 0.0), seqs,
+    )  # fmt: skip
     if stage == "decode":  # nothing waits for prefill
-        none = [0.0] * len(kinds)
-        return Level(
-            t,
-            a0,
-            rows,
-            [],
-            [],
-            chunks,
-            prefill,
-            [],
-            each,
-            own,
-            per_token,
-            none,
-            none,
-            none,
-            carries_s,
-            none,
-            heaviest,
-            ranks,
-        )
+        return x
     v = mixture(asks) / mixture(work)
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
@@ -504,19 +583,33 @@ def level(
     busy = [rho * max(p / w, v) for p, w in zip(asks, work, strict=True)]  # ρ_p
     late = [b * max(p, typical_s) for b, p in zip(busy, asks, strict=True)]  # F
     # Of whatever is on the level Σ λW ≤ ρ, so that Σ λp² and Σ λp are at most those of the classes with most per W.
-    can = [(p, w) for p, w, able in zip(asks, work, on_it, strict=True) if able and w > 0]
-    longest_s = max((p * p / w for p, w in can), default=0.0)
-    most_of = max((p / w for p, w in can), default=0.0)
-    return Level(
-        t, a0, rows,
-        [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
-        [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + (d * rho * v**2 / gamma if v > 0 else 0.0)
-         for n, p, d in zip(full, prefill, decode, strict=True)],
-        chunks, prefill, [x + (1.0 - 1.0 / ranks) * b * t for x, b in zip(beside, busy, strict=True)], each, own,
-        per_token, late,
-        [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
-        [rho * longest_s * t / (n * (1.0 - rho * most_of) ** 2) if n > 0 else 0.0 for n in decodes],
-        carries_s, [max(x - longer, 0.0) for x in others], heaviest, ranks,
+    can = [(p, w) for p, w, able in zip(asks, work, fits, strict=True) if able and w > 0]
+    square = rho * max((p * p / w for p, w in can), default=0.0)  # Q
+    share = rho * max((p / w for p, w in can), default=0.0)  # P
+    # Those that come while a request waits, is prefilled and decodes, as many equal ones: P²/Q a second.
+    longer_s = [b + carries_s for b in beside]  # b
+    queue = [(n * b + p, p, n, w) for n, b, p, w, able in zip(full, longer_s, asks, work, fits, strict=True)
+             if able and p > 0]  # fmt: skip
+    came, prompts = none, x.prompts
+    if share > 0:
+        busy_share = rho * max(s / w for s, _, _, w in queue)  # X
+        wait_s = math.inf
+        if busy_share < 1:
+            wait_s = rho * max(ranks * s * s / w for s, _, _, w in queue) / (2.0 * (1.0 - busy_share))
+        came = [min((r * t + m * b + p + wait_s) * share * share / square, MANY)
+                for r, m, b, p in zip(decodes, chunks, longer_s, asks, strict=True)]  # fmt: skip
+        prompts = (share, square, max(p for _, p, _, _ in queue), max(p / n for _, p, n, _ in queue))
+    return replace(
+        x,
+        turn_s=[n * b + p for n, b, p in zip(full, longer_s, prefill, strict=True)],
+        mean_turn_s=[
+            n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + (d * rho * v**2 / gamma if v > 0 else 0.0)
+            for n, p, d in zip(full, prefill, decode, strict=True)
+        ],
+        beside_s=[s + (1.0 - 1.0 / ranks) * b * t for s, b in zip(beside, busy, strict=True)],
+        late_s=late, late_token_s=[f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
+        prompts_var=[square * t / (n * (1.0 - share) ** 2) if n > 0 else 0.0 for n in decodes],
+        busiest_s=[max(s - longer, 0.0) for s in others], came=came, prompts=prompts,
     )  # fmt: skip
 
 
@@ -580,21 +673,41 @@ def other_chunks(c: StepCosts, left_s: float, tokens_s: float, full: float, beyo
     return nu * beyond
 
 
-def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
+def tpot_s(x: Level, i: int, quantile: float | None) -> float:
     """Seconds per output token after the first of class i, at most; 0 where there is none.
 
-    In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
-    At a quantile its steps last as those of a crowd whose variance has V/c² beside, and which at most is as many as run
-    of the heaviest class. Either way it has besides what came while its prompt was prefilled. `seqs`: that run at most,
-    of each rank.
+    In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ);
+    for no more than as many of the heaviest class as there are places, where others wait for these. At a quantile its
+    steps last as those of a crowd whose variance has V/c² beside, and which at most is as many as run of the heaviest
+    class. Either way it has besides what came while its prompt was prefilled.
     """
     rho = 1.0 - x.fixed_s / x.step_s
+    heavier = max(x.most_crowd_s, x.crowd_s[i])
     if quantile is None:
-        others = rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
-        return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others + x.late_token_s[i])
-    crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, x.prompts_var[i] / x.crowd_s[i] ** 2)
-    running = min(max(crowd, 1.0), x.ranks * seqs * max(x.most_crowd_s / x.crowd_s[i], 1.0))
-    return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * running + x.late_token_s[i])
+        crowd_s = x.own_s[i] + rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+        if x.place:
+            crowd_s = min(crowd_s, x.ranks * x.seqs * heavier)
+        return x.steps_per_token[i] * (x.fixed_s + crowd_s + x.late_token_s[i])
+    most = x.ranks * x.seqs * heavier / x.crowd_s[i]
+
+    def running(variance: float) -> float:
+        return min(max(crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, variance), 1.0), most)
+
+    many = x.fixed_s + 1.15 * x.crowd_s[i] * running(x.prompts_var[i] / x.crowd_s[i] ** 2) + x.late_token_s[i]
+    n, few = x.rounds[i], 0.0
+    if 0 < n < 16 and x.prompts[0] > 0:
+        few = x.fixed_s + 1.15 * x.decode_step_s[i] * running(0.0) + _prompts_in_steps_s(x, i, quantile)
+    return x.steps_per_token[i] * (many + min(max(2.0 - n / 8.0, 0.0), 1.0) * max(few - many, 0.0))
+
+
+def _prompts_in_steps_s(x: Level, i: int, quantile: float) -> float:
+    """J: what prompts of others make each of few decode steps longer by, of which as many came as at a quantile."""
+    share, square, longest_s, filled_s = x.prompts
+    mu, z = x.came[i], float(norm.ppf(quantile))
+    spread, skew = mu + z * math.sqrt(mu), (z * z - 1.0) / 6.0
+    came = spread + skew if mu > 30 else float(poisson.ppf(quantile, mu))
+    work_s = max(came * square / share, spread * square / share + skew * longest_s)
+    return min(1.15 * work_s / (1.0 - share) / x.rounds[i], filled_s)
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
@@ -698,112 +811,220 @@ def limit(of: Any) -> tuple[float, float | None]:
 # Requests that all keep one limit -------------------------------------------------------------------------------------
 
 
+class Bounds:
+    """What a mixture on a level stays below: TTFT, TPOT and E2E, at a quantile or (None) in the mean.
+
+    Args:
+        c: of the engine's steps.
+        slower: first tokens take so many times as long yet.
+        kinds: of the requests.
+        x: the level.
+        most: a prompt may keep others waiting at most so many ω by itself.
+    """
+
+    def __init__(self, c: StepCosts, slower: float, kinds: Sequence[Kind], x: Level, most: float) -> None:
+        self.c, self.slower, self.x, self.most = c, slower, x, most
+        self.weights = [k.weight / sum(k.weight for k in kinds) for k in kinds]
+        self.after = [k.output - 1 for k in kinds]  # tokens
+
+    def first(self, i: int, at: float | None) -> tuple[float, float]:
+        """TTFT of a class without waiting, and of how many ω its wait is counted."""
+        base, per = ttft_s(self.x, i, at, self.most, self.c.request_s)
+        return base * self.slower, per * self.slower
+
+    def each(self, i: int, at: float | None) -> float:
+        return tpot_s(self.x, i, at) if self.after[i] > 0 else 0.0
+
+    def whole(self, i: int, at: float | None) -> tuple[float, float]:
+        base, per = self.first(i, at)
+        return base + self.after[i] * self.each(i, at), per
+
+    def ttft(self, at: float | None, wait_s: float) -> float:
+        return self._waiting(self.first, at, wait_s)
+
+    def e2e(self, at: float | None, wait_s: float) -> float:
+        return self._waiting(self.whole, at, wait_s)
+
+    def tpot(self, at: float | None) -> float:
+        answers = [f if n > 0 else 0.0 for f, n in zip(self.weights, self.after, strict=True)]
+        return bound(answers if at is None else self.weights, self.each, at)
+
+    def _waiting(
+        self, of: Callable[[int, float | None], tuple[float, float]], at: float | None, wait_s: float
+    ) -> float:
+        def late(i: int, g: float | None) -> float:
+            base, per = of(i, g)
+            return base + per * wait_s if per * wait_s else base
+
+        return bound(self.weights, late, at)
+
+    def queue(self, wait_s: float) -> float:
+        """What one request/s takes of the capacity of waiting."""
+        return sum(f * (self.x.ranks * s**2 / (2 * wait_s) + m)
+                   for f, s, m in zip(self.weights, self.x.turn_s, self.x.mean_turn_s, strict=True))  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Way:
     """An engine at a level and a wait at which requests keep their limits.
 
     Attributes:
         requests_per_s: that all its capacities carry.
-        running: in flight at that rate, by Little's law.
         first_s: to the first token at the limit's percentile, without waiting.
-        e2e_s: of a request in the mean, waiting included.
-        whole_s: of one at the deadline's percentile, waiting included.
-        alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all, in the mean.
-
-    Of an engine that does one stage these are that stage's, the cache's way to its end or from there on included.
+        whole_s: of a request at the deadline's percentile, waiting included.
     """
 
     requests_per_s: float
-    running: float
     first_s: float
-    e2e_s: float
     whole_s: float
-    alone_s: float
-    work_s: float
 
 
 def ways(
-    c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: float, ttft: tuple[float, float | None],
-    tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
-    stage: str = "both", moved_s: float = 0.0, deadline: tuple[float, float | None] = (math.inf, None),
-    rest_s: float = 0.0, ranks: int = 1,
+    c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: Callable[[int], float],
+    ttft: tuple[float, float | None], tpot: tuple[float, float | None], waiting_s: float = math.inf,
+    deadline: tuple[float, float | None] = (math.inf, None), ranks: int = 1,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads, and the best, at so many shares of the longest wait (none if it only decodes).
+    """Every level of 25 loads, and the best, at the longest wait.
 
     Args:
-        c: of the engine's steps.
-        slower: first tokens take so many times as long yet.
-        kinds: of the requests; one where stages are apart.
+        c, slower, kinds: as in `Bounds`.
         limits: the instance's `engine` section.
-        kv: tokens of the engine's cache.
+        kv: tokens of the engine's cache beside the logits of so many sequences.
         ttft, tpot: (limit in seconds, its percentile; None: the mean).
-        shares: of the longest wait that TTFT and deadline allow.
         waiting_s: of TTFT, at its percentile, that may be waiting.
-        slack: share by which limits are loosened. E2E is that of the tighter reading.
-        stage: what the engine does of a request.
-        moved_s: seconds that its cache is on its way from or to it.
-        deadline: of a whole request, as the others; of decoding alone it is looked at by whoever pairs stages.
-        rest_s: of it, what it leaves to decoding elsewhere.
+        deadline: of a whole request, as the others.
         ranks: of attention, as in `level`.
     """
-    (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
-    whole_limit, whole_at = deadline
-    assert stage == "both" or len(kinds) == 1
-    weights, every = [k.weight / sum(k.weight for k in kinds) for k in kinds], range(len(kinds))
-    after = [k.output - 1 if stage != "prefill" else 0.0 for k in kinds]  # tokens
-    answers = [f if n > 0 else 0.0 for f, n in zip(weights, after, strict=True)]
-    sent = moved_s if stage == "prefill" else 0.0
-    moved = [moved_s] * len(kinds)
-    for x in levels(
-        c, kinds, limits, kv, TWENTY_FIVE, stage=stage, moved_s=moved, tpot=[tpot], ranks=ranks, together=True
-    ):
-        joins = joins_s(c, x.step_s, moved_s) if stage == "decode" else 0.0
+    for seqs in choices(limits, c.drafts):
+        asked, cache, full = beside(limits, seqs), kv(seqs), False
+        if cache <= 0:
+            return
+        at = {"tpot": [tpot], "ranks": ranks, "together": True}
+        found = levels(c, kinds, asked, cache, TWENTY_FIVE, **at)
+        for x in found:
+            for most in CLASSES_OF_WAIT:
+                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
+        mixed = [mean_row([k.weight for k in kinds], x.rows) for x in found]
+        n = places(kinds, c.drafts, seqs, cache, ranks)
+        if n and binds(mixed, (1, 2)):
+            asked = beside(limits, n)
+            for x in levels(c, kinds, asked, cache, TWENTY_FIVE, **at, place=True):
+                of = Bounds(c, slower, kinds, x, CLASSES_OF_WAIT[0])
+                yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, deadline)
+        full = binds(mixed, (1,))
+        if not full:
+            return
 
-        def decoding(i: int, at: float | None, x: Level = x) -> float:
-            return after[i] * tpot_s(x, i, at, seqs) if after[i] > 0 else 0.0
 
-        def between(i: int, at: float | None, x: Level = x, joins: float = joins) -> float:
-            return tpot_s(x, i, at, seqs) + joins / after[i] if after[i] > 0 else 0.0
-
-        if bound(answers if tpot_at is None else weights, between, tpot_at) > tpot_limit * (1 + slack):
+def _at_longest_wait(
+    of: Bounds, limits: Any, ttft: tuple[float, float | None], tpot: tuple[float, float | None], waiting_s: float,
+    deadline: tuple[float, float | None],
+) -> Iterator[Way]:  # fmt: skip
+    """The longest wait that all limits allow; of one for places as well the rest, after either one before prefill."""
+    x = of.x
+    if of.tpot(tpot[1]) > tpot[0]:
+        return
+    at_once = of.ttft(ttft[1], 0.0)
+    omega = min(
+        longest(of.weights, of.first, ttft[1], ttft[0]), longest(of.weights, of.first, ttft[1], at_once + waiting_s),
+        longest(of.weights, of.whole, deadline[1], deadline[0]), limits.longest_wait_s,
+    )  # fmt: skip
+    for before_s in before_places(x) if x.place else (omega,):
+        if before_s <= 0 or x.ranks * max(x.turn_s) > of.most * before_s * (1 + HAIR):
             continue
-        row = mean_row(weights, x.rows)
-        steps = sum(f * (m + (rounds(c, k.output) if n > 0 else 0.0))
-                    for f, m, k, n in zip(weights, x.chunks, kinds, after, strict=True))  # fmt: skip
-        alone, work = steps * x.fixed_s, row[0] * (1 - x.fixed_s / x.step_s)
-        if stage == "decode":
-            mean, late = decoding(0, None), decoding(0, whole_at)
-            if (rate := 1 / max(row)) > 0:
-                yield Way(rate, rate * alone / (1 - rate * work), 0.0, mean + joins, late + joins, alone, work)
+        if x.place and omega <= before_s:
             continue
-        for most, share in itertools.product(CLASSES_OF_WAIT, shares):
+        y = x.with_places(before_s, x.place_load(before_s, omega - before_s, limits.most_used)) if x.place else x
+        rate = 1 / max(*mean_row(of.weights, y.rows), of.queue(before_s))
+        if rate > 0:
+            yield Way(rate, at_once, of.e2e(deadline[1], omega))
 
-            def first(i: int, at: float | None, x: Level = x, most: float = most) -> tuple[float, float]:
-                base, per = ttft_s(x, i, at, most, c.request_s)
-                return base * slower + sent, per * slower
 
-            def whole(i: int, at: float | None, first: Any = first, decoding: Any = decoding) -> tuple[float, float]:
-                base, per = first(i, at)
-                return base + decoding(i, at), per
+def before_places(x: Level) -> list[float]:
+    """ω_p: what requests that wait for places may wait before prefill."""
+    longest_s = max((s for s, fits in zip(x.turn_s, x.fits, strict=True) if fits), default=0.0)
+    return [times * x.ranks * longest_s for times in BEFORE]
 
-            at_once = bound(weights, lambda i, at, first=first: first(i, at)[0], ttft_at)
-            queues = longest(weights, first, ttft_at, at_once + waiting_s)
-            omega, tighter = (
-                share * min(longest(weights, first, ttft_at, ttft_limit * (1 + s)),
-                            longest(weights, whole, whole_at, whole_limit * (1 + s) - rest_s),
-                            queues, LONGEST_WAIT_S)
-                for s in (slack, min(slack, 0.0))
-            )  # fmt: skip
-            if omega <= 0 or ranks * max(x.turn_s) > most * omega * (1 + HAIR):
-                continue
-            waits = sum(f * (ranks * s**2 / (2 * omega) + m)
-                        for f, s, m in zip(weights, x.turn_s, x.mean_turn_s, strict=True))  # fmt: skip
-            rate = 1 / max(*row, waits)
-            if rate > 0:
-                means = [whole(i, None) for i in every]
-                e2e = sum(f * (base + per * max(tighter, 0.0)) for f, (base, per) in zip(weights, means, strict=True))
-                late = bound(weights, lambda i, at, of=whole, w=omega: of(i, at)[0] + of(i, at)[1] * w, whole_at)
-                yield Way(rate, rate * alone / (1 - rate * work), at_once, e2e, late, alone, work)
+
+# Closed loops ---------------------------------------------------------------------------------------------------------
+
+
+class Loops:
+    """An engine that always has so many requests in flight: the shortest step and the shortest waits that carry them.
+
+    Where slots or cache are scarcest they may wait for places, too.
+
+    Args:
+        c, slower, kinds: as in `Bounds`.
+        limits: the instance's `engine` section.
+        kv: tokens of the engine's cache.
+        ranks: of attention, as in `level`.
+        place: `limits` are of places.
+    """
+
+    def __init__(
+        self, c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: float, ranks: int = 1,
+        place: bool = False,
+    ) -> None:  # fmt: skip
+        self.c, self.slower, self.kinds, self.limits, self.ranks, self.place = c, slower, kinds, limits, ranks, place
+        self.weights = [k.weight / sum(k.weight for k in kinds) for k in kinds]
+        self.at = cache(lambda t: level(c, kinds, limits, kv, t, ranks=ranks))
+        n = 0 if place else places(kinds, c.drafts, limits.max_num_seqs, kv, ranks)
+        self.placed = Loops(c, slower, kinds, beside(limits, n), kv, ranks, place=True) if n else None
+
+    def mean(self, values: Sequence[float]) -> float:
+        return sum(f * v for f, v in zip(self.weights, values, strict=True))
+
+    def carries(self, t: float, n: int) -> bool:
+        x = self.at(t)
+        return x is not None and t >= x.fixed_s + n * self.mean(x.work_s) / self.mean(x.steps)
+
+    def step_s(self, n: int) -> float | None:
+        """The shortest that has room for n requests; None: none has."""
+        low, high = self.c.fixed_s, 2.0 * largest_fixed_s(self.c)
+        tried = itertools.islice((high * 2.0**k for k in itertools.count()), 200)
+        if (high := next((t for t in tried if self.carries(t, n)), 0.0)) == 0.0:
+            return None
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.carries(middle, n) else (middle, high)
+        return high * (1 + 1e-9)
+
+    def at_least(self, n: int) -> tuple[Level, float] | None:
+        """The level of that step, and requests/s of so many in flight."""
+        x = None if (t := self.step_s(n)) is None else self.at(t)
+        return None if x is None else (x, n / (self.mean(x.steps) * x.fixed_s + n * self.mean(x.work_s)))
+
+    def scarce(self, n: int, which: Sequence[int]) -> bool:
+        """Whether one of these capacities is the scarcest."""
+        found = self.at_least(n)
+        return found is not None and binds([mean_row(self.weights, found[0].rows)], which)
+
+    def of(self, n: int) -> Iterator[tuple[float, float, Bounds]]:
+        """(share of the scarcest capacity but time, wait, what holds then) with either kind of wait.
+
+        Of time the step is what n requests have room in.
+        """
+        if (found := self.at_least(n)) is None:
+            return
+        x, rate = found
+        scarce = [rate * v for v in mean_row(self.weights, x.rows)[1:]]
+        if self.place:  # that slots and cache are enough is what their wait is for
+            x, scarce = replace(x, place=True), scarce[2:] if all(x.fits) else [math.inf]
+        queued = rate * self.mean(x.mean_turn_s)
+        square = self.mean([s * s for s in x.turn_s])
+        for most in CLASSES_OF_WAIT[:1] if self.place else CLASSES_OF_WAIT:
+            least_s = rate * self.ranks * square / (2.0 * (1.0 - queued)) if queued < 1 else math.inf
+            before_s = wait_s = max(least_s, self.ranks * max(x.turn_s) / most) * (1 + 1e-9)
+            if self.place and before_s < math.inf and all(x.fits):
+                load = rate * self.mean(x.in_places_s(before_s))
+                if load > self.limits.most_used:
+                    continue
+                wait_s += x.least_place_s(before_s, load) * (1 + 1e-9)
+            if wait_s <= self.limits.longest_wait_s and max(scarce) < math.inf:
+                yield max(scarce), wait_s, Bounds(self.c, self.slower, self.kinds, x, most)
+        if self.placed is not None and self.scarce(n, (1, 2)):
+            yield from self.placed.of(n)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

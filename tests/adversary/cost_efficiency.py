@@ -21,13 +21,15 @@ from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
 from tests.adversary import continuous, lengths, static
-from tests.adversary.continuous import Kind, Way
+from tests.adversary.continuous import Kind, Loops
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 Array = npt.NDArray[np.float64]
 LEFT_OUT = {
+    **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
+    **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
     "Speculation.model": "an instance has one, so that it says nothing more",
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
@@ -42,8 +44,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": "for export",
     "OperatingPoint.source": "for people",
 }
-WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT and deadline allow
-FEW_WAITS = (1.0, 0.0003)  # that limits are drawn from
+RATE = 1e-10  # by which an engine's capacities may be exceeded
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 
@@ -163,18 +164,31 @@ def _limit(p: CostEfficiency, key: str) -> tuple[float, float | None]:
 
 
 def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
-    """The same of engines that always have the batch's requests in flight, spread evenly; fewest machines first."""
+    """The same of engines that always have the batch's requests in flight, spread evenly, on every number of machines.
+
+    What counts are tried depends on no limit; of those with as many requests in the fullest engine the first is enough.
+    """
     w, setting, kinds, tokens = p.workload, _setting(p, data), _kinds(data), _tokens(p, data)
     counts = sorted(set(p.strategies.replicas or range(1, 1025)))
-    for main in static.machines(p.pool) if "high_end" in p.strategies.families else ():
-        for tp, ranks in _parallel(p, setting):
-            dp = main.gpu_count // (tp * ranks)
-            for way in _ways(p, setting, kinds, main, tp, ranks, slack):
-                each = math.floor(way.running * (1 + min(slack, continuous.WHOLE)))
-                enough = (n for n in counts if n * dp <= w.batch <= n * dp * each)
-                if way.e2e_s <= tokens / p.slo.tps * (1 + slack) and (count := next(enough, None)) is not None:
+    (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = (
+        _limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s")
+    )
+    for main, tp, ranks, loops in _every_loop(p, setting, kinds):
+        dp, tried = main.gpu_count // (tp * ranks), set()
+        for count in counts:
+            n = math.ceil(w.batch / (count * dp))
+            if count * dp > w.batch or n in tried or n > ranks * loops.limits.max_num_seqs:
+                continue
+            tried.add(n)
+            for taken, wait_s, of in loops.of(n):
+                e2e_s = of.e2e(None, wait_s)
+                sides = (
+                    (taken, 1 + RATE), (of.ttft(first_at, wait_s), first_s), (of.tpot(each_at), each_s),
+                    (of.e2e(whole_at, wait_s), whole_s), (e2e_s, tokens / p.slo.tps),
+                )  # fmt: skip
+                if all(side <= most * (1 + slack) for side, most in sides):
                     for usd in _costs(p, Skeleton("high_end", main, None, tp, dp, count)):
-                        yield usd, way.e2e_s, tokens
+                        yield usd, e2e_s, tokens
 
 
 def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
@@ -184,12 +198,19 @@ def _parallel(p: CostEfficiency, setting: Setting) -> list[tuple[int, int]]:
     return list(itertools.product(sorted(set(p.strategies.tensor_parallel)), sorted(ranks)))
 
 
-def _ways(
-    p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int, slack: float,
-    waits: tuple[float, ...] = WAITS,
-) -> Iterator[Way]:  # fmt: skip
-    """What one engine of so many ranks on `tp` GPUs each of a machine carries within the SLO."""
-    shape, limits, prompt = setting.architecture, p.engine, lengths.mean_prompt(kinds)
+def _every_loop(p: CostEfficiency, setting: Setting, kinds: list[Kind]) -> Iterator[tuple[Machine, int, int, Loops]]:
+    """(machine, GPUs of an attention rank, ranks, engine) of all that there may be."""
+    for main in static.machines(p.pool) if "high_end" in p.strategies.families else ():
+        for tp, ranks in _parallel(p, setting):
+            for loops in _engine(p, setting, kinds, main, tp, ranks):
+                yield main, tp, ranks, loops
+
+
+def _engine(
+    p: CostEfficiency, setting: Setting, kinds: list[Kind], main: Machine, tp: int, ranks: int
+) -> Iterator[Loops]:
+    """An engine of so many ranks on `tp` GPUs each of a machine, at each max_num_seqs; none: it cannot be there."""
+    shape, prompt = setting.architecture, lengths.mean_prompt(kinds)
     if (
         main.gpu is None
         or main.gpu_count % (tp * ranks)
@@ -201,7 +222,7 @@ def _ways(
     d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
                    p.precision.kv, tp, ranks)  # fmt: skip
     costs, where = resolve(source, d, prompt)
-    s = next(iter(limits.speculation), None)
+    s = next(iter(p.engine.speculation), None)
     more: dict[str, Any] = {}
     if s is not None:
         drafted = static.speculating(source, d, costs, s, prompt, p.precision.weights, p.precision.kv)
@@ -211,23 +232,13 @@ def _ways(
     tpot, ttft = where.factors(p.latency.safety)
     usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
-    kv = continuous.kv_tokens(
-        work,
-        shape,
-        usable,
-        tp,
-        limits.max_num_batched_tokens,
-        limits.max_num_seqs,
-        lengths.shortest(kinds),
-        ranks=ranks,
-        **more,
-    )
-    if kv > 0:
-        first, between_tokens, whole = (_limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s"))
-        yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, first, between_tokens, waits, slack=slack,
-            deadline=whole, ranks=ranks,
-        )  # fmt: skip
+    for seqs in continuous.choices(p.engine, costs.drafts):
+        limits = continuous.beside(p.engine, seqs)
+        kv = continuous.kv_tokens(
+            work, shape, usable, tp, limits.max_num_batched_tokens, seqs, lengths.shortest(kinds), ranks=ranks, **more
+        )
+        if kv > 0:
+            yield Loops(costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv, ranks)
 
 
 def _costs(p: CostEfficiency, k: Skeleton) -> Iterator[float]:
@@ -437,18 +448,21 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
     elif p.serving == "continuous":
-        setting = _setting(p, data)
-        engines = list(itertools.product(static.machines(p.pool), _parallel(p, setting)))
+        engines = [(main, tp, ranks, x) for main, tp, ranks, x in _every_loop(p, _setting(p, data), kinds)]
+        listed = sorted(set(p.strategies.replicas or range(1, w.batch + 1)))
         for i in rng.permutation(len(engines)):
-            main, (tp, ranks) = engines[i]
-            able = list(_ways(p, setting, kinds, main, tp, ranks, 0.0, waits=FEW_WAITS))
+            main, tp, ranks, loops = engines[i]
+            dp = main.gpu_count // (tp * ranks)
+            counts = [c for c in listed if c * dp <= w.batch <= c * dp * ranks * loops.limits.max_num_seqs]
+            counts = [int(c) for c in rng.permutation(counts)[:4]]
+            able = [(c, *x) for c in counts for x in loops.of(math.ceil(w.batch / (c * dp))) if x[0] <= 1]
             if able:
-                way = pick(rng, able)
-                count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // (tp * ranks)))
+                count, _, wait_s, of = pick(rng, able)
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
-                each = (way.e2e_s - way.first_s) / max(1.0, sum(k.weight * k.output for k in kinds) - 1)
-                quickest = min(x.e2e_s for x in able)
-                seen = [(way.first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), way.e2e_s, usd)]
+                quickest = e2e_s = of.e2e(None, wait_s)
+                ttft_s, each_s = of.ttft(None, wait_s), of.tpot(None)
+                longer = [float(x) for x in rng.choice([1.0, 1.1, 2.0, 5.0], 2)]
+                seen = [(ttft_s * longer[0], max(each_s, 1e-9) * longer[1], e2e_s * pick(rng, [1.0, 1.0, 2.0]), usd)]
                 break
     else:
         setting = _setting(p, data)

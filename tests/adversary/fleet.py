@@ -32,7 +32,7 @@ from optmodels.catalog.types import Architecture, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import Source, deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
-from tests.adversary import continuous, static
+from tests.adversary import continuous, lengths, static
 from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
@@ -40,6 +40,22 @@ from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **{f"Trace.{key}": static.READ for key in static.READERS},
+    **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
+    **dict.fromkeys(
+        (
+            "FleetWorkload.pieces",
+            "Pieces.seconds",
+            "Pieces.busiest",
+            "Busiest.window",
+            "BucketRequests.of",
+            "Busiest.times_the_mean",
+            "Bucket.rates",
+            "Bucket.input_bounds",
+            "Bucket.output_bounds",
+        ),
+        "requests of a trace over time, which tests of traces judge",
+    ),
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "Fleet.name": "for people",
@@ -599,8 +615,9 @@ def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:
 def _traced(w: FleetWorkload, text: str) -> Iterator[Bucket]:
     """Requests of a CSV trace by cells of input × output length, at the mean lengths of a cell, rounded up."""
     assert w.trace is not None
+    at, prompt, output = (getattr(w.trace, key) or name for key, name in lengths.COLUMNS.items())
     rows = [
-        (float(r[w.trace.time]) * w.trace.time_unit_s, int(r[w.trace.input_tokens]), int(r[w.trace.output_tokens]))
+        (float(r[at]) * (w.trace.time_unit_s or 1.0), int(r[prompt]), int(r[output]))
         for r in csv.DictReader(io.StringIO(text))
     ]
     span = max(r[0] for r in rows) - min(r[0] for r in rows)
@@ -862,7 +879,6 @@ def _engines(
     guesses = _speculation(p, setting.architecture)
     caches = static.caches(setting.architecture, guesses, setting.weights, setting.kv)
     bytes_of = [continuous.sent_bytes(caches, k.prompt) for k in kinds]
-    limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
     link, stages = p.deployment.link, p.deployment.stages
     # Without experts to spread, ranks are engines of their own.
     ranks = p.strategies.attention_ranks if work.expert_weight_bytes else (1,)
@@ -885,12 +901,6 @@ def _engines(
                     continue
                 costs, provenance, drafts = found
                 tpot, ttft = provenance.factors(p.latency.safety)
-                kv = continuous.kv_tokens(
-                    work, setting.architecture, usable, k.tp, *limits, shortest, **drafts, ranks=k.ranks
-                )
-                cached, kept = _cached(p, members, kv)
-                kinds = [dataclasses.replace(of, cached=share) for of, share in zip(kinds, cached, strict=True)]
-                kv *= 1 - kept
                 steps, slower = costs.scaled(tpot), max(ttft / tpot, 1.0)
                 moved = [b / (net * (1 - link.most_used)) for b in bytes_of] if stage != "both" else [0.0] * len(kinds)
                 if stage == "prefill":
@@ -898,13 +908,31 @@ def _engines(
                 rows: list[Row] = []
                 tpots = [continuous.limit(d.workload.slo.tbt_s) for d in members]
                 more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots, "ranks": k.ranks}
-                for x in continuous.levels(steps, kinds, p.engine, kv, **more) if kv > 0 else ():
-                    if stage == "decode":
-                        rows.append(_decoding(p, members, x, moved, steps))
-                        continue
-                    for most in continuous.CLASSES_OF_WAIT:
-                        sends = (moved, rests) if stage == "prefill" else None
-                        rows += _at_waits(p, members, x, most, steps.request_s, slower, generous, sends)
+                for seqs in continuous.choices(p.engine, costs.drafts):
+                    limits = continuous.beside(p.engine, seqs)
+                    kv = continuous.kv_tokens(
+                        work, setting.architecture, usable, k.tp, limits.max_num_batched_tokens, seqs, shortest,
+                        **drafts, ranks=k.ranks,
+                    )  # fmt: skip
+                    cached, kept = _cached(p, members, kv)
+                    kinds = [dataclasses.replace(of, cached=share) for of, share in zip(kinds, cached, strict=True)]
+                    kv *= 1 - kept
+                    levels = continuous.levels(steps, kinds, limits, kv, **more) if kv > 0 else []
+                    for x in levels:
+                        if stage == "decode":
+                            rows.append(_decoding(members, x, moved, steps))
+                            continue
+                        for most in continuous.CLASSES_OF_WAIT:
+                            sends = (moved, rests) if stage == "prefill" else None
+                            rows += _at_waits(limits, members, x, most, steps.request_s, slower, generous, sends)
+                    n = continuous.places(kinds, costs.drafts, seqs, kv, k.ranks)
+                    if stage == "both" and n and any(continuous.binds(x.rows, (1, 2)) for x in levels):
+                        limits = continuous.beside(p.engine, n)
+                        for x in continuous.levels(steps, kinds, limits, kv, **more, place=True):
+                            most = continuous.CLASSES_OF_WAIT[0]
+                            rows += _at_waits(limits, members, x, most, steps.request_s, slower, generous, None)
+                    if not any(continuous.binds(x.rows, (1,)) for x in levels):
+                        break
                 known[key] = rows
             if stage == "decode":
                 for row in known[key]:
@@ -949,11 +977,11 @@ def _cached(p: Fleet, members: list[Demand], kv: float) -> tuple[list[float], fl
 Row = tuple[Serves | None, ...]  # by demand, of one engine
 
 
-def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], costs: StepCosts) -> Row:
+def _decoding(members: list[Demand], x: Level, moved_s: list[float], costs: StepCosts) -> Row:
     """What an engine that only decodes does of each demand: whose cache has come joins at the end of the step."""
     row: list[Serves | None] = []
     for i, d in enumerate(members):
-        rest, seqs = (d.output_tokens or 1) - 1, p.engine.max_num_seqs
+        rest = (d.output_tokens or 1) - 1
         if rest < 1 or max(x.rows[i]) == math.inf:  # the prefill's token is the only one
             row.append(None)
             continue
@@ -961,15 +989,15 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], c
             continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
         )
         joins = continuous.joins_s(costs, x.step_s, moved_s[i])
-        each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
-        whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
+        each = continuous.tpot_s(x, i, each_at) + joins / rest
+        whole = rest * continuous.tpot_s(x, i, whole_at) + joins
         kept = each <= each_s * (1 + continuous.HAIR) and whole <= whole_s
         row.append(Serves(d.name, (*x.rows[i], 0.0), False, whole) if kept else None)
     return tuple(row)
 
 
 def _at_waits(
-    p: Fleet, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool,
+    limits: Any, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool,
     sends: tuple[list[float], list[list[float]]] | None,
 ) -> Iterator[Row]:  # fmt: skip
     """At each wait that a level is offered with, by demand: load of every capacity and whether it is late, or None.
@@ -989,11 +1017,10 @@ def _at_waits(
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
             continuous.limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
         )  # fmt: skip
-        seqs = p.engine.max_num_seqs
         if sends is None:
             sent, least = 0.0, 0.0
-            missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
-            rest = ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at, seqs)
+            missed.append(continuous.tpot_s(x, i, each_at) / each_s)
+            rest = ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at)
         else:
             sent, least = sends[0][i], min(sends[1][i], default=math.inf)
             missed.append(0.0)
@@ -1011,22 +1038,28 @@ def _at_waits(
             leaving.append([(whole_s - parts[i][0] - budget) / parts[i][1] for budget in budgets])
         else:
             leaving.append([math.inf] * 3)
-        allowed.append(min(continuous.LONGEST_WAIT_S, *ends[0]))
-        soft.append(min(continuous.LONGEST_WAIT_S, *ends[1]))
-        able.append(max(x.rows[i]) < math.inf and missed[i] <= up_to)
+        allowed.append(min(limits.longest_wait_s, *ends[0]))
+        soft.append(min(limits.longest_wait_s, *ends[1]))
+        able.append((x.fits[i] if x.place else max(x.rows[i]) < math.inf) and missed[i] <= up_to)
     picked: set[float] = set()
     for budget in range(3):
         upto = [[min(w, each[budget]) for w, each in zip(of, leaving, strict=True)] for of in (allowed, soft)]
         offered = sorted(w for of in upto for w, can in zip(of, able, strict=True) if can and w > 0)
         picked |= {offered[round((len(offered) - 1) * v / 2)] for v in range(3) if offered}
-    for omega in sorted(picked):
+    for omega, before_s in itertools.product(sorted(picked), continuous.before_places(x) if x.place else (math.inf,)):
+        if before_s < math.inf and omega <= before_s:
+            continue
+        y, wait_s = x, min(omega, before_s)  # before prefill
+        if x.place:
+            y = x.with_places(before_s, x.place_load(before_s, omega - before_s, limits.most_used))
         row: list[Serves | None] = []
         for i, s in enumerate(x.turn_s):
-            if not able[i] or omega > soft[i] * (1 + hair) or x.ranks * s > most * omega * (1 + hair):
+            too_long = x.ranks * s > most * wait_s * (1 + hair)
+            if not able[i] or omega > soft[i] * (1 + hair) or too_long or max(y.rows[i]) == math.inf:
                 row.append(None)
                 continue
             late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
-            takes = (*x.rows[i], x.ranks * s * s / (2 * omega) + x.mean_turn_s[i])
+            takes = (*y.rows[i], x.ranks * s * s / (2 * wait_s) + x.mean_turn_s[i])
             row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
         yield tuple(row)
 
@@ -1585,7 +1618,7 @@ def _near_limits(rng: Rng, data: Instance, first_token: float, per_token: float)
             turns = pick(rng, [0.0, 0.1, 0.2, 0.24, 1.0]) * waits * ranks * x.turn_s[i]
             limits["ttft_s"] = (base + turns) * slower * between(rng, 1.0, 1.04)
         if kinds[i].output > 1 and maybe(rng, per_token):
-            limits["tbt_s"] = continuous.tpot_s(x, i, at, p.engine.max_num_seqs) * between(rng, 0.6, 1.1)
+            limits["tbt_s"] = continuous.tpot_s(x, i, at) * between(rng, 0.6, 1.1)
         w["slo"] = {
             k: float(f"{v:.4g}") if at is None else {"at_most": float(f"{v:.4g}"), "percentile": at}
             for k, v in limits.items()

@@ -53,6 +53,9 @@ LEFT_OUT = static.SPELLED | {
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Latency.fitted": _FITTED,
+    **{f"TraceSpec.{key}": static.READ for key in static.READERS if key != "columns"},
+    **{f"Continuous.{key}": "levels here have waits of their own, and 256 sequences where nothing is said"
+       for key in ("longest_wait_s", "most_used", "most_num_seqs")},
 }  # fmt: skip
 # All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
 METHODS = (

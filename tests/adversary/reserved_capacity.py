@@ -33,8 +33,11 @@ from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw, boun
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
+from tests.adversary.static import READ
 
 LEFT_OUT = static.SPELLED | {
+    **{f"LengthsOfTrace.{key}": READ for key in static.READERS},
+    "MachineType.price_columns": READ,
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
@@ -308,7 +311,7 @@ def _ways(
 ) -> Iterator[Way]:  # fmt: skip
     """What an engine of so many ranks on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
-    unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None, "speculation": []}
+    unsaid = continuous.UNSAID | {"max_num_batched_tokens": 8192, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
     kinds = lengths.classes(w, data.get(FILES, {}), w.get("cached_input_share", 0.0))
@@ -325,21 +328,24 @@ def _ways(
             draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, prompt,
                               latency.get("model") == "roofline", ranks)  # fmt: skip
             more["draft"] = layer_work(small, weights, kv), small
-        unsaid = dict.fromkeys(("acceptance", "accepted", "head"))
-        costs = continuous.speculating(costs, SimpleNamespace(**unsaid | s), draft)
+        costs = continuous.speculating(
+            costs, SimpleNamespace(**dict.fromkeys(("acceptance", "accepted", "head")) | s), draft
+        )
         more |= {"drafts": s["drafts"], "head": s.get("head", 0.0)}
     tpot, ttft = where.factors(latency.get("safety"))
-    cache = continuous.kv_tokens(
-        layer_work(architecture, weights, kv), architecture,
-        (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
-        limits.max_num_batched_tokens, limits.max_num_seqs, lengths.shortest(kinds), ranks=ranks, **more,
-    )  # fmt: skip
-    if cache > 0:
-        yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, cache,
-            (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
-            deadline=(math.inf, _limit(slo.get("deadline_s"))[1]), ranks=ranks,
+
+    def kv_tokens(seqs: int) -> float:
+        return continuous.kv_tokens(
+            layer_work(architecture, weights, kv), architecture,
+            (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
+            limits.max_num_batched_tokens, seqs, lengths.shortest(kinds), ranks=ranks, **more,
         )  # fmt: skip
+
+    yield from continuous.ways(
+        costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv_tokens, (math.inf, _limit(slo["ttft_s"])[1]),
+        _limit(slo["tbt_s"]), waiting_s=slo["queue_s"], deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
+        ranks=ranks,
+    )  # fmt: skip
 
 
 def _engine(
@@ -777,6 +783,13 @@ class _Making:
                 data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + d.whole(16, 8192)}
                 if d.chance(0.4):
                     data["engine"]["chunk_tokens"] = d.whole(8, 4096)
+                for key, values in static.WAITS.items():
+                    if d.chance(0.2):
+                        data["engine"][key] = d.one(values)
+                if d.chance(0.2):  # the plan decides
+                    data["engine"]["max_num_batched_tokens"] += static.LEAST_CHOICE
+                    data["engine"]["most_num_seqs"] = d.one((8, 64, 300, 600))
+                    del data["engine"]["max_num_seqs"]
                 models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
                 if models and d.chance(0.4):
                     windows = any(map(bounded, models))

@@ -569,7 +569,20 @@ def engine_limits(rng: Rng) -> Json:
     found: Json = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
     if maybe(rng):
         found["chunk_tokens"] = int(between(rng, 8, 4096))
+    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+    for key, values in WAITS.items():
+        if maybe(other, 0.2):
+            found[key] = pick(other, values)
+    if maybe(other, 0.2):  # the plan decides
+        del found["max_num_seqs"]
+        found["max_num_batched_tokens"] += LEAST_CHOICE
+        if maybe(other, 0.6):
+            found["most_num_seqs"] = pick(other, [8, 64, 256, 300, 600])
     return found
+
+
+WAITS = {"longest_wait_s": [0.001, 0.03, 0.5, 100.0], "most_used": [0.3, 0.8, 0.99]}  # keys of the `engine` section
+LEAST_CHOICE = 256  # of max_num_seqs, where the plan decides and may choose so many
 
 
 def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
@@ -586,7 +599,7 @@ def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
     elif how == "head":
         found["head"] = pick(rng, [0.02, 0.1, 1.0])
     limits["speculation"] = [found]
-    limits["max_num_batched_tokens"] += k * limits["max_num_seqs"]
+    limits["max_num_batched_tokens"] += k * limits.get("max_num_seqs", LEAST_CHOICE)
 
 
 def stages(rng: Rng) -> list[str]:
@@ -627,6 +640,8 @@ def memory(rng: Rng) -> Json:
     return found
 
 
+READERS = ("columns", "where", "skip_bad", "skip_bad=False", "skip_bad=True")
+READ = "how rows of other people's files are read, which tests of readers judge"
 SPELLED = {  # given, and read as `weights` and `kv` of the model they are said of, whose choices these are
     f"Stored.{key}{value}": "read as the older spelling"
     for key, kind in (("weights", Precision), ("kv", KvPrecision)) for value in ("", *(f"={v}" for v in get_args(kind)))

@@ -115,7 +115,7 @@ def test_crowds_are_negative_binomial() -> None:
     assert continuous.allowed_crowd(1.0, 0.5) == 0.0  # one is there half of the time
 
 
-LIMITS = SimpleNamespace(max_num_seqs=64, max_num_batched_tokens=2048, chunk_tokens=None)
+LIMITS = continuous.beside(SimpleNamespace(max_num_batched_tokens=2048), 64)
 KINDS = [continuous.Kind(300.0, 200.0, 0.0, 1.0), continuous.Kind(900.0, 40.0, 0.0, 1.0)]
 
 
@@ -132,7 +132,7 @@ def test_a_level_is_the_longest_that_keeps_a_limit_per_token(quantile: float | N
     new = best_levels(KINDS, SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 1e7, tpot=tpot)
     assert len(new) == 2
     for i, (limit_s, _) in enumerate(tpot):
-        below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, quantile, 1024)) <= limit_s]
+        below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, quantile)) <= limit_s]
         assert min(below) < 1e-3 * limit_s
 
 
@@ -190,7 +190,7 @@ def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their
     seconds = [0.040, 0.020, 0.035, 0.025, 0.030]
     new = best_levels(kinds, limits, 1e7, tpot=[(s, None) for s in seconds])
     for x, s in zip(new, (0.020, 0.030, 0.040), strict=True):
-        assert continuous.tpot_s(x, 0, None, 1024) == pytest.approx(s, rel=1e-3)
+        assert continuous.tpot_s(x, 0, None) == pytest.approx(s, rel=1e-3)
 
 
 def test_a_limit_that_no_level_keeps_makes_none() -> None:
@@ -219,8 +219,8 @@ def test_a_full_engine_may_be_full_of_the_heaviest_requests_that_fit(kv: float, 
     light, heavy = continuous.Kind(100.0, 400.0, 0.0, 1.0), continuous.Kind(2000.0, 400.0, 0.0, 1e-6)
     x = at_ranks(1, kv=kv, kinds=[light, heavy], max_num_seqs=8)
     longest = 0.01 + 1.15 * 8 * most_crowd_s + x.late_token_s[0]
-    assert continuous.tpot_s(x, 0, 0.9999, 8) == pytest.approx(longest, rel=1e-4)
-    assert continuous.tpot_s(x, 1, 0.9999, 8) == pytest.approx(0.01 + 1.15 * 8 * 0.957301 / 400 + x.late_token_s[1])
+    assert continuous.tpot_s(x, 0, 0.9999) == pytest.approx(longest, rel=1e-4)
+    assert continuous.tpot_s(x, 1, 0.9999) == pytest.approx(0.01 + 1.15 * 8 * 0.957301 / 400 + x.late_token_s[1])
 
 
 @pytest.mark.parametrize("kv", [1e7, 800.0])
@@ -237,31 +237,63 @@ def test_prompts_vary_as_those_of_the_worst_mixture_that_a_level_takes(seldom: f
     assert x.prompts_var == pytest.approx([variance / 199, variance / 39, 0.0], rel=1e-6, abs=0.0)
     crowd = continuous.crowd_at(0.95, rho * 0.01 / x.crowd_s[0], rho, variance / 199 / x.crowd_s[0] ** 2)
     running = min(max(crowd, 1.0), 64 * x.most_crowd_s / x.crowd_s[0])
-    assert continuous.tpot_s(x, 0, 0.95, 64) == pytest.approx(0.01 + 1.15 * x.crowd_s[0] * running + x.late_token_s[0])
+    assert continuous.tpot_s(x, 0, 0.95) == pytest.approx(0.01 + 1.15 * x.crowd_s[0] * running + x.late_token_s[0])
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])
-@pytest.mark.parametrize("stage", ["both", "prefill"])
-def test_waits_fill_what_is_left_of_a_deadline(stage: str, quantile: float | None) -> None:
+def test_waits_fill_what_is_left_of_a_deadline(quantile: float | None) -> None:
     none = (math.inf, None)
-    rest_s = 0.0 if stage == "both" else 3.0
-    more = {"stage": stage, "moved_s": 0.2 if stage == "prefill" else 0.0, "rest_s": rest_s}
 
     def ways(limit_s: float, ttft: tuple[float, float | None] = none) -> list[continuous.Way]:
         deadline = (limit_s, quantile)
-        return [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, 1e7, ttft, none, (1.0, 0.5), deadline=deadline, **more)]
+        return [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, lambda seqs: 1e7, ttft, none, deadline=deadline)]
 
     found = ways(6.0)
     assert found
-    for whole, half in zip(found[::2], found[1::2], strict=True):
-        assert whole.whole_s + rest_s == pytest.approx(6.0)
-        assert half.whole_s < whole.whole_s  # at half of the wait
-    if quantile is None:
-        assert [x.whole_s for x in found] == pytest.approx([x.e2e_s for x in found])
+    assert [x.whole_s for x in found] == pytest.approx([6.0 for _ in found])
     # Where first tokens are sooner late than whole requests, they say how long the wait is.
-    assert ways(1e3, (0.5, 0.9)) == [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, 1e7, (0.5, 0.9), none, (1.0, 0.5),
-                                                      deadline=(math.inf, quantile), **more)]  # fmt: skip
+    sooner, unlimited = ways(1e3, (0.5, 0.9)), (math.inf, quantile)
+    assert sooner == [*continuous.ways(PLAIN, 1.5, ONE, LIMITS, lambda seqs: 1e7, (0.5, 0.9), none, deadline=unlimited)]
     assert ways(0.1) == []
+
+
+def test_a_closed_loop_has_the_shortest_step_that_its_requests_fill() -> None:
+    # 300 tokens of prompt are 3.45 ms, 199 decodes 99.301 ms, 200 steps of 10 ms: t = 10 ms + n·102.751 ms / 200.
+    loops = continuous.Loops(EVEN, 1.5, ONE, LIMITS, 1e7)
+    assert loops.step_s(4) == pytest.approx(0.01 + 4 * 0.102751 / 200)
+    found = loops.at_least(4)
+    assert found is not None
+    x, rate = found
+    assert rate == pytest.approx(4 / (200 * 0.01 + 4 * 0.102751))
+    assert rate * x.rows[0][0] == pytest.approx(1.0)
+    for _, wait_s, of in loops.of(4):
+        least_s = rate * x.turn_s[0] ** 2 / (2 * (1 - rate * x.mean_turn_s[0]))
+        assert wait_s == pytest.approx(max(least_s, x.turn_s[0] / of.most))
+
+
+def test_requests_wait_for_one_place_as_in_a_queue() -> None:
+    # Of one place, all of whose time is theirs (γ = 1), a share b is taken: p₁/p₀ = b, as in M/M/1.
+    x = replace(at_ranks(1, max_num_seqs=1), fixed_s=0.0)
+    (s,) = x.in_places_s(0.1)
+    assert s == pytest.approx(x.work_s[0])
+    for b in (0.1, 0.5, 0.9):
+        theta = 0.5 * s / (1 - b)
+        assert x.least_place_s(0.1, b) == pytest.approx(max(b * theta, theta / 3))
+        assert x.place_load(0.1, x.least_place_s(0.1, b), 0.95) == pytest.approx(b)
+    assert x.place_load(0.1, 1e9, 0.95) == 0.95
+    assert x.place_load(0.1, 0.16 * s, 0.95) == 0.0  # less than a third of half a turn
+
+
+@pytest.mark.parametrize(
+    ("said", "drafts", "found"),
+    [
+        ({}, 0, [256, 512, 1024, 2048]), ({"max_num_seqs": 7}, 0, [7]), ({"most_num_seqs": 600}, 0, [256, 512, 600]),
+        ({"max_num_batched_tokens": 2016}, 1, [256, 512, 1000]), ({"most_num_seqs": 8}, 0, [8]),
+    ],
+)  # fmt: skip
+def test_choices_of_sequences(said: dict[str, Any], drafts: int, found: list[int]) -> None:
+    limits = SimpleNamespace(**continuous.UNSAID | {"max_num_batched_tokens": 8192} | said)
+    assert continuous.choices(limits, drafts) == found
 
 
 def test_a_mixture_is_below_what_enough_of_each_class_is_below() -> None:
@@ -299,7 +331,7 @@ def test_twins_are_one_class() -> None:
     limits, one = LIMITS, ONE[0]
     asked = ((5.0, 0.95), (0.2, 0.9))
     alone, twins = (
-        list(continuous.ways(PLAIN, 1.5, kinds, limits, 1e7, *asked, deadline=(math.inf, None)))
+        list(continuous.ways(PLAIN, 1.5, kinds, limits, lambda seqs: 1e7, *asked))
         for kinds in ([one], [replace(one, weight=0.5), replace(one, weight=0.5)])
     )
     assert alone
@@ -387,14 +419,14 @@ def test_a_rank_is_a_queue_of_its_share_of_prompts() -> None:
     for ranks in (1, 2):
         x = at_ranks(ranks)
         s, omega = x.turn_s[0], 1.0 - (0.5 + 1) * 0.02 - 0.00345 - x.late_s[0] / 2
-        (row,) = fleet._at_waits(SimpleNamespace(engine=LIMITS), [asked], x, 4.0, 0.0, 1.0, False, None)  # type: ignore[arg-type]
+        (row,) = fleet._at_waits(LIMITS, [asked], x, 4.0, 0.0, 1.0, False, None)  # type: ignore[list-item]
         assert row[0] is not None
         # Half of the prompts, each twice as long.
         assert row[0].takes[-1] == pytest.approx((ranks * s) ** 2 / (2 * omega) / ranks + x.mean_turn_s[0])
     for kept in (True, False):  # a prompt of 2 s keeps others waiting four times as long as it may wait, or longer
         slo.ttft_s = 0.5 * 1.01 ** (1 if kept else -1) + (0.5 + 1) * 0.02 + 0.00345 + x.late_s[0] / 2
         slow = replace(x, turn_s=[1.0])
-        (row,) = fleet._at_waits(SimpleNamespace(engine=LIMITS), [asked], slow, 4.0, 0.0, 1.0, False, None)  # type: ignore[arg-type]
+        (row,) = fleet._at_waits(LIMITS, [asked], slow, 4.0, 0.0, 1.0, False, None)  # type: ignore[list-item]
         assert (row[0] is not None) == kept
 
 
@@ -444,7 +476,7 @@ def test_the_longest_of_the_chunks_of_a_step() -> None:
 
 def test_ranks_run_so_many_times_as_many() -> None:
     one, two = (at_ranks(n, max_num_seqs=8) for n in (1, 2))  # 20 run in the mean, if they may
-    fewer, more = (continuous.tpot_s(x, 0, 0.95, 8) for x in (one, two))
+    fewer, more = (continuous.tpot_s(x, 0, 0.95) for x in (one, two))
     assert more - fewer == pytest.approx(1.15 * 8 * 0.102751 / 200)
 
 

@@ -91,6 +91,10 @@ def free(path, wrong, plan):
         services = [line["e2e_s"] for line in value_at(plan, path[:-1])["serves"]]
         if None not in services and wrong >= max(services, default=0.0):
             return "waiting may be planned for any service time at least the longest; it is recomputed with the stated"
+    if path[-1] == "most_of_wait":
+        served = [line["demand"] for line in value_at(plan, path[:-2])["serves"]]
+        if all(name.startswith("summaries/") for name in served):
+            return "it is part of percentiles of TTFT, and these requests have a limit of the mean"
     if isinstance(value, float) and abs(wrong - value) <= 1e-12:
         return "the same value"
     return None

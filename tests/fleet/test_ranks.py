@@ -17,7 +17,7 @@ from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import EngineKind, kv_tokens_of
 from formulations.fleet.plan import FleetPlan
-from formulations.fleet.points import build_tables
+from formulations.fleet.points import LEVEL, build_tables
 from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
 from formulations.fleet.show import summary
@@ -238,12 +238,13 @@ def test_engines_of_ranks_take_their_gpus_and_hold_their_caches():
     assert split == {(t, d, 8 // (t * d)) for t in (1, 2, 4, 8) for d in (1, 2, 4, 8) if t * d <= 8}
     assert len(block.candidates) == len(c) == 10
     machine, work = case.machines[0], layer_work(case.architectures["chat"], "fp8_block", "fp16")
-    holds = {
-        (t, d): kv_tokens_of(
-            case, case.workload("chat"), EngineKind(machine.gpu, t, machine.vram_gib / 8, attention_ranks=d), 3000.0
-        )
-        for t, d, _ in split
-    }
+    chat, engine = case.workload("chat"), case.problem.engine
+
+    def tokens_held(t, d, max_num_seqs):
+        kind = EngineKind(machine.gpu, t, machine.vram_gib / 8, attention_ranks=d)
+        return kv_tokens_of(case, chat, kind, 3000.0, engine.choosing(max_num_seqs))
+
+    holds = {(t, d): tokens_held(t, d, 256) for t, d, _ in split}
     assert {k for k, tokens in holds.items() if tokens > 0} == {(8, 1), (4, 2), (2, 4), (1, 8)}
     # A latent cache is replicated t times in a rank: eight ranks hold it once, beside eight times the attention.
     assert 3 * holds[8, 1] < holds[1, 8] < 8 * holds[8, 1]
@@ -252,9 +253,11 @@ def test_engines_of_ranks_take_their_gpus_and_hold_their_caches():
         runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=8192, max_requests=256,
         request_tokens=3000.0,
     )  # fmt: skip
-    for b, k, level in zip(tables.points.block, tables.points.configuration, tables.points.level, strict=True):
+    x = tables.points
+    assert set(x.slots.tolist()) > {256}
+    for b, k, slots, level in zip(x.block, x.configuration, x.slots, x.level, strict=True):
         c = tables.blocks[b].configurations
-        assert level[3] == holds[int(c.tp[k]), int(c.ranks[k])]
+        assert level[LEVEL.index("kv_tokens")] == tokens_held(int(c.tp[k]), int(c.ranks[k]), int(slots))
 
 
 def test_one_rank_is_the_default_and_all_there_is_without_routed_experts():
@@ -455,9 +458,9 @@ def test_what_to_run_has_the_ranks(solved):
 def test_plan_asks_for_ranks(cli):
     asked = ["plan", "--model", "deepseek-r1", "--input", "2000", "--output", "1000", "--rate", "20", "--ttft-p95", "5",
              "--tpot", "0.1", "--gpu", "h200"]  # fmt: skip
-    said = cli(*asked, "--attention-ranks", "1,8", "--json")
+    said = cli(*asked, "--attention-ranks", "1,4", "--json")
     assert said.status == 0
     found = json.loads(said.out)
-    assert {d["attention_ranks"] for d in lines(found["plan"])} == {8}
+    assert {d["attention_ranks"] for d in lines(found["plan"])} == {4}
     wrong = cli(*asked, "--attention-ranks", "1,x")
     assert (wrong.status, "--attention-ranks" in wrong.err) == (2, True)

@@ -123,7 +123,9 @@ def test_closed_and_full_outputs(folder, verb):
     for redirect, status in ((">&-", 0), (">&- 2>&-", 0), ("> /dev/full", 2)):
         done = subprocess.run(["bash", "-c", f"{command} {redirect}"], cwd=folder, capture_output=True, timeout=120)
         assert done.returncode == status and b"Traceback" not in done.stderr, (redirect, done)
-        assert (b"stdout: got 'No space left on device'; expected a device that can be written" in done.stderr) == (status == 2)
+        assert (b"stdout: got 'No space left on device'; expected a device that can be written" in done.stderr) == (
+            status == 2
+        )
 
 
 def test_terminals_that_know_ascii_only(folder):
