@@ -37,7 +37,7 @@ def box(gpu: str, usd: float, vram: float) -> dict[str, Any]:
 POOL = {"machines": [box("l40s", 1.0, 48), box("h100", 3.0, 80), box("l4", 0.6, 24)]}
 INSTANCES: dict[str, dict[str, Any]] = {
     "cost_efficiency": {
-        "formulation": "cost_efficiency", "schema": 1, "name": "one", "model": LLM,
+        "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "one", "model": LLM,
         "workload": {"batch": 8, "input_tokens": 512, "output_tokens": 128},
         "slo": {"kind": "real_time", "tps": 100, "ttft_s": 3.0, "tbt_s": 0.2}, "objective": "uncapped", "pool": POOL,
         "strategies": {"families": ["high_end", "multi_pass"]}, "latency": LATENCY,
