@@ -106,6 +106,11 @@ def tokens(value: object) -> object:
     return int(number)
 
 
+def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema with its bounds as JSON Schema names them."""
+    return {_BOUNDS.get(k, k): v for k, v in schema.items()}
+
+
 class _Tokens:
     """Marks a whole number of tokens; see `tokens` for what a user may write."""
 
@@ -114,7 +119,7 @@ class _Tokens:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
         text = {"type": "string", "pattern": _TOKENS.pattern, "description": "8k: 8,000 tokens; 8K: 8,192"}
-        return {"anyOf": [handler(schema), text], "unit": "tokens"}
+        return {"anyOf": [_bounded(handler(schema)), text], "unit": "tokens"}
 
 
 def bare_number(value: object) -> float | None:
@@ -137,8 +142,7 @@ class Unit:
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
         spelled = f"a number and a unit, as in 1 {self.symbol}".rstrip()
         text = {"type": "string", "pattern": _NUMBER_UNIT.pattern, "description": spelled}
-        number = {_BOUNDS.get(k, k): v for k, v in handler(schema).items()}
-        return {"anyOf": [number, text], "unit": self.symbol}
+        return {"anyOf": [_bounded(handler(schema)), text], "unit": self.symbol}
 
 
 _FINITE = {"allow_inf_nan": False}

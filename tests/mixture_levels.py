@@ -1,10 +1,14 @@
-"""Levels of an engine that serves requests of several lengths, one by one in plain numbers and by bisection."""
+"""Levels of an engine that serves requests of several lengths, one by one in plain numbers and by bisection.
+
+They are levels at which requests seldom wait for slots or KV cache, and levels at which they wait for a place.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from scipy.optimize import brentq
 
@@ -42,40 +46,77 @@ class Row:
     tpot_s: float
     e2e_s: float
     deadline_s: float
+    full: bool  # slots are what it lacks
 
 
 class Mixture:
-    """An engine and the (prompt, answer, share) of each class."""
+    """An engine and the (prompt, answer, share) of each class; `placed`: requests wait for one of its slots."""
 
     def __init__(
-        self, e: EngineCosts, limits: EngineLimits, lengths: Sequence[tuple[int, int, float]], cached: float = 0.0
-    ) -> None:
+        self, e: EngineCosts, limits: EngineLimits, lengths: Sequence[tuple[int, int, float]], cached: float = 0.0,
+        placed: bool = False,
+    ) -> None:  # fmt: skip
         total = sum(f for _, _, f in lengths)
         self.e, self.limits, self.weight = e, limits, [f / total for _, _, f in lengths]
+        self.lengths, self.cached, self.placed = lengths, cached, placed
         self.requests = {
             str(w): Request(i, max(i * (1 - cached), 1.0), o, f)
             for w, ((i, o, _), f) in enumerate(zip(lengths, self.weight, strict=True))
         }
 
+    def told(self, slots: int) -> Mixture:
+        """The same, told how many requests to run at a time."""
+        e, limits = self.e.with_slots(slots), self.limits.model_copy(update={"max_num_seqs": slots})
+        return Mixture(e, limits, self.lengths, self.cached)
+
+    def with_places(self) -> Mixture | None:
+        """The same, told to run no more at a time than its cache holds of the largest request; None: it holds none."""
+        kv = self.e.kv_tokens / self.e.ranks
+        whole = [r.prompt + r.output + self.e.costs.drafts for r in self.requests.values()]
+        places = min(self.limits.slots, int(kv // max((x for x in whole if x <= kv), default=math.inf)))
+        if places < 1:
+            return None
+        limits = self.limits.model_copy(update={"max_num_seqs": places})
+        return Mixture(self.e, limits, self.lengths, self.cached, placed=True)
+
     def level(self, t: float) -> Level | None:
         return at_level(self.limits, self.e.costs, self.e.kv_tokens, self.requests, t, ranks=self.e.ranks)
 
     def seen(self, level: Level, t: float, wait: float, most: float | None, which: int, q: float | None) -> float:
-        """TTFT, TPOT or E2E of all."""
+        """TTFT, TPOT or E2E of all; `wait` for prefill and for a place."""
 
         def bound(w: int, g: float | None) -> float:
             r, slots = level.requests[str(w)], self.limits.slots
-            return latencies(level, r, t, wait, most, slots, self.e.slower, self.e.costs.request_s, (g, g, g))[which]
+            return latencies(level, r, t, wait, most, slots, self.e.slower, self.e.costs.request_s, (g, g, g),
+                             self.placed)[which]  # fmt: skip
 
         several = [f if r.output > 1 else 0.0 for f, r in zip(self.weight, level.requests.values(), strict=True)]
         if which == 1 and q is None:
             return smallest(bound, [f / (sum(several) or 1.0) for f in several], None)
         return smallest(bound, self.weight, q)
 
-    def takes(self, level: Level, t: float, wait: float, most: float | None) -> dict[str, float]:
-        each = capacities(level, t, wait, most, self.limits.slots)
+    def takes(self, level: Level, t: float, wait: float, most: float | None, place: float = 0.0) -> dict[str, float]:
+        """What one request/s takes of each capacity; `place`: the wait for one of the slots."""
+        each = capacities(level, t, wait, most, self.limits.slots, None, place, self.limits.busiest)
         names = next(iter(each.values()))
         return {n: sum(f * each[str(w)][n] for w, f in enumerate(self.weight)) for n in names}
+
+    def turn(self, level: Level, t: float) -> float:
+        """Seconds that the longest prompt keeps the others of its rank from prefill."""
+        return max(
+            level.ranks * (r.filled * (level.beside(r, t) + level.outside) + r.prefill)
+            for r in level.requests.values() if level.can_hold(r)
+        )  # fmt: skip
+
+    def lacks_places(self, tpot: Limit) -> bool:
+        """Whether slots or KV cache are what is scarcest on any level."""
+        for level, t in ((self.level(t), t) for t in self.steps(tpot)):
+            if level is not None:
+                takes = self.takes(level, t, 1.0, None)
+                others = max(takes[row] for row in ("time", "tokens", "chunks"))
+                if math.isfinite(others) and max(takes["running"], takes["memory"]) > others:
+                    return True
+        return False
 
     def steps(self, tpot: Limit) -> list[float]:
         """Step times of loads, and the best one."""
@@ -87,6 +128,8 @@ class Mixture:
             if level is None:
                 return -1.0
             takes = self.takes(level, t, 1.0, None)
+            if self.placed:
+                takes["running"] = takes["memory"] = self._all_places(level) / self.limits.busiest
             room = max(takes[row] / takes["time"] for row in ("running", "memory", "tokens"))
             return max(self.seen(level, t, 0.0, None, 1, tpot[1]) / tpot[0], room) - 1
 
@@ -96,9 +139,15 @@ class Mixture:
             return steps
         return [*steps, brentq(beyond, kept, after) * (1 - 1e-9)]
 
+    def _all_places(self, level: Level) -> float:
+        """Share of what full engines serve that one request/s is, where none waits for prefill."""
+        if not all(level.can_hold(r) for r in level.requests.values()):
+            return math.inf
+        return self._of(level, "steps") * level.fixed / (level.ranks * self.limits.slots) + self._of(level, "work")
+
     def loop(self, users: int, ttft: Limit, tpot: Limit, deadline: Limit) -> Iterator[Row]:
         """The shortest step that so many users do not fill, with the shortest waits, by bisection; limits say at what
-        quantiles."""  # fmt: skip
+        quantiles. Then those where they wait for a place."""  # fmt: skip
 
         def least(enough: Callable[[float], bool], low: float, high: float) -> float:
             for _ in range(60):
@@ -120,13 +169,24 @@ class Mixture:
         t = least(enough, self.e.costs.fixed_s, longest) * (1 + 1e-9)
         level = self.level(t)
         assert level is not None
-        for most in (4.0, None):
+        every = [*self.takes(level, t, 1.0, None)]
+        others = [row for row in every if not (self.placed and row in ("running", "memory"))]
+        for most in (4.0,) if self.placed else (4.0, None):
 
-            def carried(wait: float, most: float | None = most) -> bool:
-                return max(self.takes(level, t, wait, most).values()) * rate(level) <= 1 + 1e-8
+            def carried(rows: Sequence[str], wait: float, place: float = 0.0, most: float | None = most) -> bool:
+                takes = self.takes(level, t, wait, most, place)
+                return max(takes[row] for row in rows) * rate(level) <= 1 + 1e-8
 
-            if carried(30.0):
-                yield self._row(level, t, least(carried, 0.0, 30.0), most, ttft, tpot, deadline)
+            if not carried(others, 30.0):
+                continue
+            wait, place = least(partial(carried, others), 0.0, 30.0), 0.0
+            if self.placed:
+                if wait > 29.9 or not carried(every, wait, 30.0 - wait):
+                    continue
+                place = least(partial(carried, every, wait), 0.0, 30.0 - wait)
+            yield self._row(level, t, wait, most, ttft, tpot, deadline, place)
+        if not self.placed and (other := self.with_places()) is not None:
+            yield from other.loop(users, ttft, tpot, deadline)
 
     def _of(self, level: Level, name: str) -> float:
         return sum(f * getattr(r, name) for f, r in zip(self.weight, level.requests.values(), strict=True))
@@ -134,15 +194,32 @@ class Mixture:
     def rows(
         self, ttft: Limit, tpot: Limit, deadline: Limit = (math.inf, None), queue_s: float = math.inf
     ) -> Iterator[Row]:  # fmt: skip
-        """Every level within the limits."""
+        """Every level within the limits, of every max_num_seqs below which slots are what the engine lacks."""
+        for slots in self.limits.choices:
+            told = self.told(slots)
+            if told.e.kv_tokens <= 0:
+                return
+            found = [*told._rows(ttft, tpot, deadline, queue_s)]
+            if told.lacks_places(tpot) and (other := told.with_places()) is not None:
+                placed = [*other._rows(ttft, tpot, deadline, queue_s)]
+                found += [replace(row, full=row.full and other.limits.slots == slots) for row in placed]
+            yield from found
+            if not any(row.full for row in found):
+                return
+
+    def _rows(self, ttft: Limit, tpot: Limit, deadline: Limit, queue_s: float) -> Iterator[Row]:
         for t in self.steps(tpot):
             level = self.level(t)
             if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
                 continue
-            for most in (4.0, None):
+            for most in (4.0,) if self.placed else (4.0, None):
                 longest = self._longest(level, t, most, ttft, deadline, queue_s)
-                if longest > 0 and math.isfinite(max(self.takes(level, t, longest, most).values())):
-                    yield self._row(level, t, longest, most, ttft, tpot, deadline)
+                for turns in (1.0, 4.0) if self.placed else (None,):
+                    wait = longest if turns is None else turns * self.turn(level, t)
+                    if longest > 0 and (turns is None or longest > wait):
+                        row = self._row(level, t, wait, most, ttft, tpot, deadline, longest - wait)
+                        if row.rate > 0:
+                            yield row
 
     def _longest(
         self, level: Level, t: float, most: float | None, ttft: Limit, deadline: Limit, queue_s: float
@@ -151,27 +228,29 @@ class Mixture:
         first = self.seen(level, t, 0.0, most, 0, ttft[1])
 
         def within(wait: float) -> bool:
-            return (
-                self.seen(level, t, wait, most, 0, ttft[1]) <= min(ttft[0], first + queue_s)
-                and self.seen(level, t, wait, most, 2, deadline[1]) <= deadline[0]
+            return self.seen(level, t, wait, most, 0, ttft[1]) <= min(ttft[0], first + queue_s) and (
+                math.isinf(deadline[0]) or self.seen(level, t, wait, most, 2, deadline[1]) <= deadline[0]
             )
 
         low, high = 0.0, 30.0
         if within(high):
             return high
-        for _ in range(50):
+        for _ in range(36):
             middle = (low + high) / 2
             low, high = (middle, high) if within(middle) else (low, middle)
         return low if low > 1e-9 else 0.0
 
     def _row(
-        self, level: Level, t: float, wait: float, most: float | None, ttft: Limit, tpot: Limit, deadline: Limit
+        self, level: Level, t: float, wait: float, most: float | None, ttft: Limit, tpot: Limit, deadline: Limit,
+        place: float,
     ) -> Row:  # fmt: skip
-        rate = 1 / max(self.takes(level, t, wait, most).values())
+        takes = self.takes(level, t, wait, most, place)
+        rate, all_s = 1 / max(takes.values()), wait + place
         steps, work = self._of(level, "steps"), self._of(level, "work")
         first, later, each, whole, late = (
             self.seen(level, t, w, most, which, q)
-            for w, which, q in ((0.0, 0, ttft[1]), (wait, 0, ttft[1]), (wait, 1, tpot[1]), (wait, 2, None),
-                                (wait, 2, deadline[1]))
+            for w, which, q in ((0.0, 0, ttft[1]), (all_s, 0, ttft[1]), (all_s, 1, tpot[1]), (all_s, 2, None),
+                                (all_s, 2, deadline[1]))
         )  # fmt: skip
-        return Row(rate, rate * steps * level.fixed / (1 - rate * work), first, later, each, whole, late)
+        running = rate * steps * level.fixed / (1 - rate * work)
+        return Row(rate, running, first, later, each, whole, late, takes["running"] * rate > 1 - 1e-9)

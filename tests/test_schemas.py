@@ -42,6 +42,12 @@ def test_the_published_file_is_current(name):
     assert file.read_text(encoding="utf-8") == text, "OPTMODELS_REGENERATE=1 pytest tests/test_schemas.py writes it"
 
 
+@pytest.mark.parametrize("name", names())
+def test_bounds_are_named_as_json_schema_names_them(name):
+    """Editors ignore any other word."""
+    assert not {'"ge":', '"gt":', '"le":', '"lt":'} & set(json.dumps(schema(name)).split())
+
+
 def test_no_published_file_is_of_something_gone():
     assert {p.name for p in PUBLISHED.iterdir()} == {f"{n}.schema.json" for n in names()}
 

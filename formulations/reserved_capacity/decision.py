@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from optmodels.reporting.decision import (
     at_words,
     latency_words,
     machine_notes,
+    market_words,
     short_seconds,
     source_verdict,
     summary,
@@ -39,7 +41,22 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
         slo=latency_words(_seen(report)), verdict=_verdict(p, report),
     )  # fmt: skip
     found["headline"] += f"; {later:,} more machines in later quarters" if later else ""
+    if by_the_hour := _busiest_purchases(p):
+        reserved = found["headline"] if p.reservations else "nothing reserved"
+        found["headline"] = f"{reserved}; by the hour up to {by_the_hour}"
     return found
+
+
+def _busiest_purchases(p: ReservedPlan) -> str:
+    """``4× h100 on demand + 1× h100 spot``: machines bought in the hour with most of them, all regions together."""
+    b = p.purchases
+    by_kind: dict[tuple[str, str], dict[tuple[int, int, int], float]] = {}
+    times = zip(b.scenario, b.quarter, b.hour, strict=True)
+    for machine, market, hour, number in zip(b.machine, b.market, times, b.machines, strict=True):
+        hours = by_kind.setdefault((machine, market), {})
+        hours[hour] = hours.get(hour, 0.0) + number
+    most = {kind: math.ceil(max(hours.values()) - 1e-6) for kind, hours in by_kind.items()}
+    return " + ".join(f"{n:,}× {machine} {market_words(market)}" for (machine, market), n in most.items())
 
 
 def _seen(report: Mapping[str, Any]) -> Iterator[Seen]:

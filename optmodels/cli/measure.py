@@ -50,7 +50,7 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Read benchmark results into one measurement file for `calibrate`. `rows-to-measure` prints what to run."""
+    """Benchmark results as a measurement file for `calibrate`. `rows-to-measure` prints what to run."""
     if model is not None:
         expected = (
             "result files: measure reads what benchmarks wrote; `optmodels rows-to-measure` prints their commands"

@@ -73,7 +73,7 @@ def test_the_level_of_engines_is_the_best_of_all():
         counts[index] = 2
         totals.append(scheduled(t, counts).objective)
     assert plan.score.total == pytest.approx(max(totals))
-    assert at.configurations[0].engine.limits.max_num_seqs == 256
+    assert at.configurations[0].engine.limits.slots == 256
 
 
 def test_ascent_goes_on_until_no_level_is_better():

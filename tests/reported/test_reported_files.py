@@ -43,10 +43,10 @@ def test_traces_are_read_without_a_mapping(name):
     found = read_trace(TRACES / name)
     np.testing.assert_allclose(found.arrival_s, arrivals, atol=1e-6)
     assert found.prompt_tokens.tolist() == prompts and found.output_tokens.tolist() == outputs
-    cells, requests = bucket_trace(TRACES / name, Cut())  # plan --trace reads it in the same way
-    assert requests is not None and sorted(requests.input_tokens) == sorted(prompts)
+    cut = bucket_trace(TRACES / name, Cut())  # plan --trace reads it in the same way
+    assert sorted(cut.requests.input_tokens) == sorted(prompts)
     span = arrivals[-1] - arrivals[0]
-    assert sum(rate for *_, rate, _ in cells) == pytest.approx(len(prompts) / span, rel=1e-5)
+    assert sum(c.requests_per_s for c in cut.cells) == pytest.approx(len(prompts) / span, rel=1e-5)
 
 
 def test_failed_requests_are_left_out_and_counted_unless_chosen():
@@ -211,8 +211,8 @@ def test_rows_that_cannot_be_read_are_named_by_their_line_and_skipped_if_asked(t
     found = read_trace(path, skip_bad=True)
     assert found.arrival_s.tolist() == [0, 3] and found.prompt_tokens.tolist() == [5, 6]
     assert found.notes[0].startswith("2 of 4 rows skipped: ") and "line 5" in found.notes[0]
-    (cell,), _ = bucket_trace(path, Cut(skip_bad=True))
-    assert cell[3] == pytest.approx(2 / 3)
+    (cell,) = bucket_trace(path, Cut(skip_bad=True)).cells
+    assert cell.requests_per_s == pytest.approx(2 / 3)
     path = tmp_path / "t.jsonl"
     path.write_text(
         '{"ts": 0.5, "isl": 3, "osl": 4}\n\n{"ts": 1.5, "isl": 3}\n{oops\n{"ts": 2.5, "isl": 5, "osl": 6}\n'
@@ -347,14 +347,17 @@ def test_unknown_results_are_named_and_json_can_be_mapped(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ prices
 
 
-@pytest.mark.parametrize(("name", "usd_per_month"), [
-    ("skypilot.yaml", 2.49 * 5 * 730), ("focus.yaml", 55.04 * 5 * 730), ("coreweave.yaml", 21866.85),
+@pytest.mark.parametrize(("name", "usd_per_month", "headline"), [
+    ("skypilot.yaml", 2.49 * 5 * 730, "nothing reserved; by the hour up to 8× gpu_1x_h100_pcie on demand"),
+    ("focus.yaml", 55.04 * 5 * 730, "nothing reserved; by the hour up to 8× "),
+    ("coreweave.yaml", 21866.85, "9× h100 (AWS us-east-1, reserved 1y): 9 H100; by the hour up to 14× h100 on demand"),
 ])  # fmt: skip
-def test_prices_are_read_and_planned_with(name, usd_per_month):
+def test_prices_are_read_and_planned_with(name, usd_per_month, headline):
     from optmodels import solve
 
     found = solve(PRICES / name, out_of_sample=False)
     assert found.status == "optimal" and found.objective == pytest.approx(usd_per_month, abs=0.01)
+    assert found.document()["summary"]["headline"].startswith(headline)
 
 
 @pytest.mark.parametrize(("name", "usd_per_hour"), [("inferno.yaml", 23.0), ("inferno7.yaml", 280.0)])

@@ -68,12 +68,20 @@ def test_how_sure_names_what_was_not_measured_and_what_is_missed():
 
 
 def test_a_replay_that_misses_the_slo_is_said_first_and_refutes_the_plan():
-    promise = {"demand": "a", "latency": "ttft", "limit_s": 1.0, "promised": 0.95, "replayed": 0.0718}
-    ((level, text),) = fleet._replayed({"promises": [promise]})
-    assert level == "bad" and "7.2% within TTFT 1 s, 95% required" in text
-    assert decision.is_refuted({"summary": said(verdict=[(level, text)])})
-    ((level, _),) = fleet._replayed({"promises": [promise | {"replayed": 0.945}]})  # less than a point
-    assert level == "good" and not decision.is_refuted({"summary": said(verdict=[(level, "")])})
+    row = {"demand": "a", "latency": "ttft_s", "percentile": 0.95, "limit_s": 1.0, "seen_s": 4.0, "within": 0.0718}
+    found = {"requests": "100 requests of its trace", "kept": False, "missed": [row, row | {"within": 0.9}]}
+    ((level, text),) = fleet._replayed({"replayed": found})
+    assert level == "bad" and decision.is_refuted({"summary": said(verdict=[(level, text)])})
+    assert text == (
+        "The plan misses its SLO on the trace: a: TTFT within 1 s for 7.2% of the requests, 95.0% promised, and 1 more,"
+        " in the replay of 100 requests of its trace."
+    )
+    kept = {"requests": "100 requests of its trace", "kept": True, "missed": []}
+    ((level, text),) = fleet._replayed({"replayed": kept})
+    assert level == "good" and not decision.is_refuted({"summary": said(verdict=[(level, text)])})
+    ((level, text),) = fleet._replayed({"replayed": kept, "replayed_whole": found | {"missed": [row]}})
+    assert level == "bad" and "7.2%" in text  # the busiest stretch keeps it, the whole trace does not
+    assert list(fleet._replayed({})) == []
 
 
 def test_a_changed_summary_is_noticed():

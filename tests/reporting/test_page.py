@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 import optmodels
-from optmodels.errors import InputError
 from optmodels.reporting import page as pages
 
 ROOT = Path(__file__).parents[2]
@@ -326,12 +325,6 @@ def test_charts_are_valid_vega_lite(results):
             assert json.dumps(chart.spec, allow_nan=False)
             few = {"values": chart.spec["data"]["values"][:2]}
             altair.Chart.from_dict(chart.spec | {"data": few}, validate=True)
-
-
-def test_page_needs_the_extra(results, monkeypatch):
-    monkeypatch.setattr(pages, "available", lambda: False)
-    with pytest.raises(InputError, match="pip install"):
-        optmodels.report(results["cost"])
 
 
 def test_orchestration_has_a_cluster_map(visit, tmp_path):

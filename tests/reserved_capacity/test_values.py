@@ -81,6 +81,6 @@ def test_large_instances_say_what_the_value_is_based_on(monkeypatch):
 def test_summary_names_them():
     result = api.solve(two_regions()).model_dump(mode="json")
     text = "\n".join(map(str, FORM.summary(result)))
-    assert "What binds" in text
+    assert "Binding constraints" in text
     assert "Shadow prices" in text
     assert "10 ms more TTFT: 0 USD/month" in text

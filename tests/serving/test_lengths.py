@@ -71,7 +71,7 @@ def test_shorter_answers_make_up_for_longer_ones() -> None:
 def test_levels_are_those_of_plain_numbers_and_of_the_check(
     monkeypatch: pytest.MonkeyPatch, ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
 ) -> None:
-    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
+    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
     at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, deadline=deadline)
     asked = [(x.at_most, x.percentile) if isinstance(x, Percentile) else (x, None) for x in (ttft, tpot)]
     rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline)]
@@ -105,17 +105,19 @@ def test_closed_loops_have_the_shortest_steps_and_waits(quantiles: tuple[float |
     none = [(math.inf, q) for q in quantiles]
     rows = [r for n in users for r in Mixture(ENGINE, LIMITS, LENGTHS, 0.25).loop(int(n), *none)]
     assert len(rows) == len(at) > 4 and 60.0 not in each and {*each} <= {*users}
-    order = np.lexsort((at.most_of_wait, each))
+    order = np.lexsort((at.most_of_wait, at.place_wait_s > 0.0, each))
     stated = np.array([at.ttft_s, at.tpot_s, at.e2e_s, at.deadline_s])[:, order]
     assert np.allclose(stated, np.array([(r.ttft_s, r.tpot_s, r.e2e_s, r.deadline_s) for r in rows]).T, rtol=1e-6)
     assert (np.floor(at.running * (1 + 1e-9)) >= each).all()
-    for most in (4.0, math.inf):
-        seen = stated[:, at.most_of_wait[order] == most]
-        assert (np.diff(seen, axis=1) > 0).all()
+    placed = at.place_wait_s[order] > 0.0
+    assert placed.any()
+    for most, waits in ((4.0, False), (math.inf, False), (4.0, True)):
+        seen = stated[:, (at.most_of_wait[order] == most) & (placed == waits)]
+        assert seen.shape[1] > 1 and (np.diff(seen, axis=1) > 0).all()
 
 
 def test_waits_add_what_the_queue_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::3])
+    monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
     kind = classes(MIXED)
     ttft = Percentile(at_most=1e9, percentile=0.95)
     at = levels([ENGINE], LIMITS, kind, ttft, 0.1, 0.3)

@@ -1,4 +1,7 @@
-"""Levels of random mixtures: those of `serving.continuous` are those of the reference, figure by figure."""
+"""Levels of random mixtures: those of `serving.continuous` are those of the reference, figure by figure.
+
+First levels at which requests seldom wait for slots or KV cache, then levels at which they wait for a place.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import pytest
 
 from optmodels.latency.steps import Experts, StepCosts
 from optmodels.serving.continuous import (
+    RUNNING,
+    TURNS,
     WAITING,
     Classes,
     EngineLimits,
@@ -80,14 +85,14 @@ def test_levels_are_those_of_the_reference(seed):
         costs, kinds, limits, kv, reference.NINE, stage=stage, moved_s=moved.tolist(), tpot=at_most, ranks=ranks
     )  # fmt: skip
     np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
-    each, slots = tpot(points), limits.max_num_seqs
+    each = tpot(points)
     for j, x in zip(there, expected, strict=True):
         assert points.fixed_s[0, j] == pytest.approx(x.fixed_s, rel=1e-9)
         rows = np.array(x.rows, dtype=float).T  # (5, W)
         np.testing.assert_allclose(points.load[:WAITING, 0, j], rows, rtol=1e-6)
         for i, (_, q) in enumerate(at_most if stage != "prefill" else ()):
             joins = reference.joins_s(costs, x.step_s, moved[i]) / (outputs[i] - 1.0) if stage == "decode" else 0.0
-            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q, slots) + joins, rel=1e-6)
+            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q) + joins, rel=1e-6)
         if stage == "decode":
             continue
         np.testing.assert_allclose(points.turn_s[0, j], x.turn_s, rtol=1e-6)
@@ -96,3 +101,55 @@ def test_levels_are_those_of_the_reference(seed):
             first, times = points.ttft_s(q, 4.0)
             expected_s = reference.ttft_s(x, i, q, 4.0, costs.request_s)
             assert (first[0, j, i], times) == pytest.approx(expected_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_levels_with_waits_for_places_are_those_of_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    costs, inputs, outputs, weight, limits, _, at_most = drawn(rng)
+    ranks, asked = RANKS[seed % 3], np.array([s for s, _ in at_most])
+    largest = np.sort(inputs + outputs)[-1 if seed % 4 else len(inputs) // 2]  # some of the others do not fit then
+    kv = ranks * largest * np.exp(rng.uniform(0.0, np.log(1.5 * limits.max_num_seqs)))
+    classes = Classes.of(inputs, outputs, cached=0.25, weight=weight)
+
+    def at(step_s):
+        return operating_points([costs], np.array([kv]), limits, classes, step_s, attention_ranks=ranks, placed=True)
+
+    def tpot(points):
+        return np.stack([points.tpot_s(q)[..., i] for i, (_, q) in enumerate(at_most)], axis=-1)
+
+    points = at(with_best_steps(levels_of_loads([costs], LOADS), lambda t: at(t).missed(tpot(at(t)), asked)))
+    there = np.flatnonzero(points.exists[0])
+    there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
+    kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
+    places = reference.places(kinds, 0, limits.max_num_seqs, kv, ranks)
+    assert points.slots[0, 0, 0] == places >= 1
+    told = reference.beside(limits, places)
+    expected = reference.levels(costs, kinds, told, kv, reference.NINE, tpot=at_most, ranks=ranks, place=True)
+    np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
+    each, rows = tpot(points), points.rows_of_step()
+    for j, x in zip(there, expected, strict=True):
+        np.testing.assert_allclose(rows[:WAITING, 0, j], np.array(x.rows, dtype=float).T, rtol=1e-6)
+        for i, (_, q) in enumerate(at_most):
+            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q), rel=1e-6)
+    for nth, turns in enumerate(TURNS):
+        before = points.prefill_waits(turns)
+        known = [reference.before_places(x)[nth] for x in expected]
+        np.testing.assert_allclose(before[0, there], known, rtol=1e-6)
+        waits = before[..., None] * np.array([0.3, 3.0, 40.0])
+        with_places = points.with_places(waits, before, 4.0)[RUNNING, 0]
+        for j, x, before_s in zip(there, expected, known, strict=True):
+            for v, wait_s in enumerate(waits[0, j]):
+                share = x.place_load(before_s, wait_s, 0.95)
+                of_places = [r[RUNNING] for r in x.with_places(before_s, share).rows]
+                np.testing.assert_allclose(with_places[j, v], of_places, rtol=1e-5)
+                able = np.isfinite(with_places[j, v])
+                if share < 0.95 and able.any():  # and back: the least wait with which so much is served
+                    busy = share - 1e-9
+
+                    def taken(of_each, j=j, able=able, busy=busy):
+                        return busy * np.where(able, of_each, np.inf).min(axis=2) / of_each[0, j][able].min()
+
+                    least = points.place_waits(before, 4.0, taken)[0, j]
+                    assert least == pytest.approx(x.least_place_s(before_s, busy), rel=1e-6)
+                    assert least == pytest.approx(wait_s, rel=1e-4)
