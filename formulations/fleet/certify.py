@@ -413,19 +413,24 @@ def _judge(
     rules = problem.certification
     if case.trace is not None:
         return _judge_on_trace(case, plan, over, stretch)
-    pieces = [at_piece(case, q, factors) for q in plan.periods for factors in case.peaks]
-    parts = [(q, x) for q in pieces for x in simulations(case, q, stretch)]
-    total = sum(len(x.promised) for _, x in parts)
+    pieces = [(q, at_piece(case, q, factors)) for q in plan.periods for factors in case.peaks]
+    parts = [(q, piece, x) for q, piece in pieces for x in simulations(case, piece, stretch)]
+    total = sum(len(x.promised) for *_, x in parts)
     error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
     judged: list[_Judged] = []
-    for q, x in parts:
+    for q, piece, x in parts:
         if over():
             return judged, False
         what = x.stations, x.streams, tuple(x.promises)
         if what not in known:
             seed = _seed(rules.seed, what)
             known[what] = judge(x.stations, x.streams, x.promises, error, seed, over, hopeful=True)
-        judged += [_Judged(q.name, of, v, x) for of, v in zip(x.promised, known[what], strict=True)]
+        # A cut is of the lines at their planned rates: the tables' capacities are of the busiest piece already.
+        own = {id(there): d for d, there in zip(q.deployments, piece.deployments, strict=True)}
+        judged += [
+            _Judged(q.name, replace(of, lines=tuple(own.get(id(d), d) for d in of.lines)), v, x)
+            for of, v in zip(x.promised, known[what], strict=True)
+        ]
     return _worst_of_each(judged), True
 
 

@@ -251,12 +251,15 @@ def levels(
         stage: of a request that they do.
         rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
     """
-    parts, which = [], list(range(len(kinds)))
+    parts, which, before = [], list(range(len(kinds))), 0
     for n in case.problem.engine.choices:
         made, spread, why = _levels(
             case, demands, [kinds[e] for e in which], case.problem.engine.choosing(n), stage, rest_s
         )
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
+        # Levels told no more than the last choice are on that choice already, with more KV cache.
+        more, before = np.asarray(made.max_num_seqs > before), n
+        made = Levels(**{f: getattr(made, f)[..., more] for f in Levels.__dataclass_fields__})
         parts.append((made, spread, why))
         with np.errstate(invalid="ignore"):  # engines that lack slots before all else
             lacking = (made.max_num_seqs == n)[None, :] & (made.capacities[RUNNING] >= made.capacities.max(axis=0))

@@ -194,6 +194,15 @@ def _joined(parts: Sequence[Levels]) -> Levels:
     return Levels(**{f.name: np.concatenate([getattr(x, f.name) for x in parts], axis=-1) for f in fields(Levels)})
 
 
+def _told_more(at: Levels, max_num_seqs: int) -> npt.NDArray[np.bool_]:
+    """Levels told a larger max_num_seqs. The smaller one has all others already, with more KV cache."""
+    return np.asarray(at.max_num_seqs > max_num_seqs)
+
+
+def _only(at: Levels, rows: npt.NDArray[np.bool_]) -> Levels:
+    return Levels(**{f.name: getattr(at, f.name)[..., rows] for f in fields(Levels)})
+
+
 def _none() -> Levels:
     z = np.zeros(0)
     none = np.zeros(0, dtype=np.intp)
@@ -213,7 +222,7 @@ def loop_levels(
         users: n of an engine, whole numbers, (N,).
         quantiles: that TTFT, time per output token and E2E are bounded at; None: the mean.
     """
-    which, parts = list(range(len(engines))), [(_none(), np.zeros(0))]
+    which, parts, before = list(range(len(engines))), [(_none(), np.zeros(0))], 0
     for n in limits.choices:  # larger ones where slots are what an engine lacks
         mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
         if not mine or not len(users):
@@ -222,8 +231,10 @@ def loop_levels(
         lacking = np.zeros(len(which), dtype=bool)
         for placed in (False, True):
             at, each, lacks = _loops(of, users, placed)
-            parts.append((replace(at, engine=np.array(which, dtype=np.intp)[at.engine]), each))
+            more = _told_more(at, before)
+            parts.append((_only(replace(at, engine=np.array(which, dtype=np.intp)[at.engine]), more), each[more]))
             lacking |= lacks
+        before = n
         which = [i for i, lacks in zip(which, lacking.tolist(), strict=True) if lacks]
     return _joined([at for at, _ in parts]), np.concatenate([each for _, each in parts])
 
@@ -299,7 +310,7 @@ def levels(
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
         deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
     """
-    which, parts = list(range(len(engines))), [_none()]
+    which, parts, before = list(range(len(engines))), [_none()], 0
     for n in limits.choices:
         mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
         if not mine:
@@ -307,7 +318,8 @@ def levels(
         which = list(mine)
         at = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline)
         at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
-        parts.append(at)
+        parts.append(_only(at, _told_more(at, before)))
+        before = n
         lacking = (at.max_num_seqs == n) & (at.capacities[RUNNING] > 1.0 - 1e-9)
         which = np.unique(at.engine[lacking]).tolist()
     return _joined(parts)

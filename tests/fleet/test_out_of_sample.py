@@ -52,7 +52,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in ROWS))
-    found = bucket_trace(path, Trace(file="t.csv"), 2.0)
+    with pytest.raises(InputError, match="ContextTokens: got 0"):
+        bucket_trace(path, Trace(file="t.csv"), 2.0)
+    found = bucket_trace(path, Trace(file="t.csv", skip_bad=True), 2.0)
     requests = found.requests
     assert requests.arrival_s == (0.0, 1.0, 2.0, 4.0)  # from the first, twice as fast, the one without tokens left out
     assert requests.input_tokens == (50, 2000, 120, 100)

@@ -264,7 +264,7 @@ def test_where_a_limit_stopped_the_search_a_better_fleet_without_stages_is_the_p
     assert (found.status, found.limit, found.log["stages"]["none_is_better"]) == ("optimal", None, True)
 
     said = apart.model_dump()
-    for status, bound, expected in (("optimal", 1.0, "fleet without"), ("feasible", 1.0, "(bound 1.0000)")):
+    for status, bound, expected in (("optimal", 1.0, "fleet without"), ("feasible", 1.0, "(bound 1.00)")):
         said["log"]["stages"]["without"] |= {"status": status, "bound": bound}
         [line] = [x for x in summary(said) if isinstance(x, str) and "The best fleet" in x]
         assert expected in line
