@@ -201,7 +201,7 @@ def test_an_instance_says_which_loops_matter(tmp_path, cli):
     assert (found["engine"], found["llm"], found["precision"]) == ("vllm", "llama-3.1-70b", "fp16")
     # Five levels of concurrency at most on each GPU and TP matter, all of the instance's lengths.
     assert 10 <= found["predicted"] <= 40 < found["candidates"]
-    peaks = {k: v for k, v in instance.items() if k not in ("latency", "serving")}
+    peaks = {k: v for k, v in instance.items() if k != "latency"} | {"serving": "static"}
     (tmp_path / "i.yaml").write_text(yaml.safe_dump(peaks), encoding="utf-8")
     refused = cli("rows-to-measure", tmp_path / "i.yaml", "--gpu", "h100")
     assert refused.status == 2 and "latencies of engines' steps" in refused.err
