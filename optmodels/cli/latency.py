@@ -345,7 +345,7 @@ def batch_limits(
         ]
         listing = f"a column: the file has {', '.join(frame.columns[:12])}"
         absent = [
-            Mistake(str(trace), c or option, c, listing, hint=f"name it: {option} COLUMN")
+            Mistake(str(trace), c or option, None, listing, hint=f"name it: {option} COLUMN")
             for c, option in zip(names, ("--input-column", "--output-column"), strict=True) if c not in frame
         ]  # fmt: skip
         if absent:

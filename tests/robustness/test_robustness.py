@@ -64,7 +64,7 @@ OTHERS_REFUSED = {
     "other-trace-256-t.csv": ": row 1.prompt_tokens: got -inf; expected a finite number",
     "other-trace-352-t.csv": ": row 14.prompt_tokens: got 'abc'; expected a finite number",
     "other-trace-400-t.csv": ": row 1.prompt_tokens: got 'NaN4'; expected a finite number",
-    "other-trace-824-t.csv": ": output_tokens: missing; expected a column; the file has arrival_s, prompt_tokens",
+    "other-trace-824-t.csv": ": output_tokens: missing; expected a column: the file has arrival_s, prompt_tokens",
 }
 
 MONTH_H = 730.0
