@@ -153,7 +153,8 @@ def test_gap_over_time_is_of_one_model_and_ends_with_the_plans_gap():
 
 
 def test_files_of_a_comparison(tmp_path):
-    rows = optmodels.compare([FLEET, TABLE_IX / "batch-budget-2.0.yaml"], ["exact", "greedy"], seeds=[0, 1])
+    fleet = FLEET.with_name("day-and-night.yaml")  # whose search has several incumbents and bounds
+    rows = optmodels.compare([fleet, TABLE_IX / "batch-budget-2.0.yaml"], ["exact", "greedy"], seeds=[0, 1])
     folder = save_comparison(rows, tmp_path)
     names = {p.name for p in folder.iterdir()}
     tables = {"compare.csv", "compare.json", "events.csv", "seeds.csv"}
