@@ -426,7 +426,7 @@ def _limits(data: Instance) -> Continuous | None:
     """Of engines that batch continuously."""
     if data.get("serving") != "continuous":
         return None
-    stated = Continuous.model_validate(data.get("engine", {}))
+    stated = Continuous.model_validate({"max_num_seqs": 256, **data.get("engine", {})})
     if stated.waits is not None:
         return stated
     # What runs does not say which wait it is planned for.

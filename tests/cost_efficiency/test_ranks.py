@@ -86,16 +86,19 @@ def test_the_check_counts_the_gpus_of_all_ranks(path: str, value: int) -> None:
     assert (made.attention_ranks, made.tensor_parallel, made.replicas_per_machine) == (4, 1, 1)
 
 
-def loop(e: EngineCosts, limits: EngineLimits, users: int, prompt: int, output: int) -> np.ndarray:
+def loop(
+    e: EngineCosts, limits: EngineLimits, users: int, prompt: int, output: int, together: int = 1
+) -> np.ndarray:  # fmt: skip
     """TTFT and time per token of a closed loop's requests, steps counted one by one, (n, 2).
 
-    Each request goes to the rank with the fewest; a step is of all ranks and waits for the one with most to do.
+    Each request goes to the rank with the fewest; a step is of all ranks and waits for the one with most to do. The
+    first `together` users begin at once, the others in the middle of an answer.
     """
     rng = np.random.default_rng(1)
     asked: list[list[list[float]]] = [[] for _ in range(e.ranks)]  # asked at, prompt left, first token at, tokens made
     for i in range(users):
-        asked[i % e.ranks].append([0.0, float(prompt), 0.0, float(rng.integers(0, output - 1)) * (i >= users // 8)])
-        if i >= users // 8:  # in the middle of an answer
+        asked[i % e.ranks].append([0.0, float(prompt), 0.0, float(rng.integers(0, output - 1)) * (i >= together)])
+        if i >= together:
             asked[i % e.ranks][-1][1] = 0.0
     now, seen = 0.0, []
     while len(seen) < 20 * users:
@@ -136,6 +139,8 @@ def test_a_loop_keeps_what_its_level_promises(split: tuple[int, int]) -> None:
     users = max(plan["batch_split"])
     seen = loop(engine(problem, tp, ranks), problem.engine, users, w.input_tokens, w.output_tokens)
     first, each = np.quantile(seen, 0.9, axis=0)
+    burst = loop(engine(problem, tp, ranks), problem.engine, users, w.input_tokens, w.output_tokens, users // 8)
+    assert np.quantile(burst[:, 0], 0.9) <= TTFT["at_most"]  # of equal lengths users who begin together stay together
     assert first <= plan["prediction"]["ttft_s"] <= TTFT["at_most"] * (1 + 1e-9)
     assert each <= plan["prediction"]["tbt_s"] <= TPOT["at_most"] * (1 + 1e-9)
     e2e = float((seen[:, 0] + seen[:, 1] * (w.output_tokens - 1)).mean())

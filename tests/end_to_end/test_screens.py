@@ -100,7 +100,7 @@ def test_somebody_at_a_terminal_waits_five_minutes_at_most_unless_told_otherwise
 def test_progress_drops_its_hint_before_its_gap(monkeypatch):
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((60, 24)))
     monkeypatch.setattr(Progress, "AFTER_S", 0.03)
     shown = Progress()
     shown(Event(seconds=1.0, objective=104.4447, bound=104.2, nodes=123))
