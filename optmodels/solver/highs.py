@@ -52,11 +52,17 @@ class Report:
     iterations: int = 0  # of the simplex method, where HiGHS is the solver
 
 
+ZERO = 1e-10  # bound beside an objective of 0, in its unit: `relative_gap`
+
+
 def relative_gap(objective: float | None, bound: float | None) -> float | None:
-    """|objective − bound| / |objective|, as HiGHS defines it; None without both, 0 for equal zeros."""
+    """|objective − bound| / |objective|, as HiGHS defines it; None without both.
+
+    Beside an objective of 0 a bound counts as 0 up to `ZERO`, which is what rounding leaves of a dual bound.
+    """
     if objective is None or bound is None or not math.isfinite(bound):
         return None
-    if objective == bound:
+    if objective == bound or (objective == 0.0 and abs(bound) <= ZERO):
         return 0.0
     return abs(objective - bound) / abs(objective) if objective else math.inf
 
