@@ -218,7 +218,9 @@ def command(document: Mapping[str, Any]) -> list[str]:
     typed = (document.get("log") or {}).get("command")
     if isinstance(typed, str):  # of `optmodels plan`, whose instance is no file
         with suppress(ValueError):
-            return shlex.split(typed)
+            words = shlex.split(typed)
+            if words[1:2] == ["plan"]:
+                return words
     words = ["optmodels", "solve", str(document.get("instance") or "instance.yaml")]
     words += ["--method", str(document["method"])] if document.get("method", "exact") != "exact" else []
     for name, value in (document.get("options") or {}).items():
