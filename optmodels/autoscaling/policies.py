@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+LEVEL_GAIN, SLOPE_GAIN = 0.4, 0.1  # of the trend that stands in for Dynamo's filter
 
 
 @dataclass(slots=True)
@@ -172,8 +173,8 @@ class WvaSaturation:
 class DynamoPlanner:
     """Dynamo's SLA planner (throughput rule): every interval ⌈forecast/(replica rate·use)⌉.
 
-    The forecast is the last interval's mean, or with `trend` a local linear trend one interval ahead (the steady state
-    of its Kalman filter).
+    The forecast is the last interval's mean, or with `trend` a local linear trend one interval ahead, with fixed
+    gains where Dynamo runs a Kalman filter.
     """
 
     use: float = 1.0
@@ -192,7 +193,7 @@ class DynamoPlanner:
         now = float(measured.mean()) if len(measured) else seen.rate
         if self.trend and not math.isnan(self.level):
             error = now - (self.level + self.slope)
-            self.level, self.slope = self.level + self.slope + 0.4 * error, self.slope + 0.1 * error
+            self.level, self.slope = self.level + self.slope + LEVEL_GAIN * error, self.slope + SLOPE_GAIN * error
         else:
             self.level = now
         forecast = max(self.level + self.slope, 0.0) if self.trend else now

@@ -2,8 +2,7 @@
 
 Within a step of ten seconds requests arrive evenly and n replicas serve n·r requests/s. A request that arrives to a
 backlog B waits B/(n·r). It counts as late if that exceeds `slack_s`; requests that would wait longer than `patience_s`
-leave, late already. A step simulation of the engines supports the cliff: at 12 requests/s of a replica set that
-carries 13 all requests meet their SLO, at 14 one in ten does.
+leave, late already.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ def serve_minute(arrivals: Any, first: int, capacity: float, backlog: float, sla
         slack_s, patience_s: seconds of waiting that a request may and will bear.
     """
     late, use = 0.0, 0.0
-    for k in range(first, first + 6):
+    for k in range(first, first + STEPS_A_MINUTE):
         came = arrivals[k]
         if capacity <= 0.0:
             late += came
-            backlog = min(backlog + came, came * patience_s / 10.0)
+            backlog = min(backlog + came, came * patience_s / STEP_S)
             use = 1e9 if came + backlog > 0.0 else use
             continue
-        use = max(use, (came + backlog) / (10.0 * capacity))
-        slope = came / 10.0 - capacity
+        use = max(use, (came + backlog) / (STEP_S * capacity))
+        slope = came / STEP_S - capacity
         allowed = slack_s * capacity
-        end = backlog + 10.0 * slope
+        end = backlog + STEP_S * slope
         if came > 0.0:
             if backlog <= allowed and end <= allowed:
                 share = 0.0
             elif backlog > allowed and end > allowed:
                 share = 1.0
             elif slope > 0.0:
-                share = (end - allowed) / (10.0 * slope)
+                share = (end - allowed) / (STEP_S * slope)
             else:
-                share = (backlog - allowed) / (-10.0 * slope)
+                share = (backlog - allowed) / (-STEP_S * slope)
             late += share * came
         backlog = min(max(end, 0.0), patience_s * capacity)
     return late, backlog, use

@@ -47,7 +47,7 @@ def damped_ets(x: Array, train: int, horizons: int) -> Array:
     """Exponential smoothing with a damped additive trend, fitted by maximum likelihood (statsmodels)."""
     from statsmodels.tsa.statespace.exponential_smoothing import ExponentialSmoothing
 
-    return _filtered(lambda y: ExponentialSmoothing(y, trend=True, damped_trend=True), x, train, horizons)
+    return _filtered(lambda y: ExponentialSmoothing(y, trend=True, damped_trend=True), x, train, horizons, disp=0)
 
 
 def arima(x: Array, train: int, horizons: int) -> Array:
@@ -65,7 +65,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def _filtered(model: Callable[[Array], object], x: Array, train: int, horizons: int) -> Array:
+def _filtered(model: Callable[[Array], object], x: Array, train: int, horizons: int, **quietly: int) -> Array:
     """Forecasts of a linear state-space model of log(1 + x) whose parameters come from the training minutes.
 
     The Kalman filter runs once over the whole series; with transition T, design Z and the filtered state a_t the
@@ -75,7 +75,7 @@ def _filtered(model: Callable[[Array], object], x: Array, train: int, horizons: 
     recent = y[max(train - FITTED_MINUTES, 0) : train]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # starting values that the optimiser leaves behind
-        fitted = model(recent).fit(disp=0) if "disp" in _options(model(recent).fit) else model(recent).fit()  # type: ignore[attr-defined]
+        fitted = model(recent).fit(**quietly)  # type: ignore[attr-defined]
         whole = model(y).filter(fitted.params)  # type: ignore[attr-defined]
     results = whole.filter_results
     T, Z = results.transition[:, :, 0], results.design[:, :, 0]
@@ -86,9 +86,3 @@ def _filtered(model: Callable[[Array], object], x: Array, train: int, horizons: 
         state = T @ state + c[:, None]
         found[:, h] = (Z @ state)[0] + d
     return np.maximum(np.expm1(np.clip(found, None, 50.0)), 0.0)
-
-
-def _options(function: Callable[..., object]) -> tuple[str, ...]:
-    from inspect import signature
-
-    return tuple(signature(function).parameters)
