@@ -19,7 +19,7 @@ import optmodels
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.predicted import LATENCIES, predicted
 from formulations.fleet.replay import POLICIES, paired, replay
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.simulation.options import ReplayOptions
 
 RARE = 1000  # requests below which a demand is left out

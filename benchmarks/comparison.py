@@ -28,9 +28,9 @@ from formulations.fleet.model import FleetModel
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
 from optmodels import load, tables
+from optmodels.batch.queueing import variability, waiting
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.formulation import Formulation, Options
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.queueing import variability, waiting
 from optmodels.solver import Settings, solve_compiled
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""Continuous batching: the formulas of `optmodels.serving.continuous` against the step simulator.
+"""Continuous batching: the formulas of `optmodels.engine.continuous` against the step simulator.
 
     python benchmarks/continuous.py mixtures [--count 200] [--seed 0]     means and tails at given rates
     python benchmarks/continuous.py mixtures_of_ranks [--count 60]         the same of engines with attention ranks
@@ -26,9 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from optmodels import catalog
-from optmodels.latency.resolve import deployment, resolve, source_of
-from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     MOST_OF_WAIT,
     QUANTILES,
     Classes,
@@ -39,6 +37,8 @@ from optmodels.serving.continuous import (
     predict,
     with_best_steps,
 )
+from optmodels.latency.resolve import deployment, resolve, source_of
+from optmodels.latency.steps import StepCosts
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 REQUESTS = 300_000

@@ -3,7 +3,7 @@
     python benchmarks/rank_loops.py [--count 60] [--seed 1]
 
 Random loops of DeepSeek-R1 on 8 H200, Qwen3 235B on 8 H100 and DeepSeek-V2-Lite on 4 L40S of 2 to 8 ranks, with the
-default model's step costs; users begin one after another (`serving.loop.loop`). Errors are predicted over simulated,
+default model's step costs; users begin one after another (`engine.loop.loop`). Errors are predicted over simulated,
 less 1.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from optmodels import catalog
+from optmodels.engine.continuous import EngineLimits
+from optmodels.engine.loop import loop
 from optmodels.latency.resolve import deployment, resolve, source_of
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import loop
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 

@@ -3,7 +3,7 @@
     python benchmarks/served_loops.py aggregated.csv
 
 The rows are those that the shipped coefficients were fitted to (`engine_model`), so that this says nothing of what was
-never measured; it says how far a loop of steps (`optmodels.serving.loop`) is from the form that was fitted. A plan's
+never measured; it says how far a loop of steps (`optmodels.engine.loop`) is from the form that was fitted. A plan's
 time to first token is the steps' plus `StepCosts.request_s`. Nine tenths of the requests see the loop as it settles,
 and a tenth those of all users at once, as clients that begin so and ask ten times each do. Loops with more users than
 an engine lets in are left out.
@@ -21,11 +21,11 @@ import numpy as np
 import pandas as pd
 from engine_model import deployment, read
 
+from optmodels.engine.continuous import Coefficients, EngineLimits
+from optmodels.engine.loop import loop
 from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Coefficients, EngineLimits
-from optmodels.serving.loop import loop
 
 shipped = cache(read_engine_model)
 LIMITS = EngineLimits(max_num_batched_tokens=8192)

@@ -20,12 +20,12 @@ from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.points import NONE
 from optmodels.formulation import Options, get
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.loading import load
 from optmodels.reporting.charts import chart, coloured, save_chart
 from optmodels.reporting.colours import FAMILY_COLOURS
-from optmodels.serving.points import NONE
 
 WORKLOADS = {"generative": (128, 1024), "balanced": (512, 512), "summarization": (1024, 128)}
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

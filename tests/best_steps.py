@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from scipy.optimize import brentq
 
+from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.costs import EngineCosts
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import EngineLimits, Stage
-from optmodels.serving.engine import EngineCosts
 
 
 def with_best(

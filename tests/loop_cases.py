@@ -8,8 +8,8 @@ from typing import Any
 from mixture_levels import Mixture
 
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import engine_costs
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import engine_costs
 
 TTFT, TPOT = {"at_most": 3.0, "percentile": 0.9}, {"at_most": 0.12, "percentile": 0.9}
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables, candidate_order
+from optmodels.batch.points import NONE, Index, in_memory, optimise
+from optmodels.batch.static import Limits
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened, tables_of
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
-from optmodels.serving.points import NONE, Index, in_memory, optimise
-from optmodels.serving.static import Limits
 
 NOTHING = "nothing feasible"
 TIGHTNESS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5)  # factors on the latency an SLO allows

@@ -13,15 +13,15 @@ from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.static import Case, RealTime
 from optmodels.catalog.types import Machine
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
 from optmodels.plan.engines import Kind, Seen, check_engine
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.latencies import MemoryLimit, Run, latencies
 from optmodels.plan.outcome import CheckReport
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import engine_costs
-from optmodels.serving.static import Case, RealTime
 
 
 def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:

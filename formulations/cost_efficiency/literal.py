@@ -23,9 +23,9 @@ from formulations.cost_efficiency.model import Pieces, model_data, planned, prog
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.points import Array
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.points import Array
 from optmodels.solver import Settings, solve_model
 
 MOST_CANDIDATES = 500

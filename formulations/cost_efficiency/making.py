@@ -9,10 +9,10 @@ import numpy as np
 
 from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
 from formulations.cost_efficiency.points import CostTables, Engines, candidate_order
+from optmodels.batch.points import NONE, batch_split, in_memory, market_name
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
 from optmodels.plan.lines import LimitLine, MachineLine, engine_line
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
 BINDING = 1e-6  # relative slack below which a limit binds

@@ -12,9 +12,9 @@ from formulations.cost_efficiency.making import make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.points import Array, Index, in_memory, linearise, optimise
 from optmodels.formulation import Options
 from optmodels.model import Family, Model, Rows, Terms, Variable, at_least, at_most, equal
-from optmodels.serving.points import Array, Index, in_memory, linearise, optimise
 from optmodels.solver.highs import Event
 
 MIN_PIECE = 1e-7  # α-width below which a chord's slope is rounding noise; leaving it out moves nothing above 1e-7

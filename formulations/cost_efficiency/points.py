@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch import points as serving
+from optmodels.batch.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
+from optmodels.batch.static import Case
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import EngineCosts, engine_costs
+from optmodels.engine.lengths import classes
+from optmodels.engine.levels import Levels, loop_levels
 from optmodels.errors import UnpublishedError
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving import points as serving
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import EngineCosts, engine_costs
-from optmodels.serving.lengths import classes
-from optmodels.serving.levels import Levels, loop_levels
-from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
-from optmodels.serving.static import Case
 
 Kind = tuple[str, int, float, int]  # of engines: GPU, TP, GiB of VRAM of each GPU, attention ranks
 
@@ -88,7 +88,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
 
     The workload's requests are spread evenly: c machines of dp engines each have ⌈batch/(c·dp)⌉ in flight on the
     fullest. Of counts with as many on the fullest the smallest is enough. No candidate depends on a limit on a latency
-    (`optmodels.serving.levels`, closed loops), so that a looser limit has every candidate of a tighter one.
+    (`optmodels.engine.levels`, closed loops), so that a looser limit has every candidate of a tighter one.
     """
     case, w = problem.resolve(), problem.workload
     of, limits = problem.engines(case), problem.engine

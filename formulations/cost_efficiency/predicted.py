@@ -1,19 +1,19 @@
 """What the users of a plan's closed loop see of its engines, beside what their levels bound.
 
 A level bounds latencies of the fullest engine that keeps to it. At the users that a plan gives an engine they are those
-of `optmodels.serving.loop`, in the mean, with users who begin one after another.
+of `optmodels.engine.loop`, in the mean, with users who begin one after another.
 """
 
 from __future__ import annotations
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.static import Workload
 from optmodels.catalog.types import Machine
+from optmodels.engine.continuous import EngineLimits
+from optmodels.engine.costs import EngineCosts, engine_costs
+from optmodels.engine.loop import loop
 from optmodels.errors import InputError, Mistake
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.engine import EngineCosts, engine_costs
-from optmodels.serving.loop import loop
-from optmodels.serving.static import Workload
 
 
 def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:

@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from optmodels.batch.static import Case, MixedWorkload, StaticBatch
 from optmodels.catalog.types import Entry
-from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.latency.resolve import read_source
-from optmodels.limits import Limit
-from optmodels.serving.continuous import EngineLimits, Percentile
-from optmodels.serving.engine import ONE_OF_STATIC, ModelOnEngines, check_speculation, written_out
-from optmodels.serving.lengths import (
+from optmodels.engine.continuous import EngineLimits, Percentile
+from optmodels.engine.costs import ONE_OF_STATIC, ModelOnEngines, check_speculation, written_out
+from optmodels.engine.lengths import (
     ALIKE_OF_STATIC,
     Length,
     LengthsOfTrace,
@@ -22,8 +20,10 @@ from optmodels.serving.lengths import (
     mean_tokens,
     shortest_tokens,
 )
-from optmodels.serving.spelling import with_engines
-from optmodels.serving.static import Case, MixedWorkload, StaticBatch
+from optmodels.engine.spelling import with_engines
+from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.resolve import read_source
+from optmodels.limits import Limit
 from optmodels.traces.buckets import lengths_of
 from optmodels.units import BudgetUsdPerHour
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.predicted import engine_of, machine_of, predicted
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine, Served
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions

@@ -12,13 +12,13 @@ from formulations.cost_efficiency.making import best_row, by_reason, family_line
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.predicted import predicted
+from optmodels.batch.points import NONE
 from optmodels.catalog.types import MARKETS
+from optmodels.engine.lengths import mean_tokens
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.reporting.decision import usd
 from optmodels.reporting.sources import at_most, compared_lines, of_requests, source_entries, source_lines
 from optmodels.reporting.text import plain, seconds, titled, told_apart
-from optmodels.serving.lengths import mean_tokens
-from optmodels.serving.points import NONE
 
 
 def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:

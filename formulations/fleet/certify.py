@@ -48,9 +48,9 @@ from formulations.fleet.plan import (
 from formulations.fleet.points import SAME_LEVEL, STAGES, FleetTables, build_case, build_tables, cut, engines
 from formulations.fleet.problem import Fleet, FleetCase, FleetWorkload
 from formulations.fleet.replay import paired
+from optmodels.engine.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge

@@ -18,11 +18,11 @@ from formulations.fleet.check_engines import Models, check_engines, check_stages
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetSlo, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
+from optmodels.engine.continuous import Percentile
 from optmodels.errors import InputError
 from optmodels.plan.findings import Findings
 from optmodels.plan.latencies import Run, latencies
 from optmodels.plan.outcome import CheckReport
-from optmodels.serving.continuous import Percentile
 
 SLACK = 1e-6
 TRUSTED = {

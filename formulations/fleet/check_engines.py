@@ -1,7 +1,7 @@
 """Independent check of deployments that batch continuously: every figure of a line anew, from step and wait stated.
 
 Request by request and chunk by chunk, in plain numbers: what README.md says under "Continuous batching", and
-`optmodels.serving.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
+`optmodels.engine.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
 are the toolkit's (`optmodels.latency`): they are data here.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 from formulations.fleet.plan import DeploymentLine, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import drafts_of, steps
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
@@ -29,8 +31,6 @@ from optmodels.plan.engines import (
 )
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import drafts_of, steps
 
 Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
 

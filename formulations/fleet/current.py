@@ -1,7 +1,7 @@
 """What a user runs today, for an instance of engines that batch continuously: cost, load, what requests see.
 
 Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
-predicted (`optmodels.serving.running`) and simulated step by step; `routing` asks beside it how the same engines, with
+predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks beside it how the same engines, with
 the same settings, would best be used: shares of every bucket and a level of each engine, at counts that are given.
 """
 
@@ -23,13 +23,13 @@ from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn
 from optmodels import catalog
 from optmodels.catalog.types import Entry, GpuName, Machine, Market
+from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quantile
+from optmodels.engine.running import Running, running, shares
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
 from optmodels.plan.current import Evaluated
 from optmodels.reporting.sources import source_entries
-from optmodels.serving.continuous import Classes, EngineLimits, seconds_and_quantile
-from optmodels.serving.running import Running, running, shares
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
 from optmodels.simulation.options import ReplayOptions

@@ -8,11 +8,11 @@ from typing import Any
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
 from optmodels import catalog
+from optmodels.batch.static import PrecisionChoice
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
-from optmodels.serving.static import PrecisionChoice
 from optmodels.units import GIB
 
 

@@ -1,6 +1,6 @@
 """Engines that batch continuously, as operating points of a fleet: the levels at which buckets keep their SLO.
 
-An engine is one model instance on some GPUs. Its levels are step times t (`optmodels.serving.continuous`) and, at each,
+An engine is one model instance on some GPUs. Its levels are step times t (`optmodels.engine.continuous`) and, at each,
 waits ω. A bucket keeps its limits on TTFT and deadline up to a wait of its own, and of buckets that share a deployment
 the least counts, so that the best ω is always one bucket's: `WAITS` of them are offered, at equal ranks.
 """
@@ -18,13 +18,7 @@ import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
-from optmodels.errors import UnpublishedError
-from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import deployment, llm_name
-from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.work import layer_work
-from optmodels.plan.lines import latency_source
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     MOST_OF_WAIT,
     ROWS,
     RUNNING,
@@ -40,8 +34,14 @@ from optmodels.serving.continuous import (
     waits_for_places,
     with_best_steps,
 )
-from optmodels.serving.engine import Steps, drafts_of, steps
-from optmodels.serving.stages import cache_bytes
+from optmodels.engine.costs import Steps, drafts_of, steps
+from optmodels.engine.stages import cache_bytes
+from optmodels.errors import UnpublishedError
+from optmodels.latency.memory import kv_tokens
+from optmodels.latency.resolve import deployment, llm_name
+from optmodels.latency.steps import Provenance, StepCosts
+from optmodels.latency.work import layer_work
+from optmodels.plan.lines import latency_source
 from optmodels.simulation.continuous import Engine
 from optmodels.units import GBPS, GIB
 

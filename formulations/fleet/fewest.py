@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from formulations.fleet.problem import Change, Fleet
+from optmodels.batch.static import PoolChoice
 from optmodels.catalog.types import MARKETS, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.fewest import Fewest, Solve, of_objective
-from optmodels.serving.static import PoolChoice
 
 
 def fewest(problem: Fleet, attainment: float, solve: Solve) -> Fewest:

@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
+from optmodels.engine.lengths import Cut
 from optmodels.errors import InputError, Mistake
 from optmodels.io.tables import read_frame
-from optmodels.serving.lengths import Cut
 from optmodels.units import PositiveInt
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -20,11 +20,11 @@ from formulations.fleet.plan import (
 )
 from formulations.fleet.points import BOTH, CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
 from formulations.fleet.problem import FleetCase, FleetWorkload
+from optmodels.batch.points import NONE
+from optmodels.batch.queueing import variability, waiting
+from optmodels.engine.continuous import Percentile
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
-from optmodels.serving.continuous import Percentile
-from optmodels.serving.points import NONE
-from optmodels.serving.queueing import variability, waiting
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

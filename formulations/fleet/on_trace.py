@@ -18,7 +18,7 @@ import numpy.typing as npt
 from formulations.fleet.plan import FleetPlan, PeriodLine
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import POLICIES, Seen, figures, planned_of, replay, simulate_engines
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.traces.shape import resampled

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
+from optmodels.engine.continuous import Stage
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import (
     Amount,
@@ -18,7 +19,6 @@ from optmodels.plan.lines import (
     SeveralRanks,
 )
 from optmodels.plan.outcome import Document
-from optmodels.serving.continuous import Stage
 from optmodels.traces.types import Routing
 
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included

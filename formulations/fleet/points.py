@@ -5,7 +5,7 @@ is one. A demand w (a bucket of a workload) puts `load[w, p]` on it per request/
 E2E/batch at the best α within the SLO, divided by the load ρ at which the point is planned. Waiting at ρ counts
 against the SLO, so a point planned fuller serves fewer demands. Infinite load: p cannot serve w within its SLO.
 
-An engine that batches continuously has several capacities (`optmodels.serving.continuous.ROWS`): a demand puts
+An engine that batches continuously has several capacities (`optmodels.engine.continuous.ROWS`): a demand puts
 `capacities[q, w, p]` on each, and `load` is the scarcest one's.
 """
 
@@ -31,13 +31,13 @@ from formulations.fleet.problem import (
     FleetPoint,
     StockLine,
 )
+from optmodels.batch.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
+from optmodels.batch.points import build_tables as build_single
+from optmodels.batch.queueing import variability, waiting
 from optmodels.catalog.types import MARKETS, Market, Prices
+from optmodels.engine.continuous import ROWS, Stage, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving.continuous import ROWS, Stage, seconds_and_quantile
-from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
-from optmodels.serving.points import build_tables as build_single
-from optmodels.serving.queueing import variability, waiting
 from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
@@ -127,7 +127,7 @@ class FleetTables:
     limit_names: tuple[str, ...]
     blocked: dict[str, str]  # demands without any point → why
     capacities: Array | None = None  # (Q, W, P), loads on each of several; None: `load` is the only one
-    spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
+    spread: float = 1.0  # of the levels, at most (`optmodels.engine.continuous.Points.spread`)
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
     stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them

@@ -1,7 +1,7 @@
 """What requests see of a plan's engines at the rates planned, beside what their levels bound.
 
 A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
-of `optmodels.serving.running`, as for engines that run already.
+of `optmodels.engine.running`, as for engines that run already.
 
 Prefill and decode apart are two such engines in a row, to both of which requests are taken to come by chance (Poisson):
 the first makes first tokens only, the second has what comes with its KV cache. TTFT is of the first, with sending the
@@ -22,8 +22,8 @@ from formulations.fleet.engines import classes_of, engine_of, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import paired
-from optmodels.serving.continuous import EngineLimits, seconds_and_quantile
-from optmodels.serving.running import Running, decoding, prefilling, running
+from optmodels.engine.continuous import EngineLimits, seconds_and_quantile
+from optmodels.engine.running import Running, decoding, prefilling, running
 
 LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
 

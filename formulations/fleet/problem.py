@@ -19,22 +19,7 @@ from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, Trace, read_points_table
 from optmodels import catalog
-from optmodels.catalog import geography
-from optmodels.catalog.spelling import unknown_gpu, unknown_llm
-from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, spelled
-from optmodels.errors import Mistake, Mistakes
-from optmodels.io.read import read_document, read_model, validate
-from optmodels.latency.calibration import Calibration
-from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
-from optmodels.latency.strategies import FAMILIES, Family, Variant
-from optmodels.limits import ELEMENT, Limit, Price
-from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
-from optmodels.serving.continuous import Percentile as Percentile
-from optmodels.serving.engine import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
-from optmodels.serving.spelling import NamedModel
-from optmodels.serving.stages import Deployment, Link
-from optmodels.serving.static import (
+from optmodels.batch.static import (
     AlphaRange,
     Batch,
     Counts,
@@ -53,6 +38,21 @@ from optmodels.serving.static import (
     select_machines,
     with_prices,
 )
+from optmodels.catalog import geography
+from optmodels.catalog.spelling import unknown_gpu, unknown_llm
+from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, spelled
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
+from optmodels.engine.continuous import Percentile as Percentile
+from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
+from optmodels.engine.spelling import NamedModel
+from optmodels.engine.stages import Deployment, Link
+from optmodels.errors import Mistake, Mistakes
+from optmodels.io.read import read_document, read_model, validate
+from optmodels.latency.calibration import Calibration
+from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
+from optmodels.latency.strategies import FAMILIES, Family, Variant
+from optmodels.limits import ELEMENT, Limit, Price
+from optmodels.problem import Problem
 from optmodels.traces.buckets import BucketRequests, CutTrace, bucket_trace
 from optmodels.traces.pieces import Pieces, without_dominated
 from optmodels.traces.types import Label, Routing

@@ -31,8 +31,8 @@ import numpy.typing as npt
 from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
+from optmodels.engine.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
-from optmodels.serving.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_stages

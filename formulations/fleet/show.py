@@ -17,7 +17,10 @@ from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import NO_TIMES
+from optmodels.batch.points import NONE
 from optmodels.catalog.types import MARKETS
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.stages import Link
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
@@ -26,9 +29,6 @@ from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.decision import is_refuted, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.points import NONE
-from optmodels.serving.stages import Link
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
 

@@ -6,7 +6,7 @@ A configuration carries a *level*: the step time t at which, in the mean over th
 
 with W the seconds that a request adds to its steps over its life and steps = its chunks m + its output tokens − 1. The
 engine keeps to t as long as no more comes in than these capacities of one engine allow (`RESOURCES`, derived in
-`serving.continuous`):
+`engine.continuous`):
 
     time      Σ W           ≤ 1 − a₀/t, a share of every second
     requests  running       ≤ C, the mean crowd that seldom (0.5 %) reaches max_num_seqs
@@ -34,7 +34,7 @@ W, chunks and what occupies the prefill; KV and contexts are of the whole prompt
 
 An engine of D data-parallel attention ranks takes one step with all of them: batch, limits and cache are of each, so
 that ν = D·batch/Σ steps requests come in a step. A rank has 1/D of the requests, of which each keeps it for D·s. A step
-waits for the busiest rank outside the experts, and so for its longest chunk (`Busiest`, S10 of `serving.continuous`).
+waits for the busiest rank outside the experts, and so for its longest chunk (`Busiest`, S10 of `engine.continuous`).
 
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
@@ -55,11 +55,11 @@ import numpy.typing as npt
 from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
+from optmodels.engine.continuous import TOKENS_FILLED, Coefficients, Stage, crowd_allowed, crowd_quantile
+from optmodels.engine.stages import Link, cache_bytes
 from optmodels.latency.memory import Drafts
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import LayerWork
-from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, Stage, crowd_allowed, crowd_quantile
-from optmodels.serving.stages import Link, cache_bytes
 
 Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting", "link")

@@ -24,12 +24,12 @@ from formulations.orchestration.plan import parallelism
 from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
+from optmodels.engine.continuous import Stage
+from optmodels.engine.costs import drafts_of
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.steps import Provenance
 from optmodels.latency.work import layer_work
-from optmodels.serving.continuous import Stage
-from optmodels.serving.engine import drafts_of
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 

@@ -17,15 +17,15 @@ from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
 from optmodels.catalog.spelling import llm, unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
+from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.costs import AttentionRanks, check_speculation, written_out
+from optmodels.engine.spelling import StoredModel, with_engines
+from optmodels.engine.stages import Deployment
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import ModelChoice, StatedEngine, read_source
 from optmodels.latency.strategies import Variant
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits, Stage
-from optmodels.serving.engine import AttentionRanks, check_speculation, written_out
-from optmodels.serving.spelling import StoredModel, with_engines
-from optmodels.serving.stages import Deployment
 from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace

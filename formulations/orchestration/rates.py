@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
+from optmodels.engine.continuous import EngineLimits
+from optmodels.engine.costs import drafts_of, steps
 from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency import memory
@@ -17,8 +19,6 @@ from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_s
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work, peak_flops
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.engine import drafts_of, steps
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]

@@ -23,11 +23,11 @@ from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from formulations.orchestration.recomputed_engines import Level, Sent, level
+from optmodels.engine.continuous import Stage
+from optmodels.engine.costs import drafts_of
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import Drafts
 from optmodels.latency.work import LayerWork, layer_work
-from optmodels.serving.continuous import Stage
-from optmodels.serving.engine import drafts_of
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 

@@ -1,7 +1,7 @@
 """Engines that batch continuously, recomputed for the check: their levels, and what requests take of them.
 
 Written from the mathematics (README.md), request by request, with sums of its own; shares no code with engines.py,
-busy.py or `optmodels.serving.continuous`. Both read the same costs of steps and tokens of cache (rates.py).
+busy.py or `optmodels.engine.continuous`. Both read the same costs of steps and tokens of cache (rates.py).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from scipy.special import betainc, ndtri
 
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
+from optmodels.engine.continuous import Stage
+from optmodels.engine.stages import Link
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.engines import drafted, steps_after
-from optmodels.serving.continuous import Stage
-from optmodels.serving.stages import Link
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit

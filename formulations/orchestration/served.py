@@ -12,8 +12,8 @@ from formulations.orchestration.engines import Engine as Level
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.engine.continuous import Stage
 from optmodels.errors import InputError, Mistake
-from optmodels.serving.continuous import Stage
 from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy

@@ -6,11 +6,11 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
 from optmodels.plan.engines import Kind, check_engine
 from optmodels.plan.findings import Findings
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import engine_costs
 
 
 def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> None:

@@ -14,7 +14,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from formulations.reserved_capacity.replay import SHORTEST_S, WINDOW_S, RegionReplayOptions, replay
-from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.engine.continuous import seconds_and_quantile
 
 OTHER_DAYS = 1  # seed of the days drawn, and of the requests of their busiest hour
 DAY_H, WEEK_D, NEAR_D = 24, 7, 14

@@ -26,14 +26,14 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.prices import read_prices
 from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, Prices
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
+from optmodels.engine.costs import ONE_OF_STATIC, check_speculation, written_out
+from optmodels.engine.lengths import ALIKE_OF_STATIC, in_words
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
-from optmodels.serving.engine import ONE_OF_STATIC, check_speculation, written_out
-from optmodels.serving.lengths import ALIKE_OF_STATIC, in_words
 from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]

@@ -19,10 +19,10 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
 from formulations.reserved_capacity.throughput import PROMPT_TOKENS_A_STEP, Choice
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.lengths import Length, mean_tokens
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.lengths import Length, mean_tokens
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload, open_loop_chat

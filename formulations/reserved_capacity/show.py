@@ -20,13 +20,13 @@ from formulations.reserved_capacity.problem import (
     quarters_charged,
 )
 from optmodels.catalog.types import MARKETS
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError
 from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.sources import end_level, of_requests, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
-from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30

@@ -13,15 +13,9 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag
 from optmodels import catalog
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture
-from optmodels.errors import Mistakes
-from optmodels.latency.resolve import Source, deployment, llm_name, resolve
-from optmodels.latency.steps import Provenance, StepCosts, static_batch
-from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import LayerWork, layer_work, peak_flops
-from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
-from optmodels.serving.engine import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
-from optmodels.serving.lengths import (
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.engine.costs import AttentionRanks, EngineCosts, ModelOnEngines, engine_costs
+from optmodels.engine.lengths import (
     Length,
     Lengths,
     LengthsOfTrace,
@@ -31,8 +25,14 @@ from optmodels.serving.lengths import (
     shortest_tokens,
     which,
 )
-from optmodels.serving.levels import Levels, levels
-from optmodels.serving.spelling import StoredModel
+from optmodels.engine.levels import Levels, levels
+from optmodels.engine.spelling import StoredModel
+from optmodels.errors import Mistakes
+from optmodels.latency.resolve import Source, deployment, llm_name, resolve
+from optmodels.latency.steps import Provenance, StepCosts, static_batch
+from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.work import LayerWork, layer_work, peak_flops
+from optmodels.problem import Problem
 from optmodels.traces.buckets import lengths_of
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, Tokens
 
@@ -181,7 +181,7 @@ def choice_of(
     outside of them is in its prefill time, and nobody else's. With a deadline those come first that are within it, with
     queue_s + prefill + (S_out − 1)·TPOT(B), of users in as many regions as any.
 
-    *Continuous*: the rate of a level of `optmodels.serving.levels` that keeps tbt_s and, of the time to first token,
+    *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tbt_s and, of the time to first token,
     queue_s for waiting. Slow steps carry more and reach less far: of the levels that are within ttft_s and deadline_s
     of users in as many regions as any, the one that carries most; of equal ones that of the shorter request.
 

@@ -16,9 +16,9 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import dispatch, kept_dispatch
 from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
 from formulations.reserved_capacity.problem import ServiceSlo
+from optmodels.engine.continuous import LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.formulation import Options
-from optmodels.serving.continuous import LatencyLimit, Percentile
 from optmodels.solver.deadline import seconds_for
 
 SOLVED_CELLS = 1_000_000  # of all solves together up to which every place is valued by solving again

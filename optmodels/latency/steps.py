@@ -7,7 +7,7 @@ A step processes prompt chunks (p tokens over k earlier ones) and decoding reque
         + Σ over decodes  (decode_request + context·c),   context: mixed_context in a step that carries a prompt
 
 Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
-does not depend on the others (`serving.continuous`). Where an engine speculates (`speculation`), a decode costs what
+does not depend on the others (`engine.continuous`). Where an engine speculates (`speculation`), a decode costs what
 its drafts do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines' global
 coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is said beside it by
 `Provenance`.

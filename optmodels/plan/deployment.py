@@ -9,11 +9,11 @@ from pydantic import Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Machine, Market
+from optmodels.engine.continuous import Stage
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.strategies import AO_FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import MachineLine
 from optmodels.plan.outcome import Document
-from optmodels.serving.continuous import Stage
 
 Pool = Mapping[tuple[str, str], Machine]  # (machine, region) → machine
 Count = Annotated[int, Field(ge=1)]

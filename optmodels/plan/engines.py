@@ -1,6 +1,6 @@
 """Engines that batch continuously, recomputed for checks: what a step and a wait let requests take of one engine.
 
-Request by request and chunk by chunk, in plain numbers, what `optmodels.serving.continuous` does in closed form over
+Request by request and chunk by chunk, in plain numbers, what `optmodels.engine.continuous` does in closed form over
 arrays; shares no code with it. The seconds of a step and the tokens that a cache holds are the toolkit's
 (`optmodels.latency`): they are data here.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
+from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.costs import EngineCosts
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine, latency_source
-from optmodels.serving.continuous import EngineLimits, Stage
-from optmodels.serving.engine import EngineCosts
 
 SLACK = 1e-6
 TTFT = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}

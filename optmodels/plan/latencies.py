@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optmodels.batch.static import Case
 from optmodels.catalog.types import Machine
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.strategies import Family
 from optmodels.plan.findings import Findings
-from optmodels.serving.static import Case
 from optmodels.units import GBPS, GIB
 
 MemoryLimit = tuple[str, float, float | None, str, str]  # name, value, limit, unit, sense

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from optmodels.catalog.types import Market
+from optmodels.engine.continuous import ROWS, EngineLimits
+from optmodels.engine.costs import EngineCosts
+from optmodels.engine.levels import Levels
 from optmodels.latency.steps import Provenance
 from optmodels.plan.outcome import Document
-from optmodels.serving.continuous import ROWS, EngineLimits
-from optmodels.serving.engine import EngineCosts
-from optmodels.serving.levels import Levels
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

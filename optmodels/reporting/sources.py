@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from optmodels.engine.continuous import LatencyLimit, Percentile
+from optmodels.engine.lengths import Length
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.text import plain
-from optmodels.serving.continuous import LatencyLimit, Percentile
-from optmodels.serving.lengths import Length
 
 LEVEL = 0.9  # of the pessimistic end, where so many were measured
 

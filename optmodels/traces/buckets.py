@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
+from optmodels.engine.lengths import Cut, Length, LengthsOfTrace, normalised
 from optmodels.errors import InputError, Mistake
-from optmodels.serving.lengths import Cut, Length, LengthsOfTrace, normalised
 from optmodels.traces.pieces import Pieces, busiest_stretch, busiest_window, cut_in_time
 from optmodels.traces.readers import read_trace
 from optmodels.traces.types import Trace as Requests

@@ -21,10 +21,10 @@ from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.exact import exact
 from formulations.cost_efficiency.model import FAMILIES, CostModel, Data, Pieces, attach, build, extract
 from formulations.cost_efficiency.points import build_tables, prune
+from optmodels.batch.points import in_memory
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.model.golden import rows_of, text
-from optmodels.serving.points import in_memory
 from optmodels.solver import Settings, compile_model, solve_compiled, solve_model
 
 ROOT = Path(__file__).resolve().parents[2]

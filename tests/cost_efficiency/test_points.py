@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.making import best_row, make_plan
 from formulations.cost_efficiency.points import candidate_order, prune
+from optmodels.batch.points import batch_split, fewest_parts, interval_errors, linearise
 from optmodels.catalog.types import MARKETS
 from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving.points import batch_split, fewest_parts, interval_errors, linearise
 
 
 def value_of(tables, row):
@@ -267,7 +267,7 @@ def test_parts_that_no_memory_holds_are_left_out():
 
 
 def test_too_many_configurations_are_refused_in_words(monkeypatch):
-    monkeypatch.setattr("optmodels.serving.points.MOST_CONFIGURATIONS", 40)
+    monkeypatch.setattr("optmodels.batch.points.MOST_CONFIGURATIONS", 40)
     with pytest.raises(InputError, match=r"configurations.; expected at most 40 configurations of ao_parallel"):
         tables_of(split_document(32, "ao_parallel"))
 

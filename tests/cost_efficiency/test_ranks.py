@@ -18,10 +18,10 @@ from formulations.cost_efficiency.predicted import predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from formulations.cost_efficiency.replay import replay
 from optmodels import formulation
+from optmodels.engine.continuous import EngineLimits
+from optmodels.engine.costs import EngineCosts, engine_costs
 from optmodels.errors import InputError
 from optmodels.latency.steps import Experts, StepCosts
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 

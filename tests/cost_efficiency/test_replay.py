@@ -11,8 +11,8 @@ from loop_cases import instance
 import optmodels
 from formulations.cost_efficiency.problem import CostEfficiency
 from formulations.cost_efficiency.replay import replay
+from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
-from optmodels.serving.engine import engine_costs
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_loop, simulate_stages

@@ -20,9 +20,9 @@ from formulations.fleet.methods.exact import exact
 from formulations.fleet.points import _at_most, _fits_on_another, build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools, spares
+from optmodels.batch.queueing import erlang_c, variability, waiting
 from optmodels.errors import InputError
 from optmodels.formulation import Options
-from optmodels.serving.queueing import erlang_c, variability, waiting
 from optmodels.traces.buckets import bucket_trace
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

@@ -9,7 +9,7 @@ from references.fleet_queues import confirm
 
 import optmodels
 from formulations.fleet.replay import waits
-from optmodels.serving.queueing import waiting
+from optmodels.batch.queueing import waiting
 
 
 def test_waits_by_hand():

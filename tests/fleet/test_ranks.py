@@ -21,13 +21,7 @@ from formulations.fleet.points import LEVEL, build_tables
 from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
 from formulations.fleet.show import summary
-from optmodels.errors import InputError
-from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import deployment, resolve
-from optmodels.latency.steps import Experts, StepCosts
-from optmodels.latency.work import layer_work
-from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     CHUNKS,
     MARGIN,
     MEMORY,
@@ -40,6 +34,12 @@ from optmodels.serving.continuous import (
     crowd_quantile,
     operating_points,
 )
+from optmodels.errors import InputError
+from optmodels.latency.memory import kv_tokens
+from optmodels.latency.resolve import deployment, resolve
+from optmodels.latency.steps import Experts, StepCosts
+from optmodels.latency.work import layer_work
+from optmodels.plan.engines import Request, at_level, capacities, latencies
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.targets import of_plan

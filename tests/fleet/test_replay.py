@@ -8,8 +8,8 @@ from fleet_cases import fleet
 
 import optmodels
 from formulations.fleet.replay import in_turn, replay
+from optmodels.batch.queueing import erlang_c, variability
 from optmodels.errors import InputError
-from optmodels.serving.queueing import erlang_c, variability
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Label, Trace
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from optmodels import catalog
+from optmodels.engine.continuous import EngineLimits
 from optmodels.errors import InputError
 from optmodels.io.read import validate
 from optmodels.latency.memory import Drafts, kv_bytes, kv_tokens, pass_bytes, weight_bytes
@@ -13,7 +14,6 @@ from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import drafted
-from optmodels.serving.continuous import EngineLimits
 from optmodels.units import GIB
 
 TARGET = StepCosts(

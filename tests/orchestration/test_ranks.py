@@ -20,13 +20,13 @@ from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from formulations.orchestration.served import engines_of
 from optmodels import formulation
+from optmodels.engine.continuous import crowd_allowed
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.steps import Experts, Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.loading import load
-from optmodels.serving.continuous import crowd_allowed
 from optmodels.simulation.continuous import Arrivals, simulate
 from optmodels.simulation.continuous import Engine as Simulated
 from optmodels.targets.vllm import arguments

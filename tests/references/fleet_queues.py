@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from formulations.fleet.problem import Fleet
 from formulations.fleet.replay import waits
-from optmodels.serving.continuous import Percentile
+from optmodels.engine.continuous import Percentile
 
 Array = npt.NDArray[np.float64]
 BATCHES = 20  # of consecutive requests, for the standard error of a share

@@ -16,11 +16,11 @@ from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.replay import RegionReplayOptions, engine_of, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
+from optmodels.engine.continuous import levels_of_loads, seconds_and_quantile
+from optmodels.engine.costs import engine_costs
+from optmodels.engine.levels import LOADS
 from optmodels.errors import InputError, UnattainableError
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import levels_of_loads, seconds_and_quantile
-from optmodels.serving.engine import engine_costs
-from optmodels.serving.levels import LOADS
 
 SLO = {
     "ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,

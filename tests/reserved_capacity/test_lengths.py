@@ -18,9 +18,9 @@ from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.replay import RegionReplayOptions, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog
+from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
-from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import engine_costs
 
 LENGTHS = ((100, 20, 3.0), (300, 1, 1.0), (1000, 320, 2.0), (400, 220, 4.0))
 LISTED = [{"input_tokens": i, "output_tokens": o, "share": f} for i, o, f in LENGTHS]

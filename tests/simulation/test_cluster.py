@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optmodels.batch.queueing import erlang_c, variability
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
-from optmodels.serving.queueing import erlang_c, variability
 from optmodels.simulation.cluster import POLICIES, QUEUES, SPEEDS, Cluster, Requests, Shares, simulate
 from optmodels.simulation.reference import simulate_slowly
 

@@ -22,9 +22,9 @@ from formulations.cost_efficiency.making import make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.points import optimise
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.points import optimise
 
 
 def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:

@@ -17,10 +17,10 @@ from formulations.cost_efficiency.methods.config_tree import config_tree
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.batch.points import NONE, in_memory, optimise
 from optmodels.formulation import Method, Options
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.points import NONE, in_memory, optimise
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -21,10 +21,10 @@ from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, build_case, changes_matter, prune
 from formulations.fleet.problem import Fleet
+from optmodels.engine.stages import Deployment
 from optmodels.formulation import Options
 from optmodels.latency.strategies import FAMILIES
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.stages import Deployment
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap

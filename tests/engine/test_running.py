@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from optmodels.engine.continuous import Classes, EngineLimits
+from optmodels.engine.running import running, shares
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Classes, EngineLimits
-from optmodels.serving.running import running, shares
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 COSTS = StepCosts(

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from optmodels.catalog.types import Entry
+from optmodels.engine.continuous import Stage
 from optmodels.latency.memory import Drafts, kv_bytes
 from optmodels.latency.work import LayerWork
-from optmodels.serving.continuous import Stage
 from optmodels.units import Gbps, NonNegativeSeconds, PositiveFraction
 
 

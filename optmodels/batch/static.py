@@ -30,6 +30,10 @@ from optmodels.catalog.types import (
     RegionName,
     spelled,
 )
+from optmodels.engine.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
+from optmodels.engine.costs import AttentionRanks
+from optmodels.engine.lengths import Length, Lengths, mean_tokens, normalised, which
+from optmodels.engine.spelling import NamedModel
 from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
@@ -49,10 +53,6 @@ from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, StatedPrecision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.serving.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
-from optmodels.serving.engine import AttentionRanks
-from optmodels.serving.lengths import Length, Lengths, mean_tokens, normalised, which
-from optmodels.serving.spelling import NamedModel
 from optmodels.units import (
     Fraction,
     Gib,

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optmodels.latency.speculation import Speculation, steps_for, with_drafts
-from optmodels.latency.steps import StepCosts
-from optmodels.plan.engines import steps_after
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     MEMORY,
     RUNNING,
     TIME,
@@ -20,7 +17,10 @@ from optmodels.serving.continuous import (
     operating_points,
     predict,
 )
-from optmodels.serving.running import running
+from optmodels.engine.running import running
+from optmodels.latency.speculation import Speculation, steps_for, with_drafts
+from optmodels.latency.steps import StepCosts
+from optmodels.plan.engines import steps_after
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 PLAIN = StepCosts(0.01, prompt_token_s=3e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from optmodels.engine.continuous import Classes, EngineLimits, Percentile
+from optmodels.engine.costs import EngineCosts
+from optmodels.engine.levels import levels
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.plan.engines import Kind, check_engine
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine, engine_line
-from optmodels.serving.continuous import Classes, EngineLimits, Percentile
-from optmodels.serving.engine import EngineCosts
-from optmodels.serving.levels import levels
 
 ENGINE = EngineCosts(
     StepCosts(fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7,

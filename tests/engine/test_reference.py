@@ -1,4 +1,4 @@
-"""Levels of random mixtures: those of `serving.continuous` are those of the reference, figure by figure.
+"""Levels of random mixtures: those of `engine.continuous` are those of the reference, figure by figure.
 
 First levels at which requests seldom wait for slots or KV cache, then levels at which they wait for a place.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optmodels.latency.steps import Experts, StepCosts
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     RUNNING,
     TURNS,
     WAITING,
@@ -19,6 +18,7 @@ from optmodels.serving.continuous import (
     operating_points,
     with_best_steps,
 )
+from optmodels.latency.steps import Experts, StepCosts
 from tests.adversary import continuous as reference
 
 LOADS = np.array(sorted(reference.NINE))

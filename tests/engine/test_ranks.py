@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from optmodels.engine.continuous import ROWS, Classes, EngineLimits, levels_of_loads, operating_points
 from optmodels.latency.steps import Experts, StepCosts
-from optmodels.serving.continuous import ROWS, Classes, EngineLimits, levels_of_loads, operating_points
 
 REQUESTS = 3000
 

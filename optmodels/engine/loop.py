@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optmodels.engine.continuous import Coefficients, EngineLimits
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Coefficients, EngineLimits
 
 
 @dataclass(frozen=True)

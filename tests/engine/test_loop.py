@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from optmodels.engine.continuous import EngineLimits
+from optmodels.engine.loop import loop
 from optmodels.latency.steps import Experts, StepCosts
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.loop import loop
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 

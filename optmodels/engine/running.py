@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.engine.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
 
 Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted

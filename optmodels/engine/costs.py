@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from optmodels import catalog
 from optmodels.catalog.spelling import unknown_llm
 from optmodels.catalog.types import Architecture, Gpu
+from optmodels.engine.continuous import EngineLimits
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import Drafts, kv_tokens
@@ -18,7 +19,6 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KvPrecision, Precision, layer_work
-from optmodels.serving.continuous import EngineLimits
 from optmodels.units import GIB, PositiveInt
 
 

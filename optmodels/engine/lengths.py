@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
-from optmodels.serving.continuous import Classes
+from optmodels.engine.continuous import Classes
 from optmodels.units import PositiveInt, Tokens
 
 Array = npt.NDArray[np.float64]

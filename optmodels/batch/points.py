@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.batch.static import MOST_PARTS, Case, Limits, OperatingPoint, StaticBatch
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import calibrate
@@ -27,7 +28,6 @@ from optmodels.latency.strategies import (
     Model,
     concatenate,
 )
-from optmodels.serving.static import MOST_PARTS, Case, Limits, OperatingPoint, StaticBatch
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]

@@ -1,7 +1,7 @@
 """Levels of engines that serve one mixture of requests: what they carry within its limits, and how fast.
 
-A level is a step time t (`optmodels.serving.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
-of capacity k, and limits are on means and percentiles over all its classes (`optmodels.serving.lengths`, M1).
+A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
+of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
 *Open loops* (`levels`). Of the waits the longest that the limits allow carries most requests. Each bound b_w(g) on TTFT
 or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
@@ -29,7 +29,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     MEMORY,
     MOST_OF_WAIT,
     PLACE_HALVINGS,
@@ -47,8 +47,8 @@ from optmodels.serving.continuous import (
     waits_for_places,
     with_best_steps,
 )
-from optmodels.serving.engine import EngineCosts
-from optmodels.serving.lengths import over_classes, shares_bounded
+from optmodels.engine.costs import EngineCosts
+from optmodels.engine.lengths import over_classes, shares_bounded
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from optmodels.latency.steps import Experts, StepCosts, Window
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     CHUNKS,
     MEMORY,
     MOST_OF_WAIT,
@@ -30,6 +29,7 @@ from optmodels.serving.continuous import (
     ttft_form,
     with_best_steps,
 )
+from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 EVERYTHING = StepCosts(

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from optmodels import api
-from optmodels.latency.steps import StepCosts
-from optmodels.question import Question, as_yaml, instance
-from optmodels.serving.continuous import (
+from optmodels.engine.continuous import (
     Classes,
     EngineLimits,
     chance_of_waiting,
     levels_of_loads,
     operating_points,
 )
+from optmodels.latency.steps import StepCosts
+from optmodels.question import Question, as_yaml, instance
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 CASES = Path(__file__).resolve().parents[1] / "reported" / "engines"
