@@ -98,7 +98,7 @@ def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
     for x in t.configurations:
         line = of.get(t.case.models[x.model])
         if line is not None and x.engine is not None:
-            x = replace(x, engine=replace(x.engine, capacity=x.engine.capacity * line.keep))
+            x = replace(x, engine=replace(x.engine, keep=line.keep))
         lines.append(x)
     able = np.array([of[name].in_time if name in of else 1.0 for name in t.case.models])
     return replace(t, configurations=tuple(lines), share=t.share * able[t.model_of[t.legs[:, 0]]])

@@ -239,7 +239,7 @@ def _with_limits(p: OrchestrationPlan, t: OrchestrationTables) -> OrchestrationP
     lines = []
     for line, x in zip(p.configurations, t.configurations, strict=True):
         if line.engine is not None and x.engine is not None:
-            engine = line.engine.model_copy(update={"max_num_seqs": x.engine.limits.slots})
+            engine = line.engine.model_copy(update={"max_num_seqs": x.engine.slots})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})
