@@ -21,7 +21,8 @@ from optmodels.solver.highs import solve_compiled
 
 
 def levels(
-    costs, limits, prompt, output, batches, kv_tokens=100_000.0, stream=(), ranks=1, weight=None, slower=1.0, cached=None
+    costs, limits, prompt, output, batches, kv_tokens=100_000.0, stream=(), ranks=1, weight=None, slower=1.0,
+    cached=None,
 ):  # fmt: skip
     """Levels of an engine for requests that are as likely as each other, or as `weight` says."""
     each = np.full(len(prompt), 1 / len(prompt)) if weight is None else np.asarray(weight)

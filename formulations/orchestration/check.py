@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.check_certification import check_certification, under
-from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
+from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
 from formulations.orchestration.problem import Continuous, Orchestration, Running
 from formulations.orchestration.recomputed import (
     Candidate,
@@ -344,8 +344,8 @@ def _capacities(
     running = taken * of.most_running
     may = may_let_in(of, running * (1 - 1e-6)) | may_let_in(of, running * (1 + 1e-6))
     found.require(f"{where}.engine.max_num_seqs", e.max_num_seqs in may, e.max_num_seqs, sorted(may))
-    found.require(f"{where}: a network exactly of one stage", (line.link is not None) == (of.sent is not None), line.link,
-                  line.stage)  # fmt: skip
+    one_stage = (line.link is not None) == (of.sent is not None)
+    found.require(f"{where}: a network exactly of one stage", one_stage, line.link, line.stage)
     if of.sent is not None and line.link is not None:
         net, most_used = of.sent.net_bytes_per_s * 8 / 1e9, of.sent.link.most_used
         peak = float(used.get("transfer", nothing)[: T + 1].max(initial=0.0)) / max(engines, 1)

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import QUEUED, Continuous
 from optmodels.engine.continuous import (
-    OVERFLOW,
     ROWS,
     RUNNING,
     TIME,
@@ -280,7 +279,9 @@ class Engine:
         if self.stage == "prefill" or self.points.placed:
             return self.slots
         load = np.array(1.0 - self.fixed_s / self.step_s)
-        crowd = float(crowd_quantile(1.0 - OVERFLOW, np.array(max(running / self.ranks, 1.0) * (1.0 - load)), load))
+        crowd = float(
+            crowd_quantile(1.0 - self.limits.overflow, np.array(max(running / self.ranks, 1.0) * (1.0 - load)), load)
+        )
         return min(self.slots, int(np.ceil(crowd)))
 
 
@@ -368,7 +369,7 @@ def _of_slots(
 
                 e = level(cached(e, level))
             loads = e.mean_load
-            if not np.isfinite(loads).all():
+            if 1.0 - e.fixed_s / e.step_s > limits.load * (1.0 + 1e-9) or not np.isfinite(loads).all():
                 lacks |= bool(np.isinf(e.load[RUNNING]).all())
                 continue
             queued = loads[WAITING] / loads[TIME]
@@ -378,7 +379,7 @@ def _of_slots(
                 places = [w for w in PLACE_WAITS_S if w + e.wait_s <= limits.wait_s]
                 placed = step_s(batch, e.stream, placed=True) if places else 0.0
                 some = [made(placed, batch, waits, e.stream, w) for w in places]
-                found += [x for x in some if np.isfinite(x.mean_load).all()]
+                found += [x for x in some if np.isfinite(x.mean_load).all() and x.points.exists.all()]
         yield batch, found, lacks
 
 

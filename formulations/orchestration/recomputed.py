@@ -429,8 +429,9 @@ def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r:
         step_s=step, wait_s=1.0, place_wait_s=0.0, most_of_wait=None, level_num_seqs=limits.choices[0],
         waits=limits.wait_levels[0], token_s=1.0,
     )  # fmt: skip
+    ranks = r.attention_ranks if r.attention_ranks > 1 else None
     return ConfigurationLine(
-        model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=r.attention_ranks if r.attention_ranks > 1 else None,
+        model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=ranks,
         batch=r.batch, instances=0, gpus=0, requests=0.0, stage=r.stage,
     ).model_copy(update={"engine": engine})  # fmt: skip
 

@@ -26,7 +26,6 @@ from optmodels.plan.lines import latency_source
 
 Array = npt.NDArray[np.float64]
 LET_IN = 0.7, 1.0, 1.5  # times the running requests that are seldom exceeded: max_num_seqs that a plan may choose
-SELDOM = 0.005
 
 
 @dataclass(frozen=True)
@@ -221,9 +220,13 @@ def step_of_running(
     limits = limits.model_copy(update={"max_num_seqs": slots})
     kv, requests = costs.with_slots(slots).kv_tokens, _requests(asked, cached, stage, asked.weight)
 
+    running = float(costs.ranks * batch)
+
     def long_enough(step: float) -> bool:
         level = at_level(limits, steps, kv, requests, step, stage, costs.ranks)
-        return level is not None and step >= level.fixed + _work(level, asked, costs.ranks * batch, stage)
+        return level is not None and step >= level.fixed + _work(
+            level, asked, costs.ranks * batch, stage, limits.filled
+        )
 
     low, high = 0.0, 1e-3
     while not long_enough(high):
@@ -236,12 +239,12 @@ def step_of_running(
     return high
 
 
-def _work(level: Level, asked: Asked, running: float, stage: Stage) -> float:
+def _work(level: Level, asked: Asked, running: float, stage: Stage, filled: float) -> float:
     """Seconds that so many running requests of the mixture add to a step."""
     every = [level.requests[str(i)] for i in range(len(asked.weight))]
     work, steps, new = (float(asked.weight @ [getattr(r, k) for r in every]) for k in ("work", "steps", "new"))
     if stage == "prefill":  # of the prompts that run as many are in one step as there is room for
-        running = min(running, max(1.0, 0.9 * level.ranks * level.room * steps / new))
+        running = min(running, max(1.0, filled * level.ranks * level.room * steps / new))
     return running * work / steps if steps > 0 else math.inf
 
 
@@ -268,7 +271,9 @@ def check_line(found: Findings, where: str, of: Planned, batch: int, limits: Con
     ):  # fmt: skip
         found.require(f"{where}.{what}", stated == true, stated, true)
     found.close(f"{where}.kv_tokens", e.kv_tokens, of.costs.with_slots(e.level_num_seqs).kv_tokens, "tokens")
-    found.close(f"{where}.step_s", e.step_s, level.fixed + _work(level, of.asked, of.ranks * batch, of.stage), "s")
+    work = _work(level, of.asked, of.ranks * batch, of.stage, limits.filled)
+    found.close(f"{where}.step_s", e.step_s, level.fixed + work, "s")
+    found.at_most(f"{where}: load of the level", level.load, limits.load)
     found.close(f"{where}.wait_s", e.wait_s, _wait_s(of, batch), "s")
     found.require(f"{where}.waits", e.waits in limits.wait_levels, e.waits, list(limits.wait_levels))
     found.at_most(f"{where}: longest mean wait", e.wait_s * (e.place_wait_s > 0) + e.place_wait_s, limits.wait_s, "s")
@@ -281,17 +286,17 @@ def may_let_in(of: Planned, running: float) -> set[int]:
     if of.stage == "prefill" or of.line.place_wait_s > 0:
         return {of.places}
     limit, mean = of.line.level_num_seqs, max(running / of.ranks, 1.0)
-    seldom = min(limit, math.ceil(_exceeded(mean, of.of.load)))
+    seldom = min(limit, math.ceil(_exceeded(mean, of.of.load, of.limits.overflow)))
     least = running / of.ranks
     return {min(limit, max(math.ceil(factor * seldom), math.ceil(least) if factor != 1 else 0)) for factor in LET_IN}
 
 
-def _exceeded(mean: float, load: float) -> float:
-    """Running requests exceeded with probability `SELDOM`, from mean, variance and skewness (Cornish and Fisher)."""
+def _exceeded(mean: float, load: float, seldom: float) -> float:
+    """Running requests exceeded with a probability, from mean, variance and skewness (Cornish and Fisher)."""
     from statistics import NormalDist
 
     r, odds = mean * (1 - load) / load + 1, load / (1 - load)
-    z = NormalDist().inv_cdf(1 - SELDOM)
+    z = NormalDist().inv_cdf(1 - seldom)
     variance, skewed = r * odds * (1 + odds), 1 + 2 * odds  # the latter is skewness times standard deviation
     return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
 

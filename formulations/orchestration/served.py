@@ -38,8 +38,9 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
         if line is None:
             raise InputError(Mistake(None, "plan.configurations[].engine", None, "an engine, with continuous serving"))
         one = Engine(
-            e.of.costs, int(e.kv_tokens / e.ranks), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens, pool=x.model,
-            kind=instance.configuration, step_s=0.0 if x.stage == "prefill" else caution * e.step_s, ranks=x.ranks,
+            e.of.costs, int(e.kv_tokens / e.ranks), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens,
+            pool=x.model, kind=instance.configuration, step_s=0.0 if x.stage == "prefill" else caution * e.step_s,
+            ranks=x.ranks,
         )  # fmt: skip
         made += [one] * x.dp
         whose += [i] * x.dp
