@@ -402,27 +402,27 @@ def occupancy(m: FlowModel) -> Rows:
 
 
 def time(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ work_kc(t − τ)·x_kcτ / (1 − a₀_c/t_c) ≤ n_c: of every second what steps leave (S2; continuous)."""
+    """Σ_k Σ_τ time_kc(t − τ)·x_kcτ ≤ n_c: of every second what steps leave to work (S2; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, TIME)
 
 
 def running(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ runs_kc(t − τ)·x_kcτ / C_c ≤ n_c: requests that run in the mean of a bin (S3; continuous)."""
+    """Σ_k Σ_τ running_kc(t − τ)·x_kcτ ≤ n_c: slots in the mean of a bin, or places (S3, S12; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, RUNNING)
 
 
 def memory(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ kv_kc(t − τ)·x_kcτ / M_c ≤ n_c: tokens in the cache in the mean of a bin (S4; continuous)."""
+    """Σ_k Σ_τ memory_kc(t − τ)·x_kcτ ≤ n_c: KV cache in the mean of a bin, or places (S4, S12; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, MEMORY)
 
 
 def tokens(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ tokens_kc(t − τ)·x_kcτ / (0.9·room_c) ≤ n_c: prompt tokens of a step (S5; continuous)."""
+    """Σ_k Σ_τ tokens_kc(t − τ)·x_kcτ ≤ n_c: prompt tokens of a step (S5; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, TOKENS)
 
 
 def chunks(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ chunks_kc(t − τ)·x_kcτ / f_c ≤ n_c: chunks of a step, where few are to carry any (continuous)."""
+    """Σ_k Σ_τ chunks_kc(t − τ)·x_kcτ ≤ n_c: chunks of a step, where few are to carry any (S6; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, CHUNKS)
 
 
@@ -458,12 +458,12 @@ def throughput_cap(m: FlowModel) -> Rows:
 
 
 def transfer(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ link_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
+    """Σ_k Σ_τ transfer_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
     return no_rows() if m.t.taken is None or not len(m.t.apart) else _taken(m, TRANSFER)
 
 
 def waiting(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ waits_kc(t − τ)·x_kcτ ≤ n_c: prompts wait ω_c in the mean (S6; continuous)."""
+    """Σ_k Σ_τ waiting_kc(t − τ)·x_kcτ ≤ n_c: prompts wait as long as planned in the mean (S7, S13; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, WAITING)
 
 

@@ -219,14 +219,11 @@ def step_of_running(
     steps = drafted(costs.alone or costs.costs, costs.draft, costs.speculation)
     limits = limits.model_copy(update={"max_num_seqs": slots})
     kv, requests = costs.with_slots(slots).kv_tokens, _requests(asked, cached, stage, asked.weight)
-
     running = float(costs.ranks * batch)
 
     def long_enough(step: float) -> bool:
         level = at_level(limits, steps, kv, requests, step, stage, costs.ranks)
-        return level is not None and step >= level.fixed + _work(
-            level, asked, costs.ranks * batch, stage, limits.filled
-        )
+        return level is not None and step >= level.fixed + _work(level, asked, running, stage, limits.filled)
 
     low, high = 0.0, 1e-3
     while not long_enough(high):
