@@ -21,6 +21,7 @@ from optmodels.cli import (
     evaluating,
     explaining,
     latency,
+    max_rate,
     measure,
     planning,
     replay,
@@ -77,6 +78,7 @@ for verbs in (
     backtest,
     reporting,
     latency,
+    max_rate,
     measure,
     choosing,
 ):
