@@ -67,10 +67,7 @@ class CarriedModel(Parameters):
         super().__init__(tables.case.problem, tables)
         self.rates, self.together = self.rates[[period]], self.together[[period]]
         self.kind, self.counts = kind, counts
-        if counts is None:
-            most = np.full(len(kind), float(MOST_DEPLOYMENTS))
-        else:
-            most = np.where(kind >= 0, counts[kind], 0.0)
+        most = np.full(len(kind), 1.0 * MOST_DEPLOYMENTS) if counts is None else np.where(kind >= 0, counts[kind], 0.0)
         able = np.isfinite(self.load) & (most > 0)
         wanted = self.rates > 0
         self.n = self.variable("n", ("t", "p"), (1, len(kind)), upper=most[None, :], integer=True)
@@ -105,7 +102,7 @@ def in_proportion(m: CarriedModel) -> Rows:
 
 def spot_in_proportion(m: CarriedModel) -> Rows:
     """Σ_{p on spot} x_twp ≤ spot_share_max_w·f; p that only decode do not count."""
-    t, w, p = m.x.labels
+    _, w, p = m.x.labels
     mine = m.spot[p] & (m.stage[p] != DECODE) & np.isfinite(m.spot_share[w])
     at, of = np.nonzero((m.rates > 0) & np.isfinite(m.spot_share))
     factor = m.factor.at(np.zeros(len(of), dtype=np.intp), (at, of), m.spot_share[of], sets=("t", "w"))
@@ -235,9 +232,9 @@ def max_rate(
         time_limit: seconds of each solve.
 
     Returns:
-        ``requests_per_s`` of the instance, and by how it was found ``factor`` and ``requests_per_s``: ``planned_shares``
-        (the first engine that is full), ``best_shares`` with its ``bound`` (the model), ``simulated`` with ``fails_at``
-        and what failed. Of several periods the one with the smallest factor, ``period``.
+        ``requests_per_s`` of the instance, and ``factor`` and ``requests_per_s`` of each way to find it:
+        ``planned_shares`` (the first engine is full), ``best_shares`` with its ``bound`` (the model), ``simulated``
+        with ``fails_at`` and what failed. Of several periods the one with the smallest factor, ``period``.
 
     Raises:
         InputError: a plan of another instance, or without a plan no limit on the engines.

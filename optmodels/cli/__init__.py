@@ -27,6 +27,7 @@ from optmodels.cli import (
     replay,
     reporting,
     simulate,
+    stress,
     sweeping,
 )
 from optmodels.cli.console import lost, ready, report_mistakes
@@ -79,6 +80,7 @@ for verbs in (
     reporting,
     latency,
     max_rate,
+    stress,
     measure,
     choosing,
 ):

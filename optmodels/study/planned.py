@@ -64,10 +64,7 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
         name, path = str(source), path / "plan.json" if path.is_dir() else path
         if not path.is_file():
             raise InputError(Mistake(name, "", "no such file", "plan.json of a result, its folder, or an instance"))
-        if path.suffix != ".json":
-            document = load(path)
-        else:
-            document = read_document(path)[0]
+        document = load(path) if path.suffix != ".json" else read_document(path)[0]
     if isinstance(document, Mapping) and "plan" not in document:
         document = load(document if not name else path)
     if not isinstance(document, Mapping):
