@@ -35,8 +35,8 @@ BANNED = {
     "no measurement available": r"\bnobody has measured\b|\bmeasured by nobody\b",
 }  # fmt: skip
 PATTERNS = {
-    "what … as a noun": r"\bwhat (?:it|they|he|she|a|an|the|that|those|this|these|is|are|was|were|has|had|can|no|any|every"
-    r"|each|one|some|comes?|runs?|made)\b",
+    "what … as a noun": r"\bwhat (?:it|they|he|she|a|an|the|that|those|this|these|is|are|was|were|has|had|can|no|any"
+    r"|every|each|one|some|comes?|runs?|made)\b",
     "of those, that of": r"\bof (?:those|all|what|which|it)\b|\b(?:that|those) of\b",
     "said, says": r"\bsaid\b|\bsays?\b",
     "beside, anew, alike": r"\bbeside\b|\banew\b|\balike\b|\blikewise\b",
@@ -163,6 +163,6 @@ def entries(paths: Iterable[Path]) -> tuple[int, int]:
                     stated = ENTRY.findall(section)
                     total += len(stated)
                     bad += sum(
-                        bool(re.match(r"(?i)(?:of|that|as|what|which|where|if|by|in|to|for)\b", s)) for s in said
+                        bool(re.match(r"(?i)(?:of|that|as|what|which|where|if|by|in|to|for)\b", s)) for s in stated
                     )
     return total, bad

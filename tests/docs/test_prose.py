@@ -158,10 +158,10 @@ PATTERNS_TODAY: dict[str, dict[str, float]] = {
         "nobody": 0.61,
     },
     "code": {
-        "what … as a noun": 7.17,
+        "what … as a noun": 7.18,
         "of those, that of": 4.74,
         "said, says": 2.09,
-        "beside, anew, alike": 1.93,
+        "beside, anew, alike": 1.92,
         "so many": 0.91,
         "nobody": 0.86,
     },
