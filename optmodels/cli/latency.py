@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
+import click
 import typer
 
 from optmodels.cli import options
@@ -97,6 +98,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Fit a latency model to measurements. It says how wrong it may be."""
+    from optmodels.catalog.files import described
     from optmodels.latency.fit import calibrate_measurements, read_measurements
     from optmodels.latency.fit.calibrate import calibrate_pairs
     from optmodels.latency.fit.forms import Options
@@ -150,7 +152,8 @@ def calibrate(
             ],
         )
         return
-    reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
+    llm, gpu, stated = click.get_current_context().with_resource(described(llm, gpu))
+    reference = Reference(gpu, llm, precision or stated or "fp16") if gpu and llm else None  # type: ignore[arg-type]
     known = engine or m.states.get("engine")
     options = Options(reference, weighting == "relative", batch_limit, known if known in engines else None)
     fitted = calibrate_measurements(m, model, options, title=title, source=source or measurements.name, date=date)

@@ -20,7 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    gpu: Annotated[str, typer.Option(parser=options.gpu, metavar="TEXT", help="GPU of the catalogue.")],
+    gpu: Annotated[
+        str,
+        typer.Option(parser=options.gpu, metavar="TEXT", help="GPU of the catalogue, or a YAML file with its data."),
+    ],
     trace: Annotated[
         str,
         typer.Option(
@@ -28,7 +31,9 @@ def simulate(
             " as N or LOW-HIGH."
         ),
     ],
-    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue: optmodels list catalog. Required.")] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="LLM of the catalogue (optmodels list catalog), or a config.json.")
+    ] = None,
     column: Columns = None,
     where: Where = None,
     skip_bad: SkipBad = False,
@@ -107,7 +112,8 @@ def simulate(
 def _named(llm: str | None, latencies: str | None, model: str | None) -> tuple[str, str]:
     """The LLM and what gives its latencies. `model` is the LLM where no other is named, else what gives latencies."""
     if model is not None:
-        if llm is None and model not in ("default", "roofline") and not Path(model).is_file():
+        named = Path(model).suffix == ".json" or not Path(model).is_file()
+        if llm is None and model not in ("default", "roofline") and named:
             llm = model
         elif latencies is None:
             latencies = model
