@@ -1037,9 +1037,10 @@ def new(
     """A commented instance template, or a copy of an instance that comes with optmodels.
 
     Args:
-        formulation: ``optmodels list formulations``.
+        formulation: ``optmodels list formulations``; or ``current``: what runs today, as `evaluate` reads it.
         file: the file to write; files that a shipped instance refers to are written beside it.
-        shipped: name of a shipped instance, as ``listing("instances")`` has it; None: the template.
+        shipped: name of a shipped instance, as ``listing("instances")`` has it; None: the template. For ``current``
+            the instance file that it is of.
         overwrite: replace existing files.
 
     Returns:
@@ -1048,13 +1049,36 @@ def new(
     Raises:
         InputError: an unknown name, or a file that exists.
     """
-    form = registry.get(formulation)
     target = None if file is None else Path(file)
+    if formulation == "current":
+        return _new_current(shipped, target, overwrite)
+    form = registry.get(formulation)
     if shipped is not None:
         return ours.copy(form.name, shipped, target, overwrite=overwrite)
     if target is not None:
         write_text(target, form.template, overwrite=overwrite)
     return form.template
+
+
+def _new_current(instance: str | None, target: Path | None, overwrite: bool) -> str:
+    """A file of what runs today for an instance file, which lies beside it or below."""
+    from optmodels.plan.current import start_text
+
+    if instance is None:
+        raise InputError(Mistake(None, "--from", None, "the instance file whose workloads run today"))
+    problem = load(Path(instance))
+    form = registry.get(problem.formulation)
+    if form.start is None:
+        able = [n for n in registry.names() if registry.get(n).start is not None]
+        raise InputError(Mistake(instance, "formulation", form.name, f"an instance of {', '.join(able)}"))
+    folder = (Path() if target is None else target.parent).resolve()
+    there = Path(instance).resolve()
+    if not there.is_relative_to(folder):
+        raise InputError(Mistake(None, "--from", instance, f"an instance file in {folder} or below"))
+    text = start_text(there.relative_to(folder).as_posix(), form.start(problem))
+    if target is not None:
+        write_text(target, text, overwrite=overwrite)
+    return text
 
 
 def new_formulation(name: str, folder: str | PathLike[str] = ".") -> Path:

@@ -361,7 +361,10 @@ def _proof(proof: Any) -> list[Any]:
 
 def new(
     formulation: Annotated[
-        str, typer.Argument(help="optmodels list formulations; or the word formulation, for one of your own.")
+        str,
+        typer.Argument(
+            help="optmodels list formulations; or current, what runs today; or formulation, for one of your own."
+        ),
     ],
     file: Annotated[
         Path | None,
@@ -371,7 +374,11 @@ def new(
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
     shipped: Annotated[
-        str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="A shipped instance, with its files: optmodels list instances. For current: an instance file.",
+        ),
     ] = None,
     interactive: Annotated[
         bool,
@@ -410,7 +417,7 @@ def new(
             write_text(file, text, overwrite=force)
         sys.stdout.write(text if file is None else f"{file}\n")
         return 0
-    if shipped is not None and file is None:
+    if shipped is not None and file is None and formulation != "current":
         file = Path(f"{shipped.rpartition('/')[2]}.yaml")
     text = api.new(formulation, file, shipped=shipped, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
