@@ -30,13 +30,18 @@ if TYPE_CHECKING:
     )
     from optmodels.loading import load
     from optmodels.study.backtest import backtest
+    from optmodels.study.max_rate import max_rate
+    from optmodels.study.stress import stress
     from optmodels.study.sweep import sweep
 
-_ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep", "backtest": "optmodels.study.backtest"}
+_ELSEWHERE = {"load": "optmodels.loading"} | {
+    name: f"optmodels.study.{name}" for name in ("backtest", "max_rate", "stress", "sweep")
+}
 
 __all__ = [
-    "backtest", "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new",
-    "new_formulation", "prefix_hits", "replay", "report", "save", "simulate", "solve", "sweep", "tables",
+    "backtest", "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load",
+    "max_rate", "new", "new_formulation", "prefix_hits", "replay", "report", "save", "simulate", "solve", "stress",
+    "sweep", "tables",
 ]  # fmt: skip
 
 

@@ -21,11 +21,13 @@ from optmodels.cli import (
     evaluating,
     explaining,
     latency,
+    max_rate,
     measure,
     planning,
     replay,
     reporting,
     simulate,
+    stress,
     sweeping,
 )
 from optmodels.cli.console import lost, ready, report_mistakes
@@ -77,6 +79,8 @@ for verbs in (
     backtest,
     reporting,
     latency,
+    max_rate,
+    stress,
     measure,
     choosing,
 ):
