@@ -19,7 +19,7 @@ from optmodels.errors import InputError, Mistake, Mistakes, SolverError, one_of
 
 if TYPE_CHECKING:
     from optmodels.model import Model
-    from optmodels.plan.outcome import CheckReport, Outcome
+    from optmodels.plans.outcome import CheckReport, Outcome
     from optmodels.solver.compile import Compiled
     from optmodels.solver.highs import Event
 

@@ -32,7 +32,7 @@ from formulations.orchestration.points import Configuration, OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
 from optmodels.formulation import Bounded, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.shape import resampled

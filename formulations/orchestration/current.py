@@ -31,7 +31,7 @@ from formulations.orchestration.replay import (
 )
 from optmodels.catalog.types import Entry, GpuName
 from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.plan.current import Evaluated
+from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.cluster import Requests as Simulated
 from optmodels.simulation.compiling import time_to_replay

@@ -36,7 +36,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, paused_gc, solve_model
 from optmodels.solver.highs import PROVED
 

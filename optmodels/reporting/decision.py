@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
-from optmodels.plan.deployment import note_on
+from optmodels.plans.deployment import note_on
 from optmodels.reporting.text import plain, told_apart
 
 HOURS_PER_MONTH = 730

@@ -14,8 +14,8 @@ from formulations.orchestration.place import place
 from formulations.orchestration.points import build_tables
 from optmodels.cli import run
 from optmodels.errors import InputError
-from optmodels.plan.fewest import least_number
-from optmodels.plan.outcome import Result
+from optmodels.plans.fewest import least_number
+from optmodels.plans.outcome import Result
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -49,7 +49,7 @@ from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import dispatched, simulable
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import solve_compiled
 from optmodels.solver.cancel import caught_interrupt
 from optmodels.solver.compile import Compiled

@@ -28,7 +28,7 @@ from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules
 from formulations.orchestration.replay import dispatched
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 Ints = npt.NDArray[np.int64]
 LEAST = 1e-7  # gain worth a step

@@ -26,7 +26,7 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import dispatched
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.cluster import Policy
 
 Ints = npt.NDArray[np.int64]

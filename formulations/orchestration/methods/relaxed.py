@@ -18,7 +18,7 @@ from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules, restrict
 from formulations.orchestration.replay import dispatched
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver.highs import relaxation
 
 

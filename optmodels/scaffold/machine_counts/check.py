@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.plan.findings import Findings
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import CheckReport
 
 from .plan import Plan
 from .problem import Instance

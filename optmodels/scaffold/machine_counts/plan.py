@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from optmodels.catalog import Market
-from optmodels.plan.lines import Money
-from optmodels.plan.outcome import Document
+from optmodels.plans.lines import Money
+from optmodels.plans.outcome import Document
 
 
 class Line(Document):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_compiled
 
 from ..making import make_plan

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 from ..making import make_plan
 from ..plan import Plan
