@@ -14,7 +14,7 @@ import yaml
 from prose import CEILINGS, MEAN_WORDS, MOST_WORDS, ROOT, blocks, code_prose, entries, measure, rates, sentences
 from typer.main import get_group
 
-from optmodels.cli import app
+from optmodels.cli import command_line
 
 README = ROOT / "README.md"
 FORMULATIONS = sorted((ROOT / "formulations").glob("*/README.md"))
@@ -73,7 +73,7 @@ def documentation() -> str:
 def help_text() -> str:
     """Help of every verb and option."""
     found = []
-    for command in get_group(app).commands.values():
+    for command in get_group(command_line()).commands.values():
         found += [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
     return "\n".join(found)
 
