@@ -35,6 +35,7 @@ import numpy.typing as npt
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
 from optmodels.engine.continuous import (
+    FEW_CLASSES,
     FINE,
     MOST_OF_WAIT,
     ROWS,
@@ -69,7 +70,6 @@ Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 WAITS = 2  # fixed waits from one to its double
 SHORTEST_WAIT_S = 2.0**-10  # of the fixed waits that are all offered
-FEW_BUCKETS = 4  # of a model, up to which waits are not rounded to fixed ones
 
 
 @dataclass(frozen=True)
@@ -350,7 +350,7 @@ def _levels(
     alone = stage == "both" and len(demands) == 1 and works[0].soft is None
     steps = levels_of_loads(costs, loads_of_levels(limits.load))
     points = at(steps)
-    fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE))
+    fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES]))
     timed = any(w.slo.deadline_s is not None for w in works) and stage != "both"
     finer = {} if alone or timed else {False: at(fine)}
     lacking = np.zeros(0, dtype=np.intp)
@@ -698,7 +698,7 @@ def _offered(of: _Within, soft: bool, every: bool) -> tuple[Index, Array]:
     if every:
         fixed = fixed_waits(np.nanmax(own, initial=SHORTEST_WAIT_S))
         own = np.broadcast_to(fixed, (len(own), len(fixed)))
-    elif own.shape[1] > FEW_BUCKETS:
+    elif own.shape[1] > FEW_CLASSES:
         own = 2.0 ** (np.floor(np.log2(own) * WAITS) / WAITS)
     own = np.sort(own, axis=1)  # NaN last
     again = own <= np.roll(own, 1, axis=1) * (1.0 + 1e-12)

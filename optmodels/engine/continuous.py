@@ -145,7 +145,8 @@ MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not 
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
 FEW = 8  # decode steps of a request in which prompts are counted one by one
 SPACING = 1.5  # of ρ/(1 − ρ) from a level to the next
-FINE = 16  # parts of that spacing: loads at which a best level may be
+FINE = (16, 4)  # parts of that spacing: loads at which best levels of few classes, and of more, may be
+FEW_CLASSES = 4
 LEAST_LOAD = 0.01  # of the shortest level
 HALVINGS = 12  # of the step between two levels, to find the best one
 PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
@@ -1063,8 +1064,10 @@ def operating_points(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho, engine.overflow))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
-        load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight, engine.overflow)
-        load[MEMORY] /= ranks
+        load[MEMORY] = load[RUNNING]
+        if not placed:  # else (S12) has both
+            load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight, engine.overflow)
+            load[MEMORY] /= ranks
         load[TOKENS] = u * t / (engine.filled * ranks * room)
         load[CHUNKS] = 0.0
         if stage == "both":
