@@ -52,7 +52,7 @@ CEILINGS = {  # per 1,000 words
     "nobody": 0.1,
 }
 MEAN_WORDS, MOST_WORDS = 20.0, 40
-GENERATED = re.compile(r"<!-- families: made.*?<!-- families: end -->", flags=re.S)
+GENERATED = re.compile(r"<!-- (families|measured|compared)\b.*?<!-- \1: end -->", flags=re.S)
 FENCED = re.compile(r"^```.*?^```\s*$", flags=re.M | re.S)
 ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|etc|Fig|eq|eqs|No|p|Nov|al)\.")
 WORD = re.compile(r"[^\W_]")
@@ -120,7 +120,7 @@ def measure(markdown: str) -> Measure:
     longest = max([*prose, *cells], key=words, default="")
     text = " \n".join([*prose, *cells])
     return Measure(
-        words=len(FENCED.sub("", GENERATED.sub("", markdown)).split()),
+        words=words(FENCED.sub("", GENERATED.sub("", markdown))),
         mean=sum(lengths) / len(lengths) if lengths else 0.0,
         longest=words(longest),
         longest_sentence=longest,
