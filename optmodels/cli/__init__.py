@@ -27,6 +27,7 @@ from optmodels.cli import (
     replay,
     reporting,
     simulate,
+    replan,
     stress,
     sweeping,
 )
@@ -80,6 +81,7 @@ for verbs in (
     reporting,
     latency,
     max_rate,
+    replan,
     stress,
     measure,
     choosing,
