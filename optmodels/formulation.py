@@ -19,7 +19,7 @@ from optmodels.errors import InputError, Mistake, Mistakes, SolverError, one_of
 
 if TYPE_CHECKING:
     from optmodels.model import Model
-    from optmodels.plan.outcome import CheckReport, Outcome
+    from optmodels.plans.outcome import CheckReport, Outcome
     from optmodels.solver.compile import Compiled
     from optmodels.solver.highs import Event
 
@@ -82,7 +82,8 @@ OPTIONAL = {
     "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
-    "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State", "bounded": "certify:bounded",
+    "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
+    "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -99,7 +100,9 @@ class Folder:
     def formulation(self, **own: Any) -> Formulation:
         """The formulation of this folder: its own fields, and the parts whose place every folder shares."""
         here = resources.files(self.name)
-        there = {k: w for k, w in OPTIONAL.items() if here.joinpath(f"{w.partition(':')[0].replace('.', '/')}.py").is_file()}
+        there = {
+            k: w for k, w in OPTIONAL.items() if here.joinpath(f"{w.partition(':')[0].replace('.', '/')}.py").is_file()
+        }
         return Formulation(**{field: self(where) for field, where in (STANDARD | there).items()} | own)
 
     def exports(self, *where: str) -> Callable[[str], Any]:

@@ -50,7 +50,7 @@ from formulations.fleet.problem import Fleet, FleetCase, FleetWorkload
 from formulations.fleet.replay import paired
 from optmodels.engine.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.formulation import Bounded, Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge

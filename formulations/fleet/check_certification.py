@@ -12,7 +12,7 @@ from formulations.fleet.check_engines import Models
 from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.engine.continuous import seconds_and_quantile
-from optmodels.plan.findings import Findings
+from optmodels.plans.findings import Findings
 
 SLACK = 1e-6
 SAME = 1e-9

@@ -28,7 +28,7 @@ from optmodels.engine.running import Running, running, shares
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
-from optmodels.plan.current import Evaluated
+from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate

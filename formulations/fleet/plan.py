@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field, model_validator
 
 from optmodels.engine.continuous import Stage
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import (
+from optmodels.plans.lines import (
     Amount,
     Count,
     EngineLine,
@@ -18,7 +18,7 @@ from optmodels.plan.lines import (
     RankedDocument,
     SeveralRanks,
 )
-from optmodels.plan.outcome import Document
+from optmodels.plans.outcome import Document
 from optmodels.traces.types import Routing
 
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included

@@ -12,7 +12,7 @@ from dataclasses import replace
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.recomputed import Recomputed, recompute
-from optmodels.plan.findings import Findings
+from optmodels.plans.findings import Findings
 
 SAME = 1e-9
 COPIES_OF_RATES = 32

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.engine.continuous import Stage
-from optmodels.plan.lines import RankedDocument, SeveralRanks
-from optmodels.plan.outcome import Document
+from optmodels.plans.lines import RankedDocument, SeveralRanks
+from optmodels.plans.outcome import Document
 from optmodels.simulation.cluster import Policy, Queue
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from optmodels.cli.options import Json, duration, seconds
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("max-rate")(max_rate)
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import Json, Seed, duration, seconds
 
 
 def max_rate(
@@ -26,49 +22,35 @@ def max_rate(
     output_tokens: Annotated[str | None, typer.Option("--output", help="Output tokens.")] = None,
     quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type: h100=16; may be repeated.")] = None,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
-    ttft: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="Mean TTFT.")] = None,
-    ttft_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="95th percentile.")] = None,
-    tpot: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="Mean time per output token.")] = None,
-    tpot_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="95th percentile.")] = None,
-    e2e: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="Mean time of a request.")] = None,
-    e2e_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="95th percentile.")] = None,
+    ttft: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="Limit on the mean TTFT.")] = None,
+    ttft_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… on its 95th percentile.")] = None,
+    tpot: Annotated[
+        Any, typer.Option(parser=duration, metavar="SECONDS", help="… on the time per output token.")
+    ] = None,
+    tpot_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… on its 95th percentile.")] = None,
+    e2e: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… on the time of a request.")] = None,
+    e2e_p95: Annotated[Any, typer.Option(parser=duration, metavar="SECONDS", help="… on its 95th percentile.")] = None,
     instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Requests for the simulation; default: the instance's.")] = None,
     simulate: Annotated[bool, typer.Option("--simulate/--no-simulate", help="Bisect the rate by replays.")] = True,
-    seed: Annotated[int, typer.Option(help="Random seed of the simulation.")] = 0,
+    seed: Seed = 0,
     time_limit: Annotated[
         float, typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help="Seconds of the solve.")
     ] = 20.0,  # type: ignore[assignment]
     as_json: Json = False,
 ) -> int:
-    """Largest request rate within the SLOs. By the model with a bound, and by simulation."""
-    from optmodels.api import to_json
-    from optmodels.cli.console import show
-    from optmodels.errors import InputError, Mistake
+    """Find the largest request rate within the SLOs. By the model with a bound, and by simulation."""
+    from optmodels.cli.plan import quota_of
+    from optmodels.cli.results import result_of
     from optmodels.reporting.max_rate import max_rate_lines
-    from optmodels.study.max_rate import max_rate as find
 
-    if (plan is None) == (model is None):
-        raise InputError(Mistake(None, "PLAN, --model", None, "one of the two"))
-    source: Any = plan
-    if model is not None:
-        from optmodels import question
-        from optmodels.cli.asking import _one, quota_of
-
-        if not quota and budget is None:
-            raise InputError(Mistake(None, "--quota, --budget", None, "GPUs or USD/h that limit the fleet"))
-        asked = question.Question(
-            model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=1.0,
-            ttft=_one("ttft", ttft, ttft_p95, None), tpot=_one("tpot", tpot, tpot_p95, None),
-            e2e=_one("e2e", e2e, e2e_p95, None), quota=[quota_of(text) for text in quota or []], budget=budget,
-        )  # fmt: skip
-        try:
-            source = question.instance(asked)
-        except InputError as error:
-            raise question.as_options(error) from None
-    found = find(source, instance=instance, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit)
-    if as_json:
-        sys.stdout.write(to_json(found) + "\n")
-    else:
-        show(max_rate_lines(found))
+    given = plan if plan is None or plan.suffix in (".yaml", ".yml") else result_of(plan)
+    answer(
+        lambda: optmodels.max_rate(
+            given, model=model, input=input_tokens, output=output_tokens,
+            quota=[quota_of(text) for text in quota or []], budget=budget, ttft=ttft, ttft_p95=ttft_p95, tpot=tpot, tpot_p95=tpot_p95, e2e=e2e, e2e_p95=e2e_p95,
+            instance=instance, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit,
+        ),
+        as_json, max_rate_lines,
+    )  # fmt: skip
     return 0

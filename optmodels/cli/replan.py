@@ -1,19 +1,15 @@
-"""`replan`: one tick of a fleet that follows its traffic; `migrate`: ordered steps to a plan."""
+"""`replan`: one tick of a fleet that follows its traffic."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import optmodels
+from optmodels.cli.console import answer
 from optmodels.cli.options import Force, Json, seconds
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(replan)
 
 
 def replan(
@@ -36,27 +32,14 @@ def replan(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """One tick of a fleet that follows its traffic. Orders, stops and loads, each with its reason."""
-    import yaml
-
-    from optmodels.api import to_json
-    from optmodels.cli.console import show
-    from optmodels.io.write import refuse_existing, write_text
+    """Decide one tick of a fleet that follows its traffic. Orders, stops and loads, each with its reason."""
     from optmodels.reporting.replan import replan_lines
-    from optmodels.study.replan import replan as decide
 
-    files = [] if out is None else [out / "tick.json", out / "state.yaml"]
-    if not force:
-        refuse_existing(*files)
-    found = decide(
-        file, state, history=history, forecast=forecast, ticks=ticks, method=method, forecast_method=forecast_method,
-        last=last, time_limit=time_limit,
+    found = answer(
+        lambda: optmodels.replan(
+            file, state=state, history=history, forecast=forecast, ticks=ticks, method=method,
+            forecast_method=forecast_method, last=last, time_limit=time_limit, out=out, force=force,
+        ),
+        as_json, replan_lines,
     )  # fmt: skip
-    if files:
-        write_text(files[0], to_json(found) + "\n", overwrite=force)
-        write_text(files[1], yaml.safe_dump(found["next_state"], sort_keys=False), overwrite=force)
-    if as_json:
-        sys.stdout.write(to_json(found) + "\n")
-    else:
-        show(replan_lines(found))
     return 4 if found["tick"]["source"] == "last" else 0

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from optmodels.cli.options import Force, Json, PlanFile, seconds
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command()(stress)
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import Force, Json, PlanFile, Seed, seconds
 
 
 def stress(
@@ -28,7 +24,7 @@ def stress(
     steps: Annotated[int, typer.Option(help="Factors of each range.")] = 3,
     draws: Annotated[int, typer.Option(help="Random scenarios for the frontier of margins; 0: none.")] = 0,
     instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the draws.")] = 0,
+    seed: Seed = 0,
     time_limit: Annotated[
         float, typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help="Seconds of each solve.")
     ] = 10.0,  # type: ignore[assignment]
@@ -37,30 +33,17 @@ def stress(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Stress a plan. SLO attainment and cost under more demand, slower engines and losses."""
-    from optmodels.api import to_json
-    from optmodels.cli.console import show
+    """Judge a plan under more demand, slower engines and losses. SLO attainment and cost of each scenario."""
     from optmodels.cli.results import result_of
-    from optmodels.io.write import refuse_existing, write_text
-    from optmodels.reporting.charts import save_chart
-    from optmodels.reporting.stress import stress_chart, stress_lines
-    from optmodels.study.stress import stress as judge
+    from optmodels.reporting.stress import stress_lines
 
-    for file in (out, picture):
-        if file is not None and not force:
-            refuse_existing(file)
-    found = judge(
-        result_of(plan), inflate=dict(_range(text) for text in inflate or ()), lose=lose or (), steps=steps,
-        draws=draws, instance=instance, seed=seed, time_limit=time_limit,
+    answer(
+        lambda: optmodels.stress(
+            result_of(plan), inflate=dict(_range(text) for text in inflate or ()), lose=lose or (), steps=steps,
+            draws=draws, instance=instance, seed=seed, time_limit=time_limit, picture=picture, out=out, force=force,
+        ),
+        as_json, stress_lines,
     )  # fmt: skip
-    if out is not None:
-        write_text(out, to_json(found) + "\n", overwrite=force)
-    if picture is not None:
-        save_chart(stress_chart(found), picture, found["source"], overwrite=force)
-    if as_json:
-        sys.stdout.write(to_json(found) + "\n")
-    else:
-        show(stress_lines(found))
     return 0
 
 

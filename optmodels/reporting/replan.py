@@ -18,7 +18,7 @@ def replan_lines(found: Mapping[str, Any]) -> list[str]:
     tick = found["tick"]
     changes = sum(x["count"] for what in ("orders", "stops") for x in found[what])
     lines = [
-        f"[bold]{changes} machine{'s' * (changes != 1)} to change now[/bold], {found['usd_per_hour']:,.2f} USD/h after it"
+        f"[bold]{changes} machine{'s' * (changes != 1)} to change now[/bold], then {found['usd_per_hour']:,.2f} USD/h"
         if changes else f"[bold]Nothing to change now[/bold], {found['usd_per_hour']:,.2f} USD/h"
     ]  # fmt: skip
     for what, verb in (("orders", "order"), ("stops", "stop"), ("loads", "load"), ("unloads", "unload")):

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Document, Outcome
+from optmodels.plans.outcome import Document, Outcome
 from optmodels.solver.highs import Status
 
 P = TypeVar("P", bound=Document)

@@ -36,7 +36,7 @@ def test_one_deployment_on_a_poisson_trace(cli, folder):
     assert report["good_share"] == pytest.approx((rows["ttft_s"] <= 0.5).mean())
     over = report["over_time"]
     assert {len(v) for v in over.values()} == {len(over["time_s"])} and max(over["kv_use"]) <= 1
-    again = optmodels.simulate("llama-3.1-8b", "h100", "poisson:4:200-2000:50-400:60", ttft_limit_s=0.5)
+    again = optmodels.simulate("llama-3.1-8b", "h100", "poisson:4:200-2000:50-400:60", ttft_limit=0.5)
     assert again["report"] == report
 
 
@@ -72,7 +72,7 @@ def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(mo
     """
 
     def held(prompt, output):
-        return optmodels.simulate("gpt-oss-20b", "h100", f"poisson:2:{prompt}:{output}:5", model="roofline",
+        return optmodels.simulate("gpt-oss-20b", "h100", f"poisson:2:{prompt}:{output}:5", latencies="roofline",
                                   precision="fp4")["deployment"]["kv_tokens"]  # fmt: skip
 
     assert held(200, 56) == pytest.approx(24 / 18 * held(32, 32), rel=1e-6)
@@ -128,7 +128,7 @@ def test_mistakes_are_named(cli, arguments, said):
 
 
 def test_what_is_good_is_said_where_a_limit_says_what_that_is():
-    found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", model="roofline", ttft_limit_s=0.5)
+    found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", latencies="roofline", ttft_limit=0.5)
     assert any(str(line).startswith("good share: ") for line in simulate_lines(found))
     found["limits"] = dict.fromkeys(found["limits"])
     found["report"]["requests"] = 1

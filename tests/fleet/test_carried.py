@@ -8,10 +8,10 @@ import pytest
 import optmodels
 from formulations.fleet.carried import CarriedModel, engines_of, tables_of
 from formulations.fleet.plan import FleetPlan
+from optmodels import max_rate
 from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.solver import solve_compiled
-from optmodels.study.max_rate import max_rate
 
 
 def measured(chat=20.0, code=6.0):

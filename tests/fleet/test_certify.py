@@ -30,7 +30,7 @@ from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables, cut, 
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation import certification
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import Promise, Station, Stream, Verdict, judge

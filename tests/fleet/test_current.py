@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 
 import optmodels
 from formulations.fleet.current import RoutingModel, of_trace
-from optmodels import api
+from optmodels.api.solve import MOMENT_S
 from optmodels.cli import run
 from optmodels.cli.console import show
 from optmodels.errors import InputError
@@ -54,7 +54,7 @@ def found():
 
 
 def test_it_costs_what_its_machines_cost(found):
-    price = next(m["on_demand"] for m in optmodels.listing("machines")
+    price = next(m["on_demand"] for m in optmodels.list("machines")
                  if (m["machine"], m["region"]) == ("g6e.xlarge", "us-east-1"))  # fmt: skip
     report = found["report"]
     assert report["usd_per_hour"] == pytest.approx(4 * price + 5.0)
@@ -208,8 +208,8 @@ def test_the_fewest_gpus_of_a_fleet():
 
 def test_the_time_limit_is_of_everything(monkeypatch):
     """What has no time is left out and named, what is predicted stays; the best plan has what is left."""
-    given, solve = [], api.solve
-    monkeypatch.setattr(api, "solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
+    given, solve = [], optmodels.solve
+    monkeypatch.setattr("optmodels.api.evaluate.solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
     found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=1e-3)
     assert found["left_out"] == ["the replay", "the planned routing"]
     report = found["report"]
@@ -217,7 +217,7 @@ def test_the_time_limit_is_of_everything(monkeypatch):
     assert report["planned_routing"] is None
     assert all("load" in d and "replayed_step_s" not in d for d in report["deployments"])
     assert "Left out at the time limit: the replay, the planned routing" in evaluate_lines(found)
-    assert given == [api.MOMENT_S]
+    assert given == [MOMENT_S]
 
 
 def test_no_replay_begins_that_has_to_be_compiled_for_longer_than_there_is_time(monkeypatch):

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 import optmodels
+from optmodels import stress
 from optmodels.errors import InputError
-from optmodels.study.stress import stress
 
 
 @pytest.fixture(scope="module")

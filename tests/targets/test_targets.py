@@ -15,7 +15,7 @@ from optmodels import formulation, targets
 from optmodels.catalog import llms
 from optmodels.errors import InputError
 from optmodels.loading import load
-from optmodels.plan.deployment import Deployment, Deployments, Purchase
+from optmodels.plans.deployment import Deployment, Deployments, Purchase
 from optmodels.targets import UNKNOWN_LONGEST, about, vllm
 
 INSTANCES = Path(__file__).parents[2] / "instances"
@@ -212,7 +212,7 @@ def test_keda_scales_between_the_periods_of_the_plan(fleet):
             )
     assert [s["spec"]["scaleTargetRef"]["name"] for s in scaled] == [d["metadata"]["name"] for d in deployed]
     for s, d in zip(scaled, deployed, strict=True):
-        of_plan = counts[s["metadata"]["annotations"]["optmodels/plan"]]
+        of_plan = counts[s["metadata"]["annotations"]["optmodels/plans"]]
         spec = s["spec"]
         assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (max(1, min(of_plan)), max(of_plan))
         assert (s["apiVersion"], s["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")

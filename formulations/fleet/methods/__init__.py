@@ -7,7 +7,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 
 def _certifying(method: Method) -> Method:

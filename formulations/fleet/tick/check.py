@@ -1,4 +1,4 @@
-"""Whether a tick's changes can be carried out, and what a plan of counts costs: machine by machine, from its own arrays.
+"""Whether a tick's changes can be carried out, and what a plan of counts costs: machine by machine.
 
 Nothing of the model or the rule is used.
 """
@@ -30,7 +30,9 @@ def check(tick: Tick, orders: Ints, stops: Ints) -> list[str]:
     for r, name in enumerate(tick.limit_names):
         ordered = tick.limit_rows[r] @ orders
         if ordered > 0 and tick.limit_rows[r] @ (runs + orders) > tick.limits[r] + 1e-6:
-            wrong.append(f"{name}: {tick.limit_rows[r] @ (runs + orders):g} with what is on its way, limit {tick.limits[r]:g}")
+            wrong.append(
+                f"{name}: {tick.limit_rows[r] @ (runs + orders):g} with what is on its way, limit {tick.limits[r]:g}"
+            )
     if orders.sum() + stops.sum() > tick.max_changes:
         wrong.append(f"{orders.sum() + stops.sum()} changes, at most {tick.max_changes:g}")
     return wrong
@@ -48,7 +50,9 @@ def cost(tick: Tick, machines: Ints, orders: Ints, serving: Array) -> tuple[floa
     wrong: list[str] = []
     usd = 0.0
     for g in range(len(tick.machines)):
-        running = [-10_000] * int(tick.ready[g] - tick.young[0, g]) + [0] * int(tick.young[0, g])  # tick it became ready
+        running = [-10_000] * int(tick.ready[g] - tick.young[0, g]) + [0] * int(
+            tick.young[0, g]
+        )  # tick it became ready
         coming = [(t, int(n)) for t, n in enumerate(tick.arriving[:, g]) if n]
         coming += [(t + tick.lead[g].start, int(n)) for t, n in enumerate(orders[:, g]) if n]
         usd += float(orders[:, g].sum()) * (tick.start_usd[g] + tick.usd[g] * tick.lead[g].start)

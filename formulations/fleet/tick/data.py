@@ -150,10 +150,12 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
 
     def find(entry: Any, path: str) -> int | None:
         mine = [g for r, g in by_name.items()
-                if r[0] == entry.machine and (not entry.region or r[1] == entry.region) and r[2] == entry.market]  # fmt: skip
+                if r[0] == entry.machine and entry.region in ("", r[1]) and r[2] == entry.market]  # fmt: skip
         if not mine:
             near = sorted({r[0] for r in resources})[:5]
-            wrong.add(path, f"{entry.machine} ({entry.market})", f"a machine of the instance, such as {', '.join(near)}")
+            wrong.add(
+                path, f"{entry.machine} ({entry.market})", f"a machine of the instance, such as {', '.join(near)}"
+            )
             return None
         return mine[0]
 
@@ -197,14 +199,21 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
         lead_of(int(start[g]), float(drain[g]), float(start_usd[g]), change.stop_usd, float(usd[g])) for g in range(G)
     )
     main = use.argmax(axis=1)
-    load = np.ceil(load_min[main] / tick - 1e-9).astype(np.int64) if state.deployments is not None else np.zeros(len(of), np.int64)
+    load = (
+        np.ceil(load_min[main] / tick - 1e-9).astype(np.int64)
+        if state.deployments is not None
+        else np.zeros(len(of), np.int64)
+    )
     serving, loading = None, np.zeros((H, len(of)), np.int64)
     if state.deployments is not None:
         serving = np.zeros(len(of), np.int64)
         for i, d in enumerate(state.deployments):
             g = find(d, f"deployments[{i}].machine")
-            mine = [] if g is None or d.workload not in names else np.flatnonzero(
-                (of == list(names).index(d.workload)) & (use[:, g] > 0))
+            mine = (
+                []
+                if g is None or d.workload not in names
+                else np.flatnonzero((of == list(names).index(d.workload)) & (use[:, g] > 0))
+            )
             if g is not None and not len(mine):
                 wrong.add(f"deployments[{i}].workload", d.workload, f"one of {', '.join(names)}, served by {d.machine}")
                 continue
@@ -265,7 +274,9 @@ def _pools(tables: FleetTables, names: Sequence[str]) -> tuple[Ints, Array, Arra
     for w, name in enumerate(names):
         mine = np.array([i for i, d in enumerate(tables.demands) if d.workload == name])
         if not len(mine):
-            raise InputError(Mistake(None, "workload", name, f"one of {', '.join(w.name for w in tables.case.workloads)}"))
+            raise InputError(
+                Mistake(None, "workload", name, f"one of {', '.join(w.name for w in tables.case.workloads)}")
+            )
         total = tables.rates[:, mine].sum(axis=0)
         share = total / total.sum() if total.sum() > 0 else np.full(len(mine), 1.0 / len(mine))
         busy = share > 0

@@ -1,4 +1,4 @@
-"""The tick as a MILP: machines, deployments and expected shortage over the horizon. README.md of fleet, section Ticks."""
+"""The tick as a MILP: machines, deployments and expected shortage over the horizon (README, section Ticks)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TickModel(Model):
         self.ld = self.variable("ld", ("t", "p"), (at, late[which]), upper=most_n[late[which]])
         self.z = self.variable("z", ("t", "j", "w"), (H, J, W), upper=tick.rates)
         self.state(FAMILIES)
-        zt, zj, zw = self.z.labels
+        _, zj, zw = self.z.labels
         self.minimise("usd", self.expression("cost", (
             (self.M * np.tile(tick.usd, H)).by()
             + (self.o * np.tile(tick.start_usd + tick.usd * self.arrives, H)).by()
@@ -62,7 +62,7 @@ class TickModel(Model):
             + (self.z * (tick.mass[zj] * tick.late_usd[zw])).by()
         ), -float((tick.kept @ tick.usd).sum())))  # fmt: skip
 
-    def _split(self, name: str, of: str, whole: int, H: int, lower: Array, upper: Array) -> Any:  # noqa: N803
+    def _split(self, name: str, of: str, whole: int, H: int, lower: Array, upper: Array) -> Any:
         """A variable (H, ·) that is whole in the first ticks; upper bounds by label."""
         t, k = np.indices(lower.shape).reshape(2, -1)
         made: Any = None
@@ -81,7 +81,7 @@ class TickModel(Model):
         return np.concatenate(parts).reshape(self.tick.H, -1)
 
 
-def _shifted(terms: Terms, by: Ints, H: int, sets: tuple[str, str]) -> Terms:  # noqa: N803
+def _shifted(terms: Terms, by: Ints, H: int, sets: tuple[str, str]) -> Terms:
     """Entries of tick t as terms of row t + by[label]; those beyond the horizon are left out."""
     t, k = terms.labels
     inside = np.flatnonzero(t + by[k] < H)

@@ -130,7 +130,7 @@ def rule(tick: Tick) -> Decision:
             free -= count * tick.use[p]
             carried += count * tick.rate[p]
     may = tick.ready - np.maximum(tick.young[0], tick.committed)
-    stays = np.array([H - 1 <= x.tail for x in tick.lead])
+    stays = np.array([x.tail >= H - 1 for x in tick.lead])
     stops = np.where(stays, 0, np.clip(np.floor(free + 1e-9), 0, np.maximum(may, 0))).astype(np.int64)
     # What is there at the lead time serves the order quantile; the rest is ordered.
     there = [tick.arriving[: x.start + 1, g].sum() for g, x in enumerate(tick.lead)]
@@ -181,7 +181,7 @@ def _deployments(rate: float, each: float) -> int:
 def _window(tick: Tick, g: int) -> int:
     """Ticks within which a need makes it cheaper to keep a machine than to order it again."""
     bridge = tick.lead[g].bridge
-    return tick.H if not math.isfinite(bridge) else min(int(math.floor(bridge)) + 1, tick.H)
+    return tick.H if not math.isfinite(bridge) else min(math.floor(bridge) + 1, tick.H)
 
 
 def _fits(free: Array, use: Array) -> int:
@@ -252,7 +252,9 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
             bound = max(bound, report.bound)
         better = found is None or (report.objective is not None and report.objective < found.objective - 1e-9)  # type: ignore[operator]
         if report.x is not None and better:
-            ended = "to the gap asked for" if report.status == "optimal" or report.limit == "gap" else "at the time limit"
+            ended = (
+                "to the gap asked for" if report.status == "optimal" or report.limit == "gap" else "at the time limit"
+            )
             found = _decision("exact", f"branch and bound ended {ended}", model, report.x, report.objective)
         seconds["branch_and_bound"] = time.perf_counter() - clock
     if found is None or _gap(found.objective, bound, lost) > USELESS:
@@ -311,7 +313,9 @@ def rounded(model: TickModel, x: Array, whole: int) -> tuple[Ints, Array]:
     weights = tick.use @ tick.limit_rows.T  # (P, R)
     for t in range(whole):
         used = n[t] @ tick.use
-        gone = np.array([(relaxed[t] - n[t])[tick.of == w] @ tick.rate[tick.of == w] for w in range(len(tick.workloads))])
+        gone = np.array(
+            [(relaxed[t] - n[t])[tick.of == w] @ tick.rate[tick.of == w] for w in range(len(tick.workloads))]
+        )
         for w in np.argsort(-gone * tick.late_usd, kind="stable").tolist():
             mine = np.flatnonzero(tick.of == w)
             capacity = float(n[t, mine] @ tick.rate[mine])

@@ -63,7 +63,7 @@ def document(tick: Tick, state: State, found: Decision) -> dict[str, Any]:
                 "usd_per_hour_each": float(price[g])} | more  # fmt: skip
 
     orders = [
-        machine(g, found.orders[g], ready_in_min=float(tick.lead[g].start * tick.tick_min), reason=_why_order(tick, g, found))
+        machine(g, found.orders[g], ready_in_min=tick.lead[g].start * tick.tick_min, reason=_why_order(tick, g, found))
         for g in np.flatnonzero(found.orders)
     ]  # fmt: skip
     stops = [machine(g, found.stops[g], reason=_why_stop(tick, g)) for g in np.flatnonzero(found.stops)]
@@ -74,13 +74,18 @@ def document(tick: Tick, state: State, found: Decision) -> dict[str, Any]:
     target = np.round(found.serving[min(int(tick.load.max(initial=0)), tick.H - 1)])
     loads, unloads = [], []
     for p in np.flatnonzero(target != before) if tick.serving is not None else ():
-        row = {"workload": tick.workloads[tick.of[p]], "deployment": tick.names[p], "count": int(abs(target[p] - before[p]))}
+        row = {
+            "workload": tick.workloads[tick.of[p]],
+            "deployment": tick.names[p],
+            "count": int(abs(target[p] - before[p])),
+        }
         why = _why_load(tick, int(tick.of[p]))
         (loads if target[p] > before[p] else unloads).append(row | {"reason": why})
     path = []
     for t in range(min(tick.H, max(x.start for x in tick.lead) + 2)):
         capacity = {
-            name: float(found.serving[t, tick.of == w] @ tick.rate[tick.of == w]) for w, name in enumerate(tick.workloads)
+            name: float(found.serving[t, tick.of == w] @ tick.rate[tick.of == w])
+            for w, name in enumerate(tick.workloads)
         }
         path.append({
             "in_min": t * tick.tick_min, "machines": float(found.machines[t].sum()), "capacity": capacity,
@@ -119,7 +124,8 @@ def _why_order(tick: Tick, g: int, found: Decision) -> str:
     mine = np.flatnonzero((tick.of == most) & (tick.use[:, g] > 0))
     carried = float((np.floor(there[g] / tick.use[mine, g]) * tick.rate[mine]).max(initial=0.0))
     return (
-        f"{tick.workloads[most]} needs {rate:.4g} requests/s at quantile {tick.order:g} in {start * tick.tick_min:g} min; "
+        f"{tick.workloads[most]} needs {rate:.4g} requests/s at quantile {tick.order:g} in {start * tick.tick_min:g} "
+        "min; "
         f"machines of this type that are ready by then carry {carried:.4g}"
     )
 

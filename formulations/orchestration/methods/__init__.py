@@ -16,7 +16,7 @@ from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import together
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.certification import LEAST_S, Certifier, certified
 from optmodels.solver.highs import PROVED
 

@@ -1,0 +1,16 @@
+"""The verbs as functions, one file a verb: `optmodels.solve` is ``optmodels solve``, with the same names and options.
+
+`optmodels` imports each function when it is first used.
+"""
+
+VERBS_BY_JOB = {
+    "plan": ("plan", "new", "solve", "explain", "evaluate", "fewest_gpus", "sweep", "compare"),
+    "trust": ("check", "replay", "simulate", "max_rate", "stress"),
+    "use": ("report", "export", "backtest", "replan"),
+    "latencies": (
+        "measure", "calibrate", "rows_to_measure", "operating_points", "attribute", "batch_limits", "tables",
+        "prefix_hits",
+    ),
+    "reference": ("list", "schema"),
+}  # fmt: skip
+VERBS = tuple(verb for verbs in VERBS_BY_JOB.values() for verb in verbs)
