@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from optmodels.api.list import list  # noqa: A004
     from optmodels.api.max_rate import max_rate
     from optmodels.api.measure import measure
+    from optmodels.api.migrate import migrate
     from optmodels.api.new import new
     from optmodels.api.operating_points import operating_points
     from optmodels.api.plan import plan
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attribute", "backtest", "batch_limits", "calibrate", "check", "compare", "evaluate", "explain", "export",
-    "fewest_gpus", "list", "load", "max_rate", "measure", "new", "operating_points", "plan", "prefix_hits", "replan",
-    "replay", "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
+    "fewest_gpus", "list", "load", "max_rate", "measure", "migrate", "new", "operating_points", "plan", "prefix_hits",
+    "replan", "replay", "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
 ]  # fmt: skip
 
 

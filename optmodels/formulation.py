@@ -83,7 +83,7 @@ OPTIONAL = {
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
     "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
-    "bounded": "certify:bounded",
+    "migrate": "migrate:migrate", "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -187,6 +187,7 @@ class Formulation:
         replan: (problem, state, forecast, ticks, time_limit, method, last) → one tick's orders, stops and loads with
             their reasons, as JSON data; None: nothing follows traffic.
         tick_state: pydantic schema of its state.
+        migrate: (problem, plan that runs, plan to reach) → ordered steps, as JSON data; None: there are none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -235,6 +236,7 @@ class Formulation:
     stress: Callable[..., Any] | None = None
     replan: Callable[..., Any] | None = None
     tick_state: type[Any] | None = None
+    migrate: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

@@ -6,7 +6,7 @@
 VERBS_BY_JOB = {
     "plan": ("plan", "new", "solve", "explain", "evaluate", "fewest_gpus", "sweep", "compare"),
     "trust": ("check", "replay", "simulate", "max_rate", "stress"),
-    "use": ("report", "export", "backtest", "replan"),
+    "use": ("report", "export", "backtest", "replan", "migrate"),
     "latencies": (
         "measure", "calibrate", "rows_to_measure", "operating_points", "attribute", "batch_limits", "tables",
         "prefix_hits",

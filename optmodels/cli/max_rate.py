@@ -48,7 +48,8 @@ def max_rate(
     answer(
         lambda: optmodels.max_rate(
             given, model=model, input=input_tokens, output=output_tokens,
-            quota=[quota_of(text) for text in quota or []], budget=budget, ttft=ttft, ttft_p95=ttft_p95, tpot=tpot, tpot_p95=tpot_p95, e2e=e2e, e2e_p95=e2e_p95,
+            quota=[quota_of(text) for text in quota or []], budget=budget, ttft=ttft,
+            ttft_p95=ttft_p95, tpot=tpot, tpot_p95=tpot_p95, e2e=e2e, e2e_p95=e2e_p95,
             instance=instance, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit,
         ),
         as_json, max_rate_lines,

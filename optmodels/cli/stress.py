@@ -33,7 +33,7 @@ def stress(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Judge a plan under more demand, slower engines and losses. SLO attainment and cost of each scenario."""
+    """Judge a plan under more demand and losses. SLO attainment and cost of each scenario."""
     from optmodels.cli.results import result_of
     from optmodels.reporting.stress import stress_lines
 

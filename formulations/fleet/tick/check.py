@@ -19,7 +19,7 @@ def check(tick: Tick, orders: Ints, stops: Ints) -> list[str]:
     wrong = []
     for g, (machine, region, market) in enumerate(tick.machines):
         name = f"{machine} {region} {market}".strip()
-        may = tick.ready[g] - max(tick.young[0, g], min(tick.committed[g], tick.ready[g]))
+        may = tick.ready[g] + tick.arriving[0, g] - max(tick.young[0, g], min(tick.committed[g], tick.ready[g]))
         if orders[g] < 0 or stops[g] < 0:
             wrong.append(f"{name}: a negative change")
         if stops[g] > max(may, 0):

@@ -170,7 +170,9 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
         ready[g] += m.ready
         for s in m.starting:
             at = math.ceil(s.ready_in_min / tick - 1e-9)
-            if at < H:
+            if at == 0:
+                ready[g] += s.count
+            elif at < H:
                 arriving[at, g] += s.count
         for age in m.ages_min:
             left = math.ceil((state.change.min_up_min - age) / tick - 1e-9)
