@@ -63,7 +63,7 @@ def test_with_little_room_it_alternates(plans):
 
 
 def test_without_room_the_loss_is_stated(plans):
-    """20 machines at most: 20 small ones fit only after both large ones are gone, and then the last start comes late."""
+    """20 machines at most: 20 small ones fit only after both large ones are gone."""
     target = optmodels.solve(instance(20, stock=20, price=60.0)).document()
     assert sum(d["count"] for d in target["plan"]["periods"][0]["deployments"]) == 20
     found = migrate(plans[0], target)
