@@ -117,3 +117,41 @@ def read_requests(
     if requests is None:
         return None
     return shape.sped_up(requests if first is None else shape.part(requests, 0.0, first), rate_factor)
+
+
+def plan_or_instance(
+    source: PlanSource | Problem, instance: Source | None = None
+) -> tuple[Problem, Mapping[str, Any] | None, str]:
+    """The problem, its plan (None: an instance was named), and the name of what was given.
+
+    Raises:
+        InputError: no such file, or a document without a plan or its instance.
+    """
+    name, path = "", None
+    if isinstance(source, Problem):
+        return source, None, name
+    if isinstance(source, str | PathLike):
+        name, path = str(source), Path(source)
+        if path.is_file() and path.suffix != ".json":
+            return load(path), None, name
+    document = document_of(source)[0]
+    if "plan" not in document:
+        return load(dict(document) if path is None else path), None, name
+    problem, plan, _ = planned(source, instance)
+    return problem, plan, name
+
+
+def able_part(problem: Problem, what: str, of: str = "a plan") -> Any:
+    """The optional part of a problem's formulation of this name.
+
+    Raises:
+        InputError: the formulation has no such part.
+    """
+    from optmodels import formulation as registry
+
+    form = registry.get(problem.formulation)
+    found = getattr(form, what)
+    if found is None:
+        able = ", ".join(n for n in registry.names() if getattr(registry.get(n), what) is not None)
+        raise InputError(Mistake(None, "formulation", form.name, f"{of} of {able}"))
+    return found

@@ -117,8 +117,21 @@ EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, b
 WORDS_TODAY = max(TOTAL_WORDS, 43_318)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {"what … as a noun": 1.43, "of those, that of": 1.34, "beside, anew, alike": 0.3, "nobody": 0.13},
-    "code": {"what … as a noun": 7.16, "of those, that of": 4.74, "said, says": 2.08, "beside, anew, alike": 1.92, "so many": 0.9, "nobody": 0.86},
-    "help": {"what … as a noun": 4.44, "of those, that of": 3.08, "said, says": 2.39, "beside, anew, alike": 2.05, "so many": 2.39},
+    "code": {
+        "what … as a noun": 7.16,
+        "of those, that of": 4.74,
+        "said, says": 2.08,
+        "beside, anew, alike": 1.92,
+        "so many": 0.9,
+        "nobody": 0.86,
+    },
+    "help": {
+        "what … as a noun": 4.44,
+        "of those, that of": 3.08,
+        "said, says": 2.39,
+        "beside, anew, alike": 2.05,
+        "so many": 2.39,
+    },
 }
 ENTRIES_TODAY = 442  # of 1_822
 
