@@ -26,11 +26,11 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import counts_of, make_plan
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
+from formulations.orchestration.rounding import scheduled
 from optmodels.formulation import Bounded, Options
 from optmodels.plans.outcome import Outcome
 from optmodels.simulation.certification import Kept, Round

@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.flow import latency_threshold, metrics
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.methods.assign import reserve
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, parallelism
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served
 from formulations.orchestration.problem import Candidates, Change, Continuous, Orchestration, RequestRows, Requests
@@ -29,6 +28,7 @@ from formulations.orchestration.replay import (
     sent,
     shares_of,
 )
+from formulations.orchestration.rounding import scheduled
 from optmodels.catalog.types import Entry, GpuName
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.plans.current import Evaluated

@@ -38,7 +38,7 @@ def test_it_has_the_files_of_the_example_under_its_own_name(beside):
     folder, _ = beside
     example = ROOT / "optmodels" / "scaffold" / "machine_counts"
     expected = {p.relative_to(example).as_posix() for p in example.rglob("*") if p.is_file()}
-    expected = {p.replace("machine_counts", "my_counts") for p in expected if "__pycache__" not in p}
+    expected = {p.replace("machine_counts", "my_counts").replace(".py.txt", ".py") for p in expected}
     found = {p.relative_to(folder / "my_counts").as_posix(): p for p in folder.rglob("*") if p.is_file()}
     assert found.keys() == expected and "test_my_counts.py" in expected
     assert not [name for name, path in found.items() if "machine_counts" in path.read_text(encoding="utf-8")]

@@ -10,8 +10,8 @@ from orchestration_cases import two_models
 
 import optmodels
 from formulations.orchestration.current import CurrentCluster, _ascended, _best_use, _lines
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.rounding import scheduled
 from optmodels.errors import InputError
 from optmodels.reporting.evaluate import evaluate_lines
 from optmodels.traces.types import Label, Trace

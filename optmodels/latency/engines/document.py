@@ -21,7 +21,7 @@ from optmodels.catalog.files import gpu_file, llm_file
 from optmodels.catalog.spelling import llm_of
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, did_you_mean, one_of
-from optmodels.latency.calibration import MOST, Quantiles
+from optmodels.latency.calibration import MOST, Quantiles, quantile_factor
 from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.terms import (
     FIRST_TOKEN,
@@ -33,7 +33,7 @@ from optmodels.latency.engines.terms import (
     first_token_terms,
     step_terms,
 )
-from optmodels.latency.fit.document import Errors, Range, quantile_factor
+from optmodels.latency.fit.document import Errors, Range
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.work import Precision, layer_work

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import Assignment, kept_models, metrics
-from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.model import dispatch, nonzeros
 from formulations.orchestration.packing import Room, fits_by_patterns
 from formulations.orchestration.place import rooms_of, running_counts
