@@ -18,7 +18,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import (
+from optmodels.plans.engines import (
     SLACK,
     Level,
     Request,
@@ -29,8 +29,8 @@ from optmodels.plan.engines import (
     latencies,
     seen_at_least,
 )
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import latency_source
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import latency_source
 
 Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
 

@@ -14,7 +14,7 @@ import yaml
 from prose import CEILINGS, MEAN_WORDS, MOST_WORDS, ROOT, blocks, code_prose, entries, measure, rates, sentences
 from typer.main import get_group
 
-from optmodels.cli import app
+from optmodels.cli import command_line
 
 README = ROOT / "README.md"
 FORMULATIONS = sorted((ROOT / "formulations").glob("*/README.md"))
@@ -73,7 +73,7 @@ def documentation() -> str:
 def help_text() -> str:
     """Help of every verb and option."""
     found = []
-    for command in get_group(app).commands.values():
+    for command in get_group(command_line()).commands.values():
         found += [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
     return "\n".join(found)
 
@@ -111,28 +111,17 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
-    "docs/engine.md": (20.0, 184, 11, 2000),
+    "docs/continuous-batching.md": (20.0, 40, 1, 2000),
+    "docs/engine.md": (20.0, 184, 14, 2000),
+    "docs/stress.md": (20.0, 40, 1, 800),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 43_195)
+WORDS_TODAY = max(TOTAL_WORDS, 44_156)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
-    "code": {
-        "what … as a noun": 7.16,
-        "of those, that of": 4.74,
-        "said, says": 2.08,
-        "beside, anew, alike": 1.92,
-        "so many": 0.9,
-        "nobody": 0.86,
-    },
-    "help": {
-        "what … as a noun": 4.44,
-        "of those, that of": 3.08,
-        "said, says": 2.39,
-        "beside, anew, alike": 2.05,
-        "so many": 2.39,
-    },
+    "code": {"what … as a noun": 6.95, "of those, that of": 4.75, "said, says": 1.99, "beside, anew, alike": 1.87, "so many": 0.84, "nobody": 0.82},
+    "help": {"what … as a noun": 3.17, "of those, that of": 2.22, "said, says": 0.95, "beside, anew, alike": 1.27},
 }
-ENTRIES_TODAY = 442  # of 1_822
+ENTRIES_TODAY = 457  # of 2_021
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from formulations.reserved_capacity.points import Array, Index, ReservedTables, 
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.highs import agreed, relative_gap
