@@ -946,7 +946,11 @@ def _engines(
                             2.0**j for j in range(-10, 10) if 2.0**j <= limits.longest_wait_s
                         ]  # fmt: skip
                         rows += _at_best_steps(
-                            members, functools.cache(at), continuous.step_times(steps, limits, 16 if len(kinds) <= 4 else 4), row, fixed
+                            members,
+                            functools.cache(at),
+                            continuous.step_times(steps, limits, 16 if len(kinds) <= 4 else 4),
+                            row,
+                            fixed,
                         )
                     if not any(continuous.binds(x.rows, (1,)) for x in levels):
                         break

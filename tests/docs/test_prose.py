@@ -111,14 +111,19 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
-    "docs/continuous-batching.md": (20.0, 40, 1, 2000),
     "docs/engine.md": (20.0, 184, 14, 2000),
-    "docs/stress.md": (20.0, 40, 1, 800),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 44_156)
+WORDS_TODAY = max(TOTAL_WORDS, 40_083)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
-    "code": {"what … as a noun": 6.95, "of those, that of": 4.75, "said, says": 1.99, "beside, anew, alike": 1.87, "so many": 0.84, "nobody": 0.82},
+    "code": {
+        "what … as a noun": 6.95,
+        "of those, that of": 4.75,
+        "said, says": 1.99,
+        "beside, anew, alike": 1.87,
+        "so many": 0.84,
+        "nobody": 0.82,
+    },
     "help": {"what … as a noun": 3.17, "of those, that of": 2.22, "said, says": 0.95, "beside, anew, alike": 1.27},
 }
 ENTRIES_TODAY = 457  # of 2_021
