@@ -111,29 +111,22 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
-    "docs/engine.md": (20.0, 184, 11, 2000),
-    "docs/glossary.md": (20.0, 40, 1, 2000),
+    "docs/engine.md": (20.0, 184, 14, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 43_318)
+WORDS_TODAY = max(TOTAL_WORDS, 40_083)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
-    "docs": {"what … as a noun": 1.43, "of those, that of": 1.34, "beside, anew, alike": 0.3, "nobody": 0.13},
+    "docs": {},
     "code": {
-        "what … as a noun": 7.16,
-        "of those, that of": 4.74,
-        "said, says": 2.08,
-        "beside, anew, alike": 1.92,
-        "so many": 0.9,
-        "nobody": 0.86,
+        "what … as a noun": 6.95,
+        "of those, that of": 4.75,
+        "said, says": 1.99,
+        "beside, anew, alike": 1.87,
+        "so many": 0.84,
+        "nobody": 0.82,
     },
-    "help": {
-        "what … as a noun": 4.44,
-        "of those, that of": 3.08,
-        "said, says": 2.39,
-        "beside, anew, alike": 2.05,
-        "so many": 2.39,
-    },
+    "help": {"what … as a noun": 3.17, "of those, that of": 2.22, "said, says": 0.95, "beside, anew, alike": 1.27},
 }
-ENTRIES_TODAY = 442  # of 1_822
+ENTRIES_TODAY = 457  # of 2_021
 
 
 if __name__ == "__main__":
