@@ -81,6 +81,7 @@ OPTIONAL = {
     "decision": "decision:decision", "check_files": "check_requests:check_files", "replay": "replay:replay",
     "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
+    "start": "current:start",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
     "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
     "migrate": "migrate:migrate", "bounded": "certify:bounded",
@@ -177,6 +178,7 @@ class Formulation:
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
         current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
         evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
+        start: problem → deployments of what could run, as entries of `current`, for a user to change.
         fewest: (problem, attainment, solve) → `plan.fewest.Fewest`; None: GPUs are not counted.
         replica: (problem, workload or None) → the deployment that autoscaling adds and removes
             (`plan.replica.ReplicaOffer`); None: there is none.
@@ -230,6 +232,7 @@ class Formulation:
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
+    start: Callable[[Any], list[dict[str, Any]]] | None = None
     fewest: Callable[..., Any] | None = None
     replica: Callable[..., Any] | None = None
     max_rate: Callable[..., Any] | None = None

@@ -121,7 +121,7 @@ class Mixture:
     def steps(self, tpot: Limit) -> list[float]:
         """Step times of loads, and the best one."""
         c = self.e.costs
-        steps = levels_of_loads([c], levels.LOADS)[0].tolist()
+        steps = levels_of_loads([c], levels.loads_of_levels(self.limits.load))[0].tolist()
 
         def beyond(t: float) -> float:
             level = self.level(t)

@@ -1,6 +1,6 @@
 """Independent check of deployments that batch continuously: every figure of a line anew, from step and wait stated.
 
-Request by request and chunk by chunk, in plain numbers: what README.md says under "Continuous batching", and
+Request by request and chunk by chunk, in plain numbers: as docs/engine.md states it, and as
 `optmodels.engine.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
 are the toolkit's (`optmodels.latency`): they are data here.
 """

@@ -121,6 +121,26 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
     return Evaluated(problem, _report(t, at, current, plan, seen, way), plan.score.total, _keeps(problem, plan))
 
 
+def start(problem: Orchestration) -> list[dict[str, Any]]:
+    """One instance of every model that the instance has a candidate for: that of the fewest GPUs.
+
+    Raises:
+        InputError: no model has a candidate.
+    """
+    t = build_tables(problem)
+    found = []
+    for m, name in enumerate(t.case.models):
+        x = min((x for x in t.configurations if x.model == m), key=lambda x: x.tp * x.pp * x.dp * x.ranks, default=None)
+        if x is not None:
+            degrees = {"tp": x.tp, "pp": x.pp, "dp": x.dp, "attention_ranks": x.ranks}
+            batch = {"batch": x.batch} if problem.continuous is None else {}
+            more = {k: n for k, n in degrees.items() if n > 1} | batch
+            found.append({"model": name, "gpu": t.case.gpu_types[x.gpu], "instances": 1} | more)
+    if not found:
+        raise InputError(Mistake(None, "models", list(t.case.models), "a model that some GPUs of the cluster hold"))
+    return found
+
+
 def _lines(t: OrchestrationTables, current: CurrentCluster) -> list[list[Configuration]]:
     """Of each deployment the levels it can be planned at; one of slots.
 

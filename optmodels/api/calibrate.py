@@ -55,6 +55,8 @@ def calibrate(
     Raises:
         InputError: a file or an argument is wrong, too few rows, a file that exists.
     """
+    given = dict(locals())
+    from optmodels.catalog.files import described
     from optmodels.latency.fit import calibrate_measurements, read_measurements
     from optmodels.latency.fit.calibrate import calibrate_pairs
     from optmodels.latency.fit.forms import Options
@@ -64,6 +66,10 @@ def calibrate(
     from optmodels.latency.resolve import Engine
     from optmodels.latency.work import WEIGHT_BYTES
 
+    if model != "default":
+        with described(llm, gpu) as (own, device, weights):
+            if (own, device) != (llm, gpu):
+                return calibrate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
     file = Path(measurements)
     if file.suffix in (".json", ".jsonl"):
         expected = (

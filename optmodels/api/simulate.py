@@ -58,7 +58,7 @@ def simulate(
     """Simulate one deployment on a trace, step by step, without a plan.
 
     Args:
-        llm, gpu: of the catalogue.
+        llm, gpu: of the catalogue, or files that describe them (`catalog.files`).
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         column: of a trace file: our name → the file's (`traces.readers.read_trace`).
@@ -81,14 +81,19 @@ def simulate(
     Raises:
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
+    given = dict(locals())
     from optmodels import catalog
     from optmodels.catalog import spelling
+    from optmodels.catalog.files import described
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import Deployment, Limits, serve
     from optmodels.simulation.sessions import beside_measured, in_sessions
     from optmodels.traces.generated import poisson
 
+    with described(llm, gpu) as (own, device, weights):
+        if (own, device) != (llm, gpu):
+            return simulate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
     check_folder(None if out is None else Path(out))
     able = [d for d in DISPATCHERS if d != "planned_shares"]
     one_of("dispatcher", dispatcher, able)

@@ -15,7 +15,10 @@ from optmodels.errors import InputError, Mistake
 
 def new(
     formulation: Annotated[
-        str, typer.Argument(help="optmodels list formulations; or the word formulation, for one of your own.")
+        str,
+        typer.Argument(
+            help="optmodels list formulations; or current, what runs today; or formulation, for one of your own."
+        ),
     ],
     file: Annotated[
         Path | None,
@@ -25,7 +28,11 @@ def new(
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
     from_: Annotated[
-        str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="A shipped instance, with its files: optmodels list instances. For current: an instance file.",
+        ),
     ] = None,
     interactive: Annotated[
         bool,
@@ -50,7 +57,7 @@ def new(
         if file is not None:
             write_text(file, text, overwrite=force)
     else:
-        if from_ is not None and file is None:
+        if from_ is not None and file is None and formulation != "current":
             file = Path(f"{from_.rpartition('/')[2]}.yaml")
         text = optmodels.new(formulation, file, folder, from_=from_, force=force)
     made = formulation == "formulation" and not interactive

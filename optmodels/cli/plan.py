@@ -65,7 +65,10 @@ def plan(
     cloud: Annotated[list[str] | None, typer.Option(help="aws (default), gcp, azure; several: aws,gcp.")] = None,
     region: Annotated[str | None, typer.Option(help="Region; default: that of each cloud's list.")] = None,
     gpu: Annotated[
-        list[str] | None, typer.Option(help="Only this GPU type; may be repeated. Default: those of --quota, or all.")
+        list[str] | None,
+        typer.Option(
+            help="Only this GPU type, or a YAML file with one; may be repeated. Default: those of --quota, or all."
+        ),
     ] = None,
     market: Annotated[
         list[str] | None, typer.Option(help="on_demand (default), spot, reserved_1y, reserved_3y.")

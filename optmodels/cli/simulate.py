@@ -14,8 +14,10 @@ from optmodels.cli.options import Columns, First, Json, RateFactor, Seed, SkipBa
 
 
 def simulate(
-    llm: Annotated[str, typer.Option("--llm", "--model", help="LLM of the catalogue: optmodels list catalog.")],
-    gpu: Annotated[str, named(options.gpu, "GPU of the catalogue.")],
+    llm: Annotated[
+        str, typer.Option("--llm", "--model", help="LLM of the catalogue (optmodels list catalog), or a config.json.")
+    ],
+    gpu: Annotated[str, named(options.gpu, "GPU of the catalogue, or a YAML file with its data.")],
     trace: Annotated[
         str,
         typer.Option(

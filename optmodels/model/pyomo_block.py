@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,10 +20,22 @@ class Statement(Protocol):
     """What of a model (`model.Model`) becomes a block."""
 
     name: str
-    variables: Mapping[str, Variable]
-    families: Mapping[str, Callable[..., Any]]
-    expressions: Mapping[str, Expression]
-    objectives: Sequence[Any]
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """By name, in the order of their columns."""
+
+    @property
+    def families(self) -> Mapping[str, Any]:
+        """Function by name."""
+
+    @property
+    def expressions(self) -> Mapping[str, Expression]:
+        """By name."""
+
+    @property
+    def objectives(self) -> Sequence[Any]:
+        """In order of priority."""
 
     def rows(self, name: str) -> Rows:
         """The rows of a family."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import yaml
 
 from optmodels.problem import Problem
 
@@ -24,3 +27,21 @@ class Evaluated:
     report: dict[str, Any]
     objective: float
     keeps: bool
+
+
+def start_text(instance: str, deployments: Iterable[Mapping[str, Any]]) -> str:
+    """A file of what runs today, to be changed by its reader.
+
+    Args:
+        instance: the instance file as the text names it.
+        deployments: entries of the formulation's `current`.
+    """
+
+    def flow(value: object) -> str:
+        return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip().removesuffix("\n...")
+
+    return "\n".join([
+        "# What runs today: write your deployments, then `optmodels evaluate` this file.",
+        "# Every key: optmodels schema current", "schema: 1", f"instance: {flow(instance)}", "deployments:",
+        *(f"- {flow(dict(d))}" for d in deployments), "",
+    ])  # fmt: skip

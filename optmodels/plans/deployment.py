@@ -123,13 +123,19 @@ class Deployments(Document):
     notes: list[str] = []
 
 
+def note_on(note: str, market: str) -> str:
+    """A machine's note without what concerns the spot market alone, for one bought on another."""
+    return "; ".join(part for part in note.split("; ") if market == "spot" or not part.startswith("spot price"))
+
+
 def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
     """A plan's line of machines, bought `times`."""
     known = pool.get((line.machine, line.region))
     return Purchase(
         machine=line.machine, provider=known.provider if known else "", region=line.region, market=line.market,
         count=line.count * times, usd_per_hour_each=line.usd_per_hour_each,
-        purpose="attention offload" if line.role == "ao" else "serving", note=known.note if known else "",
+        purpose="attention offload" if line.role == "ao" else "serving",
+        note=note_on(known.note, line.market) if known else "",
     )  # fmt: skip
 
 

@@ -157,14 +157,14 @@ def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
 
 
 @cache
-def _largest_mean(most: float, load: float) -> float:
-    """Largest mean crowd whose probability of at least `most` is 0.5 %."""
+def _largest_mean(most: float, load: float, full: float) -> float:
+    """Largest mean crowd whose probability of at least `most` is `full`."""
     from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2
-        if betainc(most, middle * (1 - load) / load + 1, load) <= 0.005:
+        if betainc(most, middle * (1 - load) / load + 1, load) <= full:
             low = middle
         else:
             high = middle
@@ -201,9 +201,9 @@ def _waits(quantile: float | None, most: float | None) -> float:
 class Level:
     """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
 
-    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and
-    `kv` are those of each of its data-parallel
-    attention ranks.
+    `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and `kv`
+    are those of each of its data-parallel attention ranks. `full`: largest probability that slots or KV cache are all
+    taken. `filled`: largest share of `room` that prompts take in the mean.
     """
 
     fixed: float
@@ -220,6 +220,8 @@ class Level:
     ranks: int = 1
     uneven: float = 0.0
     decoding: float = 0.0
+    full: float = 0.005
+    filled: float = 0.9
 
     def prefilling(self, r: Request) -> float:
         """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
@@ -330,7 +332,8 @@ def at_level(
     return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv / ranks,
                  prefill_share, longest, ranks, uneven,
                  mean({k: r.decode for k, r in made.items()})
-                 / (mean({k: r.decodes for k, r in made.items()}) or 1.0))  # fmt: skip
+                 / (mean({k: r.decodes for k, r in made.items()}) or 1.0),
+                 limits.overflow, limits.filled)  # fmt: skip
 
 
 def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
@@ -402,8 +405,8 @@ def capacities(
     in_cache = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
     first, second = (sum(level.requests[k].weight * h[i] for k, h in in_cache.items()) for i in (0, 1))
     size = second / first
-    running = _largest_mean(slots, level.load)
-    crowd = _largest_mean(level.kv / size, level.load)
+    running = _largest_mean(slots, level.load, level.full)
+    crowd = _largest_mean(level.kv / size, level.load, level.full)
     spread = math.sqrt(crowd / (1 - level.load))
     z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
     found: dict[str, dict[str, float]] = {}
@@ -425,7 +428,7 @@ def capacities(
             "time": r.work / level.load,
             "running": r.steps * step / running / level.ranks if running > 0 else math.inf,
             "memory": memory / level.ranks,
-            "tokens": r.new * step / level.ranks / (0.9 * level.room),
+            "tokens": r.new * step / level.ranks / (level.filled * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
             "waiting": waiting,
         }

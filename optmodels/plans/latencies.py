@@ -68,7 +68,7 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
         return 2 * 2 * (tp - 1) / tp * tokens * work.allreduce_bytes_per_token / gpu.link_bytes_per_s
 
     # Memory, GPU by GPU: whole KV heads, and a latent that cannot be split
-    kv_of_all = B * work.seen(S_in + S_out) * work.kv_bytes_per_token_all_layers
+    kv_of_all = B * work.kept(S_in + S_out) * work.kv_bytes_per_token_all_layers
     copies = tp * math.ceil(work.kv_heads / tp) / work.kv_heads
     kv = copies * kv_of_all
     split = work.activation_bytes_per_token - work.whole_activation_bytes_per_token

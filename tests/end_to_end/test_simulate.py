@@ -50,7 +50,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
     assert "9 of 10 measurements stay below" in " ".join(seen.out.split())
 
 
-def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
+def test_model_is_the_llm_as_in_plan(cli):
     rest = ("--gpu", "h100", "--trace", "poisson:4:500:100:30", "--json")
     ways = [
         ("--llm", "llama-3.1-8b"),
@@ -59,10 +59,9 @@ def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
     ]
     seen = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
     assert seen[0] == seen[1] == seen[2]
-    ways = [("--llm", "llama-3.1-8b", option, "roofline") for option in ("--model", "--latencies")]
-    peaks = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
-    assert peaks[0] == peaks[1] != seen[0]
-    assert "--llm: missing" in cli("simulate", "--model", "roofline", *rest).err
+    peak = json.loads(cli("simulate", *ways[0], "--latencies", "roofline", *rest).out)["report"]
+    assert peak != seen[0]
+    assert "roofline" in cli("simulate", "--model", "roofline", *rest).err
 
 
 def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(monkeypatch):
@@ -101,7 +100,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
             host = HOST_REQUEST_S if name == "decode_request_s" else 0.0
             assert getattr(costs, name) == pytest.approx(value + host, rel=1e-3)
     (folder / "trace.csv").write_text(TRACE)
-    seen = cli(*ON, "--model", "steps.yaml", "--trace", "trace.csv", "--json")
+    seen = cli(*ON, "--latencies", "steps.yaml", "--trace", "trace.csv", "--json")
     report = json.loads(seen.out)["report"]
     alone = [8e-3 + 1e-3 + 3e-5 * p + 1e-9 * p * p / 2 for p in (1000, 200)]
     assert report["ttft_s"]["mean"] == pytest.approx(np.mean(alone), rel=1e-3)
@@ -115,7 +114,6 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
         (("--trace", "poisson:4:200"), "poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS"),
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--trace", "poisson:4:9:9:9", "--gpu", "h101"), "h100"),
-        (("--trace", "poisson:4:9:9:9", "--model", "default", "--latencies", "roofline"), "--latencies alone"),
         (("--trace", "poisson:4:9:9:9", "--llm", "llama-3-70b"), "GPUs enough for the weights"),
         (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "--max-num-seqs"),
         (("--trace", "poisson:4:9:9:9", "--dispatcher", "planned_shares"), "earliest_finish"),

@@ -10,10 +10,10 @@ from orchestration_cases import two_models
 
 import optmodels
 from optmodels import formulation, load
+from optmodels.certification.rounds import _Rounds
 from optmodels.cli import run
 from optmodels.errors import InputError
 from optmodels.plans.outcome import CheckReport, Outcome, Violation, judged
-from optmodels.simulation.certification import _Rounds
 from optmodels.solver import scip
 from optmodels.solver.highs import relative_gap
 from optmodels.study import prove

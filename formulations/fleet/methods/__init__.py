@@ -18,7 +18,7 @@ def _certifying(method: Method) -> Method:
         if problem.certify == "none":
             return method(problem, tables, options)
         from formulations.fleet.certify import FleetRounds, beside_whole
-        from optmodels.simulation.certification import certified
+        from optmodels.certification.rounds import certified
 
         return beside_whole(certified(method, FleetRounds))(problem, tables, options)
 

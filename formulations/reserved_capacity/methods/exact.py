@@ -1,4 +1,4 @@
-"""The method ``exact``: cuts in place of flows, from the oracles; README.md has the projection and the table of cuts.
+"""The method ``exact``: cuts in place of flows, from the oracles; docs/reserved-capacity-cuts.md has the mathematics.
 
 The master keeps one solver session: the purchases of the model, one θ per group of rows for what the rows cost, cuts as
 added rows; first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.

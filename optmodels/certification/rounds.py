@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from optmodels.certification.document import CertificationLine, PromiseLine, Status, Verdict
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Document, Outcome
-from optmodels.solver.highs import Status
+from optmodels.solver.highs import Status as SolveStatus
 
 P = TypeVar("P", bound=Document)
-Kept = Literal["certified", "incomplete", "not kept"]
 TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
 NOTHING_NEW = "the last round brought no new cut"
 LEAST_S = 0.05  # for a solve
@@ -33,8 +33,12 @@ class Judged(Protocol):
         """Whose it is and of what."""
 
     @property
-    def kept(self) -> bool:
-        """Whether the simulation says so, beyond its interval."""
+    def found(self) -> Verdict:
+        """The verdict of the simulation."""
+
+    @property
+    def line(self) -> PromiseLine:
+        """The promise in the plan's document."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Round(Generic[P]):
     @property
     def unkept(self) -> list[Any]:
         """The promises that are not found kept."""
-        return [x for x in self.judged if not x.kept]
+        return [x for x in self.judged if x.found != "kept"]
 
 
 class Certifier(Protocol[P]):
@@ -104,8 +108,8 @@ class Certifier(Protocol[P]):
     def rank(self, plan: P, judged: Sequence[Any]) -> float:
         """Of plans that keep as many promises, the one with the least is returned."""
 
-    def state(self, plan: P, status: Kept, best: Round[P] | None, rounds: list[Any], bounded: float) -> None:
-        """Write into the plan how far it was certified, and of how loose a model its bound is."""
+    def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
+        """The plan's certification: what all have in common, and of how loose a model its bound is."""
 
 
 def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -> Method:
@@ -124,7 +128,7 @@ def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -
         if options.answer_only:
             outcome = method(problem, tables, options)
             if outcome.plan is not None:
-                rounds.of.state(outcome.plan, "incomplete", None, [], 1.0)
+                rounds.state(outcome.plan, "incomplete", None, 1.0)
             return outcome
         return rounds.run()
 
@@ -225,6 +229,16 @@ class _Rounds(Generic[P]):
     def _count(self, phase: str, since: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - since
 
+    def state(self, plan: Any, status: Status, best: Round[P] | None, bounded: float) -> None:
+        """Write into the plan how far it was certified, and of how loose a model its bound is."""
+        rules = self.problem.certification
+        common = {
+            "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": self.lines,
+            "of_round": 0 if best is None else best.number, "cuts": [] if best is None else best.cuts,
+            "promises": [] if best is None else [x.line for x in best.judged],
+        }  # fmt: skip
+        plan.certification = self.of.certification(common, bounded)
+
     def _answer(self) -> Outcome[P]:
         """The outcome of all rounds; size and events are those of the loosest model's first solve.
 
@@ -245,7 +259,7 @@ class _Rounds(Generic[P]):
         limit = "time" if TIME_OVER in self.stops else first.limit
         if outcome is None or outcome.plan is None:
             if first.plan is None:
-                status: Status = first.status
+                status: SolveStatus = first.status
                 if status == "infeasible" and (TIME_OVER in self.stops or not self._none(loose)):
                     status = "no_solution_found"  # a looser model may have one
                 log, limit = first.log | said, first.limit or limit
@@ -256,8 +270,8 @@ class _Rounds(Generic[P]):
             log = first.log | said | {"reason": words}
             return Outcome("no_solution_found", None, bound, limit, self.seconds, first.size, log)
         kept = best is not None and not best.unkept
-        state: Kept = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
-        self.of.state(outcome.plan, state, best, self.lines, loose)
+        state: Status = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
+        self.state(outcome.plan, state, best, loose)
         of = "" if loose == 1 else f"; bound of the linear model with {self.of.looser(loose)}"
         if kept:
             assert best is not None
@@ -273,3 +287,21 @@ class _Rounds(Generic[P]):
             outcome, status="feasible", bound=bound, limit=limit, seconds=self.seconds, size=first.size, log=log,
             events=first.events,
         )  # fmt: skip
+
+
+def simulated_again(of: Certifier[P], plan: Any, loose: float) -> dict[str, Any] | None:
+    """The promises of a certified plan and the line of its round, from the same simulation run again.
+
+    Args:
+        of: the rounds of its problem.
+        plan: the plan; None is returned for one that no round simulated.
+        loose: how loose the model of its round was.
+    """
+    c = plan.certification
+    if c is None or c.planned is None:
+        return None
+    judged, _ = of.judge(plan, c.of_round, lambda: False)
+    return {
+        "promises": [x.line.model_dump(mode="json") for x in judged],
+        f"rounds[{c.of_round - 1}]": of.line(plan, judged, loose).model_dump(mode="json"),
+    }
