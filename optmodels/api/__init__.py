@@ -4,9 +4,11 @@
 """
 
 VERBS_BY_JOB = {
-    "plan": ("plan", "new", "solve", "explain", "evaluate", "fewest_gpus", "sweep", "compare"),
-    "trust": ("check", "replay", "simulate", "max_rate", "stress"),
-    "use": ("report", "export", "backtest", "replan", "migrate"),
+    "plan": (
+        "plan", "new", "solve", "explain", "evaluate", "fewest_gpus", "max_rate", "sweep", "compare", "backtest",
+    ),
+    "trust": ("check", "replay", "simulate", "stress"),
+    "use": ("report", "export", "replan", "migrate"),
     "latencies": (
         "measure", "calibrate", "rows_to_measure", "operating_points", "attribute", "batch_limits", "tables",
         "prefix_hits",

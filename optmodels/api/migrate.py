@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from optmodels.api.sources import PlanSource, Source, able_part, planned
+from optmodels.study.planned import Source, planned
 from optmodels.verification import version
 
 
-def migrate(now: PlanSource, plan: PlanSource, *, instance: Source | None = None) -> dict[str, Any]:
+def migrate(now: Source, plan: Source, *, instance: Source | None = None) -> dict[str, Any]:
     """Find the steps from one plan's fleet to another's that keep the capacity at every step.
 
     Args:
@@ -25,9 +25,8 @@ def migrate(now: PlanSource, plan: PlanSource, *, instance: Source | None = None
         InputError: a plan that cannot be read, or engines that the instance has no operating point of.
     """
     began = time.perf_counter()
-    _, runs, _ = planned(now, instance)
-    problem, wanted, _ = planned(plan, instance)
-    part = able_part(problem, "migrate")
-    found: dict[str, Any] = part(problem, runs, wanted)
-    return {**found, "formulation": problem.formulation, "seconds": time.perf_counter() - began,
+    runs, wanted = (planned(x, instance, needs_plan=True) for x in (now, plan))
+    form, part = wanted.part("migrate")
+    found: dict[str, Any] = part(wanted.problem, runs.plan, wanted.plan)
+    return {**found, "formulation": form.name, "seconds": time.perf_counter() - began,
             "optmodels_version": version()}  # fmt: skip

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optmodels import formulation as registry
-from optmodels.api.sources import PlanSource, able_part, plan_or_instance
 from optmodels.autoscaling.history import History, read_history
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.forecast.points import METHODS
 from optmodels.forecast.ticks import LEVELS, read_forecast, tick_quantiles
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.io.write import json_text, refuse_existing, write_text
-from optmodels.problem import Problem
+from optmodels.study.planned import Source, planned
 from optmodels.verification import version
 
 Array = npt.NDArray[np.float64]
@@ -48,7 +46,7 @@ class _FromHistory:
 
 
 def replan(
-    file: PlanSource | Problem, *, state: str | PathLike[str] | Mapping[str, Any],
+    file: Source, *, state: str | PathLike[str] | Mapping[str, Any],
     history: str | PathLike[str] | None = None,
     forecast: str | PathLike[str] | None = None, ticks: int | None = None, time_limit: float = 5.0,
     method: str = "auto", forecast_method: str = "last_value",
@@ -89,9 +87,9 @@ def replan(
     if time_limit < 0:
         raise InputError(Mistake(None, "time_limit", time_limit, "seconds ≥ 0; 0: the rule"))
     began = time.perf_counter()
-    problem, _, name = plan_or_instance(file)
-    part = able_part(problem, "replan", "an instance")
-    schema = registry.get(problem.formulation).tick_state
+    given = planned(file)
+    problem, (form, part) = given.problem, given.part("replan")
+    schema = form.tick_state
     assert schema is not None
     now = validate(schema, dict(state)) if isinstance(state, Mapping) else read_model(Path(state), schema)
     names = [w.name for w in problem.resolve().workloads]  # type: ignore[attr-defined]
@@ -106,7 +104,7 @@ def replan(
     prepared = time.perf_counter()
     found: dict[str, Any] = part(problem, now, read, ticks=ticks, time_limit=time_limit, method=method, last=earlier)
     document = {
-        "source": name, "formulation": problem.formulation, **found,
+        "source": given.name, "formulation": form.name, **found,
         "forecast": {"history": None if history is None else str(history), "file": None if forecast is None else
                      str(forecast), "method": None if history is None else forecast_method},
         "seconds": {"read": prepared - began, "tick": time.perf_counter() - prepared},

@@ -8,25 +8,28 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from optmodels.api.sources import PlanSource, Source, able_part, planned
+import numpy as np
+
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import json_text, refuse_existing, write_text
+from optmodels.study.planned import Source, planned
 from optmodels.verification import version
 
 INFLATED = ("demand", "latency")
 LOSSES = ("region", "machine", "spot")
+MOST_SCENARIOS = 400
 
 
 def stress(
-    plan: PlanSource, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
+    plan: Source, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
     steps: int = 3, draws: int = 0, instance: Source | None = None, seed: int = 0, time_limit: float = 10.0,
     picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Judge a plan: the share of the requests that it serves within the SLOs, and the cost of a plan for the scenario.
+    """The share of the requests that a plan serves within the SLOs in each scenario, and the cost of a plan for it.
 
     Args:
-        plan: plan.json, its folder, or a result.
+        plan: plan.json, its folder, or a result document.
         inflate: ``demand`` and ``latency`` → smallest and largest factor.
         lose: ``region``, ``machine``, ``spot``.
         steps: factors of each range.
@@ -44,9 +47,9 @@ def stress(
     Raises:
         InputError: the plan or an argument is wrong.
     """
-    files = [None if file is None else Path(file) for file in (picture, out)]
+    target, chart = (None if file is None else Path(file) for file in (out, picture))
     if not force:
-        refuse_existing(*files)
+        refuse_existing(target, chart)
     ranges = dict(inflate or {})
     for name, ends in ranges.items():
         one_of("inflate", name, INFLATED)
@@ -60,27 +63,26 @@ def stress(
         raise InputError(Mistake(None, "draws", draws, "0 to 10,000 scenarios"))
     options = checked_options(seed, time_limit)
     began = time.perf_counter()
-    problem, data, _ = planned(plan, instance)
-    part = able_part(problem, "stress")
+    given = planned(plan, instance, needs_plan=True)
+    form, part = given.part("stress")
 
     def factors(name: str) -> list[float]:
         low, high = ranges.get(name, (1.0, 1.0))
-        count = steps if low < high else 1
-        return [round(low + (high - low) * i / max(count - 1, 1), 6) for i in range(count)]
+        return [float(round(v, 6)) for v in (np.linspace(low, high, steps) if low < high else [low])]
 
     found = part(
-        problem, data, factors("demand"), factors("latency"), tuple(lose), draws=draws, seed=options.seed,
+        given.problem, given.plan, factors("demand"), factors("latency"), tuple(lose), draws=draws, seed=options.seed,
         time_limit=options.time_limit,
     )  # fmt: skip
     document = {
-        "source": str(plan) if isinstance(plan, str | PathLike) else "", "formulation": problem.formulation, **found,
-        "draws": draws, "seed": seed, "seconds": time.perf_counter() - began, "optmodels_version": version(),
+        "source": given.name, "formulation": form.name, **found, "draws": draws, "seed": seed,
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
-    if files[0] is not None:
+    if target is not None:
+        write_text(target, json_text(document), overwrite=force)
+    if chart is not None:
         from optmodels.reporting.charts import save_chart
         from optmodels.reporting.stress import stress_chart
 
-        save_chart(stress_chart(document), files[0], document["source"], overwrite=force)
-    if files[1] is not None:
-        write_text(files[1], json_text(document) + "\n", overwrite=force)
+        save_chart(stress_chart(document), chart, given.name, overwrite=force)
     return document

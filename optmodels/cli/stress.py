@@ -9,7 +9,9 @@ import typer
 
 import optmodels
 from optmodels.cli.console import answer
-from optmodels.cli.options import Force, Json, PlanFile, Seed, seconds
+from optmodels.cli.options import Force, Json, PlanFile, Seed, timed
+from optmodels.cli.results import result_of
+from optmodels.errors import InputError, Mistake
 
 
 def stress(
@@ -25,16 +27,13 @@ def stress(
     draws: Annotated[int, typer.Option(help="Random scenarios for the frontier of margins; 0: none.")] = 0,
     instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
     seed: Seed = 0,
-    time_limit: Annotated[
-        float, typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help="Seconds of each solve.")
-    ] = 10.0,  # type: ignore[assignment]
+    time_limit: Annotated[float, timed("Seconds of each solve.")] = 10.0,
     picture: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the document (JSON).")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Judge a plan under more demand and losses. SLO attainment and cost of each scenario."""
-    from optmodels.cli.results import result_of
+    """Stress a plan. SLO attainment and cost under more demand, slower engines and losses."""
     from optmodels.reporting.stress import stress_lines
 
     answer(
@@ -49,8 +48,6 @@ def stress(
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:
     """``demand=1:1.5`` as its name and the two factors; one factor is both."""
-    from optmodels.errors import InputError, Mistake
-
     name, _, ends = text.partition("=")
     low, _, high = ends.partition(":")
     try:

@@ -8,7 +8,7 @@ import pytest
 import optmodels
 from formulations.fleet.carried import CarriedModel, engines_of, tables_of
 from formulations.fleet.plan import FleetPlan
-from optmodels import max_rate
+from optmodels.api.max_rate import max_rate
 from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.solver import solve_compiled

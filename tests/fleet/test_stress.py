@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import optmodels
-from optmodels import stress
+from optmodels.api.stress import stress
 from optmodels.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""The tick as a MILP: machines, deployments and expected shortage over the horizon (README, section Ticks)."""
+"""The tick as a MILP: machines, deployments and expected shortage over the horizon (docs/fleet-ticks.md)."""
 
 from __future__ import annotations
 
