@@ -61,7 +61,7 @@ from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.plan.lines import latency_source
+from optmodels.plans.lines import latency_source
 from optmodels.simulation.continuous import Engine
 from optmodels.units import GBPS, GIB
 

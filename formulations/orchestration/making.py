@@ -26,8 +26,8 @@ from formulations.orchestration.plan import (
     Shares,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
-from optmodels.plan.lines import latency_source
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.lines import latency_source
+from optmodels.plans.outcome import Outcome
 from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]

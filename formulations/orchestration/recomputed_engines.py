@@ -1,6 +1,6 @@
 """Engines that batch continuously, recomputed for the check: the level that a line states, and starts over time.
 
-The level is the one check of all engines' (`optmodels.plan.engines`), request by request. What is orchestration's own
+The level is the one check of all engines' (`optmodels.plans.engines`), request by request. What is orchestration's own
 is written here from its README: who is in time, and what starts take of an engine bin by bin, as integrals of the curve
 of starts. Shares no code with engines.py or busy.py.
 """
@@ -20,9 +20,9 @@ from formulations.orchestration.problem import Continuous
 from optmodels.engine.continuous import Stage
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.stages import Link
-from optmodels.plan.engines import Level, Request, at_level, capacities, drafted, step_beside, whole
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import latency_source
+from optmodels.plans.engines import Level, Request, at_level, capacities, drafted, step_beside, whole
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import latency_source
 
 Array = npt.NDArray[np.float64]
 LET_IN = 0.7, 1.0, 1.5  # times the running requests that are seldom exceeded: max_num_seqs that a plan may choose

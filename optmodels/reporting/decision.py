@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
+from optmodels.latency.steps import never_measured
+from optmodels.plans.deployment import note_on
 from optmodels.reporting.text import plain, told_apart
 
 HOURS_PER_MONTH = 730
@@ -68,7 +70,7 @@ def summary(
     lines = []
     for m in rented:
         place = geography.places().get(m.region)
-        note = _relevant((notes or {}).get((m.machine, m.region), ""), m.market)
+        note = note_on((notes or {}).get((m.machine, m.region), ""), m.market)
         lines.append({
             "machine": m.machine, "provider": place.provider if place is not None else "", "region": m.region,
             "market": m.market, "count": m.number, "gpu": m.gpu, "gpus": m.number * m.gpus_each,
@@ -144,11 +146,6 @@ def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _relevant(note: str, market: str) -> str:
-    """A note without what concerns the spot market alone, for machines bought on another."""
-    return "; ".join(part for part in note.split("; ") if market == "spot" or not part.startswith("spot price"))
-
-
 def latency_words(rows: Iterable[Seen]) -> list[str]:
     """Of every latency with a limit the tightest prediction, in a sentence."""
     tightest: dict[tuple[str, str], Seen] = {}
@@ -204,9 +201,8 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
 def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
-    names = {"llm": "LLM", "gpu": "GPU"}
-    unseen = " and ".join(names.get(part, part) for part in dict.fromkeys(x for e in sources for x in e["transfer"]))
-    known = f"No measurement available for this {unseen}. " if unseen else ""
+    unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
+    known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]
     if not ends:
         return known, None

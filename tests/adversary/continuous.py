@@ -1,6 +1,6 @@
 """Engines that batch continuously, from the mathematics: what the references of all formulations share.
 
-Written from formulations/fleet/README.md ("Continuous batching"), request class by request class and with plain sums
+Written from docs/continuous-batching.md and docs/engine.md, request class by request class and with plain sums
 over chunks and tokens; engines of one kind of requests from the READMEs of the formulations that have them. Of the
 product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
 """

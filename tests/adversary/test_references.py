@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import nbinom
+from scipy.stats import nbinom, norm, poisson
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
@@ -209,6 +209,27 @@ def test_prompts_vary_as_those_of_the_worst_mixture_that_a_level_takes(seldom: f
     crowd = continuous.crowd_at(0.95, rho * 0.01 / x.crowd_s[0], rho, variance / 199 / x.crowd_s[0] ** 2)
     running = min(max(crowd, 1.0), 64 * x.most_crowd_s / x.crowd_s[0])
     assert continuous.tpot_s(x, 0, 0.95) == pytest.approx(0.01 + 1.15 * x.crowd_s[0] * running + x.late_token_s[0])
+
+
+@pytest.mark.parametrize(("decodes", "counts"), [(2, 1.0), (4, 1.0), (12, 0.5), (16, 0.0), (40, 0.0)])
+@pytest.mark.parametrize("quantile", [0.9, 0.99])
+def test_prompts_in_the_steps_of_a_short_answer(decodes: int, counts: float, quantile: float) -> None:
+    # Of one kind of requests: 300 prompt tokens, 3.45 ms, in one step with room for 1984; half of a step is work.
+    x = at_ranks(1, kinds=[continuous.Kind(300.0, decodes + 1.0, 0.0, 1.0)])
+    p, d, u = 3.45e-3, sum(1e-4 + 1e-6 * (300 + i) for i in range(decodes)), 300 / 1984
+    busy, per_s = 0.5 * p / (p + d), 0.5 / (p + d)  # Σλp and λ
+    beside = 0.01 + 0.5 * 0.02 * d / (p + d)  # a step in which prompts are prefilled, but for these
+    turn = u * beside + p
+    waits = per_s * turn**2 / (2 * (1 - per_s * turn))
+    came = per_s * (decodes * 0.02 + beside + p + waits)  # from its arrival to its last step, in the mean
+    z = norm.ppf(quantile)
+    equal = poisson.ppf(quantile, came) * p  # all equal, and each is followed by those that come in its own time
+    spread = (came + z * math.sqrt(came) + (z * z - 1) / 6) * p
+    longer = min(1.15 * max(equal, spread) / (decodes * (1 - busy)), p / u)
+    c = (p + d) / (decodes + 1)
+    few = 0.01 + 1.15 * d / decodes * max(continuous.crowd_at(quantile, 0.5 * 0.01 / c, 0.5), 1.0) + longer
+    crowd = continuous.tpot_s(replace(x, prompts=(0.0, 0.0, 0.0, 0.0)), 0, quantile)
+    assert continuous.tpot_s(x, 0, quantile) == pytest.approx(crowd + counts * max(few - crowd, 0.0), rel=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])

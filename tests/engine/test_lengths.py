@@ -15,9 +15,9 @@ from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import GRID, Length, classes, normalised, over_classes, shares_bounded
 from optmodels.engine.levels import levels, loads_of_levels, loop_levels
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.plan.engines import Kind, check_engine
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import engine_line
+from optmodels.plans.engines import Kind, check_engine
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import engine_line
 
 COSTS = StepCosts(
     fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7, mixed_context_s=2e-7,

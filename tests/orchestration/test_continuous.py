@@ -34,7 +34,7 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.loading import load
-from optmodels.plan.findings import Findings
+from optmodels.plans.findings import Findings
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.highs import solve_compiled
 

@@ -42,7 +42,7 @@ def test_a_note_of_a_rented_machine_is_printed_and_one_on_another_market_is_not(
 
 
 def test_markets_that_are_not_sold_cannot_be_bought():
-    gcp = [m for m in optmodels.listing("machines") if re.fullmatch("a3-highgpu-[124]g", m["machine"])]
+    gcp = [m for m in optmodels.list("machines") if re.fullmatch("a3-highgpu-[124]g", m["machine"])]
     assert len(gcp) == 54 and all(m["on_demand"] is None and m["reserved_1y"] is None and m["spot"] for m in gcp)
 
 
@@ -59,7 +59,7 @@ def test_how_sure_names_what_was_not_measured_and_what_is_missed():
     entry = {"transfer": ["llm"], "tbt_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
     ((level, text),) = decision.source_verdict([entry], ["TPOT 64.9 ms, SLO 50 ms"])
     assert level == "warn" and text == (
-        "No measurement available for this LLM. The plan misses its SLO at the 90% end of the measurements (TPOT ×"
+        "No measurement of this LLM. The plan misses its SLO at the 90% end of the measurements (TPOT ×"
         " 1.26, TTFT × 2.39): TPOT 64.9 ms, SLO 50 ms."
     )
     assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"

@@ -19,7 +19,7 @@ from optmodels import catalog, formulation
 from optmodels.engine.continuous import levels_of_loads, loads_of_levels, seconds_and_quantile
 from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError, UnattainableError
-from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.plans.engines import Request, at_level, capacities, latencies
 
 SLO = {
     "ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
