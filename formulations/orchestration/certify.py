@@ -81,7 +81,7 @@ def loosened(t: OrchestrationTables) -> OrchestrationTables:
     def key(x: Configuration) -> tuple[object, ...]:
         return x.model, x.gpu, x.degrees, x.batch, x.stage
 
-    made = {key(x): x for x in build_tables(other).configurations}
+    made = {key(x): x for x in reversed(build_tables(other).configurations)}  # the first level of each batch
     lines = tuple(made[k] for k in dict.fromkeys(map(key, t.configurations)) if k in made)  # once, of any wait
     service, first, share, wait, taken = served(t.case, lines, t.classes, t.class_of, t.deadline_s, t.most_tokens)
     alone = replace(

@@ -184,8 +184,9 @@ def _configurations(
 
     limits, update = problem.continuous, dict[str, Any]()
     if limits is not None:
-        stated = {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
-        update["engine"] = validate(Continuous, limits.model_dump() | stated, prefix=at)
+        told = {"max_num_seqs": limits.slots}  # what runs has a number, which no plan chooses
+        told |= {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
+        update["engine"] = validate(Continuous, limits.model_dump() | told, prefix=at)
     batches = (problem.models[m].candidates or problem.candidates).batch if d.batch is None else (d.batch,)
     choose = Candidates(tp=(d.tp,), pp=(d.pp,), dp=(d.dp,), batch=batches, attention_ranks=(d.attention_ranks,))
     models = tuple(x.model_copy(update={"candidates": choose}) if i == m else x for i, x in enumerate(problem.models))
@@ -259,7 +260,7 @@ def _with_limits(p: OrchestrationPlan, t: OrchestrationTables) -> OrchestrationP
     lines = []
     for line, x in zip(p.configurations, t.configurations, strict=True):
         if line.engine is not None and x.engine is not None:
-            engine = line.engine.model_copy(update={"max_num_seqs": x.engine.slots})
+            engine = line.engine.model_copy(update={"max_num_seqs": x.engine.limits.slots})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})

@@ -51,9 +51,7 @@ def make_plan(
     used = np.flatnonzero(a.counts)
     position = {int(c): i for i, c in enumerate(used)}
     m, running = metrics(t, a), np.zeros(len(a.counts)) if t.taken is None else most_running(t, a)
-    taken = np.zeros((0, len(a.counts)))
-    if t.taken is not None:
-        taken = np.array([busiest(t, a, r) for r in range(len(CAPACITIES))])
+    taken = np.zeros((len(CAPACITIES), len(a.counts))) if t.taken is None else busiest(t, a)
     lines = [
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,

@@ -1220,6 +1220,12 @@ class _Making:
             found["longest_wait_s"] = d.magnitude(0.2, 30)
         if d.chance(0.2):
             found["most_used"] = d.number(0.3, 0.97)
+        if d.chance(0.1):
+            found["most_load"] = d.number(0.4, 0.97)
+        if d.chance(0.1):
+            found["most_filled"] = d.number(0.4, 0.97)
+        if d.chance(0.1):
+            found["most_full"] = d.magnitude(5e-4, 0.05)
         if d.chance(0.3):  # a decision of the plan's
             del found["max_num_seqs"]
             found["most_num_seqs"] = d.one((seqs, 512, 700))
