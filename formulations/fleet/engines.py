@@ -70,7 +70,7 @@ class EngineKind:
 
 
 @dataclass(frozen=True)
-class Levels:
+class FleetLevels:
     """Levels of engines of one model, n rows; capacities of one engine, infinite where a bucket misses its SLO.
 
     Attributes:
@@ -241,7 +241,7 @@ def exchange(case: FleetCase, d: DeploymentLine) -> tuple[int | None, str, int]:
 def levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage = "both",
     rest_s: Array | None = None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str]]:  # fmt: skip
     """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none.
 
     Args:
@@ -259,7 +259,7 @@ def levels(
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
         # Levels told no more than the last choice are on that choice already, with more KV cache.
         more, before = np.asarray(made.max_num_seqs > before), n
-        made = Levels(**{f: getattr(made, f)[..., more] for f in Levels.__dataclass_fields__})
+        made = FleetLevels(**{f: getattr(made, f)[..., more] for f in FleetLevels.__dataclass_fields__})
         parts.append((made, spread, why))
         with np.errstate(invalid="ignore"):  # engines that lack slots before all else
             lacking = (made.max_num_seqs == n)[None, :] & (made.capacities[RUNNING] >= made.capacities.max(axis=0))
@@ -270,16 +270,16 @@ def levels(
     return _joined([part for part, *_ in parts]), max(s for _, s, _ in parts), {i: parts[0][2][i] for i in blocked}
 
 
-def _joined(parts: Sequence[Levels]) -> Levels:
-    return Levels(**{
-        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in Levels.__dataclass_fields__
+def _joined(parts: Sequence[FleetLevels]) -> FleetLevels:
+    return FleetLevels(**{
+        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in FleetLevels.__dataclass_fields__
     })  # fmt: skip
 
 
 def _levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str]]:  # fmt: skip
     """`levels` of engines told one max_num_seqs."""
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
     if stage == "decode":  # prompts come with their caches, whoever had a part of them
@@ -353,7 +353,7 @@ def _levels(
 def _one_by_one(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str]]:  # fmt: skip
     """`_levels` of engines whose prefix caches have different shares of prompts."""
     parts = [_levels(case, demands, [kind], limits, stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
@@ -385,7 +385,7 @@ def _joins(points: Points, receives_s: Array) -> Array:
 def _with_waits(
     points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, turns: float, engines: Index,
     stage: Stage, sends_s: Array, rest_s: Array | None,
-) -> tuple[Levels, list[str]]:  # fmt: skip
+) -> tuple[FleetLevels, list[str]]:  # fmt: skip
     """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
 
     With `turns` of `TURNS` the rest of the wait is for a slot or KV cache, on levels where these are scarcest.
@@ -439,7 +439,7 @@ def _with_waits(
         prefill = np.where(some, prefill, waits)
         load = points.with_places(np.where(some, waits - prefill, 1.0), points.prefill_waits(turns), most)
         shares = np.where(some[..., None], points.waiting(prefill, most), np.inf)
-    rows: list[Levels] = []
+    rows: list[FleetLevels] = []
     for v in range(waits.shape[2]):
         omega = waits[:, :, v, None]
         keeps: Mask = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
@@ -447,7 +447,7 @@ def _with_waits(
         capacities = np.where(keeps, np.concatenate([load[:, :, :, v], shares[None, :, :, v]]), np.inf)
         e, level = np.nonzero(keeps.any(axis=2))
         late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
-        rows.append(Levels(
+        rows.append(FleetLevels(
             engines[e], points.step_s[e, level], prefill[e, level, v], np.full(len(e), most), kv[e],
             capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
@@ -467,7 +467,7 @@ def _with_waits(
 
 def _decoding(
     points: Points, works: list[FleetWorkload], kv: Array, engines: Index, receives_s: Array
-) -> tuple[Levels, list[str]]:
+) -> tuple[FleetLevels, list[str]]:
     """Levels of engines that only decode: requests join at the end of the step in which their cache has come."""
     shape = points.work_s.shape
     joins, tpot = _joins(points, receives_s), _per_token(points, works, "decode", receives_s)
@@ -484,7 +484,7 @@ def _decoding(
     e, level = np.nonzero(keeps.any(axis=2))
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
     nothing = np.zeros(len(e))
-    return Levels(
+    return FleetLevels(
         engines[e], points.step_s[e, level], nothing, nothing + np.inf, kv[e], load[:, e, level].transpose(0, 2, 1),
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
         nothing, nothing + points.engine.slots,
@@ -547,9 +547,9 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
     return "its prompt holds others up for longer than its limits allow at every load"
 
 
-def _none(demands: int) -> Levels:
+def _none(demands: int) -> FleetLevels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
-    return Levels(
+    return FleetLevels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
         table, empty, empty,
     )  # fmt: skip
