@@ -17,7 +17,7 @@ from scipy.stats import nbinom, norm, poisson
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
 from optmodels.latency.speculation import Speculation
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, fleet, harness, lengths, orchestration, prefixes, reserved_capacity, static
 from tests.adversary.harness import Answer
@@ -99,7 +99,7 @@ def test_work_of_a_request_is_what_its_steps_take() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.75, 0.0])
 def test_prompts_under_windows_attend_to_a_band(share: float) -> None:
     # 100 tokens after 20: 120²/2 − 20²/2 = 7,000 pairs, of which a window of 40 hides (120 − 40)²/2.
-    c = replace(COSTS, window=Window(0.25, 40.0, share), prompt_token_s=0.0, prompt_context_s=0.0)
+    c = replace(COSTS, window=AttentionWindow(0.25, 40.0, share), prompt_token_s=0.0, prompt_context_s=0.0)
     lacks = (120 - 40) ** 2 / 2
     assert continuous.prompt_s(c, 100.0, 20.0, 100.0, False) == pytest.approx(1e-8 * (7000 - share * lacks))
     one_by_one = sum(float(c.step(np.array([1.0]), np.array([k]), np.zeros(0))) for k in range(20, 120))

@@ -27,7 +27,7 @@ from optmodels.latency.engines.document import (
 )
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
 from optmodels.latency.engines.interval import LEVELS, PARTS, Interval, Kind, simplest, unseen_levels
-from optmodels.latency.engines.own import Served, with_own_rows
+from optmodels.latency.engines.own import ServedRows, with_own_rows
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.resolve import roofline_costs
 
@@ -419,7 +419,7 @@ def own_rows(count, slower):
     values = {k: v[:count] for k, v in VALUES.items()}
     here = deployed("vllm", "h100", "qwen2.5-72b", "fp8", 4)
     tpot, ttft = (slower * here.predict(values, target) for target in ("tpot_s", "ttft_s"))
-    return Served(here.deployment, Loads(**values), tpot, ttft)
+    return ServedRows(here.deployment, Loads(**values), tpot, ttft)
 
 
 def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
@@ -440,7 +440,7 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
     assert after.at(there).own is None and after.at(there).transfer == ("llm|gpu",)
     # Where others measured the same deployment, their interval, the narrower, stays.
     mine = own_rows(5, 1.4)
-    public = with_own_rows([Served(seen := deployment("vllm", "h100", "llama-3.1-70b", "fp8", 4), *list(
+    public = with_own_rows([ServedRows(seen := deployment("vllm", "h100", "llama-3.1-70b", "fp8", 4), *list(
         vars(mine).values())[1:])])  # fmt: skip
     assert public.at(seen).own is None and public.at(seen).levels == ()
     # Two rows of two workloads pull, but their interval is that of nobody's rows.
