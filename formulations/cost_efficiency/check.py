@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.predicted import predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch.static import BatchCase, RealTime
 from optmodels.catalog.types import Machine
@@ -73,6 +74,10 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         e2e, whole = seen.e2e_s, seen.deadline_s
         most = math.floor(seen.running * (1 + 1e-9))
         memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
+        at_users = None if found.violations else predicted(problem, p)
+        for name, key, bound in (("TTFT", "ttft_s", ttft), ("TPOT", "tbt_s", tbt), ("E2E", "e2e_s", e2e)):
+            if at_users is not None:
+                found.at_most(f"predicted {name} ≤ at most", at_users[key], bound, "s")
     else:
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         run = RecomputedRun(
