@@ -59,10 +59,10 @@ def runs(patterns: list[str]) -> Iterator[Key]:
     import optmodels
 
     found = [
-        r for r in optmodels.listing("instances", "instances") if not patterns or any(p in r["file"] for p in patterns)
+        r for r in optmodels.list("instances", "instances") if not patterns or any(p in r["file"] for p in patterns)
     ]
     yield from ((r["file"], "exact") for r in found)
-    methods = optmodels.listing("methods")
+    methods = optmodels.list("methods")
     for row in found:
         names = [m["name"] for m in methods if m["formulation"] == row["formulation"]]
         yield from ((row["file"], name) for name in names if name != "exact")

@@ -33,6 +33,7 @@ from optmodels.engine.continuous import (
     Coefficients,
     EngineLimits,
     levels_of_loads,
+    loads_of_levels,
     operating_points,
     predict,
     with_best_steps,
@@ -224,8 +225,6 @@ SERVED = (  # LLM, weights, GPU, TP, prompt, output, TPOT and TTFT limits
 
 def capacity():
     """Print for each of `SERVED` the requests/s of its best level, and those at which simulated limits are kept."""
-    from formulations.fleet.engines import LOADS
-
     source, limits, kv = source_of("default", "vllm", Path, "latency"), EngineLimits(), 1e7
     for llm, weights, gpu, tp, prompt, output, tpot_s, ttft_s in SERVED:
         model = deployment(source, catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, weights, "fp16", tp)
@@ -236,9 +235,9 @@ def capacity():
 
         def missed(step_s, at=at, tpot_s=tpot_s):
             points = at(step_s)
-            return points.missed(points.tpot_s(None), tpot_s)
+            return points.missed(points.tpot_s(None), tpot_s)[..., 0]
 
-        points, best = at(with_best_steps(levels_of_loads([costs], LOADS), missed)), 0.0
+        points, best = at(with_best_steps(levels_of_loads([costs], loads_of_levels()), missed)), 0.0
         for most in MOST_OF_WAIT:
             base, per = points.ttft_s(0.95, most)
             wait = (ttft_s - base[..., 0]) / per
@@ -286,7 +285,7 @@ def ranks():
 
 
 def levels():
-    """Cost of aws-continuous.yaml with nine levels and with 26."""
+    """Cost of aws-continuous.yaml with levels further apart and closer."""
     from formulations.fleet import engines
     from formulations.fleet.methods.exact import exact
     from formulations.fleet.points import build_tables
@@ -294,10 +293,11 @@ def levels():
     from optmodels.loading import load
 
     problem = load(ROOT / "instances/fleet/aws-continuous.yaml")
-    for loads in (engines.LOADS, 0.95 * 0.93 ** np.arange(25.0, -1.0, -1.0)):
-        engines.LOADS = loads
+    for classes in (5, 1):
+        engines.loads_of_levels = lambda most, _, classes=classes: loads_of_levels(most, classes)
         found = exact(problem, build_tables(problem), Options(time_limit=120.0))
-        print(f"{len(loads)} levels: {found.plan.total_usd_per_hour:.4f} USD/h, bound {found.bound:.4f}", flush=True)
+        count, cost = len(loads_of_levels(classes=classes)), found.plan.total_usd_per_hour
+        print(f"{count} levels: {cost:.4f} USD/h, bound {found.bound:.4f}", flush=True)
 
 
 def main(arguments):

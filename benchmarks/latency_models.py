@@ -1,6 +1,6 @@
 """How wrong the latency models are on real measurements, against their baselines and targets.
 
-    python benchmarks/latency_models.py [--data FOLDER] [--write docs/latency-models.md]
+    python benchmarks/latency_models.py [--data FOLDER] [--write docs/results/latency-models.md]
 
 Reads the public measurements that stand beside the project (see docs/latency-models.md); without them there is
 nothing to measure. Prints a Markdown table; `--write` puts it between the markers of the page.

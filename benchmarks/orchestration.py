@@ -163,7 +163,9 @@ def engines(file: str, theta: str, factor: str, seconds: str, *gpus: str) -> Non
             plain = optmodels.solve(problem, gap=GAP, time_limit=LIMIT / 3, out_of_sample=False)
             cells = [plain.plan["prediction"]["attainment"], _named_policy(plain)]
             for method in ("exact", "greedy_dp"):
-                r = optmodels.solve(problem, method, gap=GAP, time_limit=LIMIT * 1.5, certify=True, out_of_sample=False)
+                r = optmodels.solve(
+                    problem, method, gap=GAP, time_limit=LIMIT * 1.5, certify_replay=True, out_of_sample=False
+                )
                 c = r.plan["certification"]
                 promise = c["promises"][0] if c["promises"] else {"promised": np.nan, "seen": np.nan}
                 kept = "" if c["status"] == "certified" else f" ({c['status']})"

@@ -1,4 +1,4 @@
-"""When prefill and decode apart pay: the figures and tables of docs/disaggregation.md.
+"""When disaggregated prefill and decode pays: the figures and tables of docs/results/disaggregation.md.
 
 python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (four CPU minutes)
 
@@ -20,7 +20,7 @@ import optmodels
 from optmodels.io.read import read_document
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/disaggregation.md"
+PAGE = ROOT / "docs/results/disaggregation.md"
 RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # prompt tokens for each token of output
 TPOT_S = (0.05, 0.065, 0.08, 0.1, 0.15)
 NETS_GBPS = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0, 400.0, 800.0, 3200.0)
@@ -106,7 +106,7 @@ def table(found: dict[tuple[float, float], tuple[float, float]], across: str, un
 
 def shipped() -> list[str]:
     """The shipped instances with and without stages."""
-    lines = ["| instance | together | together or apart | saved |", "|---|---|---|---|"]
+    lines = ["| instance | aggregated | free choice | saved |", "|---|---|---|---|"]
     for name in SHIPPED:
         document = read_document(ROOT / f"instances/fleet/{name}.yaml")[0]
         together, apart = (cost(document | {"deployment": {"stages": s}}) for s in (["both"], STAGES))
@@ -117,14 +117,16 @@ def shipped() -> list[str]:
 
 def certified() -> list[str]:
     """The shipped instances with and without stages, each the cheapest fleet whose promises hold in simulation."""
-    lines = ["| instance | together | together or apart | saved | proved |", "|---|---|---|---|---|"]
+    lines = ["| instance | aggregated | free choice | saved | proved |", "|---|---|---|---|---|"]
     for name in SHIPPED:
         document = read_document(ROOT / f"instances/fleet/{name}.yaml")[0]
         result = optmodels.solve(document | {"certify": "replay"}, gap=GAP, time_limit=CERTIFY_S)
         stages, apart = result.log["stages"], result.objective
         assert result.plan is not None and apart is not None and stages["certified"]
         together = stages["without"]["objective"] if stages["used"] else apart
-        proved = "none apart is cheaper" if stages.get("none_is_better") else f"none below {result.bound:.2f}"
+        proved = (
+            "no disaggregated fleet is cheaper" if stages.get("none_is_better") else f"none below {result.bound:.2f}"
+        )
         lines.append(f"| `{name}` | {together:.2f} | {apart:.2f} | {cell(together, apart)} | {proved} |")
     return lines
 

@@ -3,45 +3,62 @@
 >>> import optmodels
 >>> result = optmodels.solve("instances/cost_efficiency/table_ix/batch-budget-1.0.yaml")
 >>> result.status, round(result.plan["usd_per_hour"], 3)
+
+Every verb of the command line is a function here, with the same names and options; `load` reads an instance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from optmodels.api import (
-        check,
-        compare,
-        evaluate,
-        explain,
-        export,
-        fewest_gpus,
-        listing,
-        new,
-        new_formulation,
-        replay,
-        report,
-        save,
-        simulate,
-        solve,
-        tables,
-    )
-    from optmodels.loading import load
-    from optmodels.study.backtest import backtest
-    from optmodels.study.sweep import sweep
+from optmodels.api import VERBS
 
-_ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep", "backtest": "optmodels.study.backtest"}
+if TYPE_CHECKING:
+    from optmodels.api.attribute import attribute
+    from optmodels.api.backtest import backtest
+    from optmodels.api.batch_limits import batch_limits
+    from optmodels.api.calibrate import calibrate
+    from optmodels.api.check import check
+    from optmodels.api.compare import compare
+    from optmodels.api.evaluate import evaluate
+    from optmodels.api.explain import explain
+    from optmodels.api.export import export
+    from optmodels.api.fewest_gpus import fewest_gpus
+    from optmodels.api.list import list  # noqa: A004
+    from optmodels.api.max_rate import max_rate
+    from optmodels.api.measure import measure
+    from optmodels.api.new import new
+    from optmodels.api.operating_points import operating_points
+    from optmodels.api.plan import plan
+    from optmodels.api.prefix_hits import prefix_hits
+    from optmodels.api.replay import replay
+    from optmodels.api.report import report
+    from optmodels.api.rows_to_measure import rows_to_measure
+    from optmodels.api.schema import schema
+    from optmodels.api.simulate import simulate
+    from optmodels.api.solve import solve
+    from optmodels.api.stress import stress
+    from optmodels.api.sweep import sweep
+    from optmodels.api.tables import tables
+    from optmodels.loading import load
 
 __all__ = [
-    "backtest", "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new",
-    "new_formulation", "prefix_hits", "replay", "report", "save", "simulate", "solve", "sweep", "tables",
+    "attribute", "backtest", "batch_limits", "calibrate", "check", "compare", "evaluate", "explain", "export",
+    "fewest_gpus", "list", "load", "max_rate", "measure", "new", "operating_points", "plan", "prefix_hits", "replay",
+    "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import optmodels`` stays light."""
-    if name in __all__:
-        return getattr(import_module(_ELSEWHERE.get(name, "optmodels.api")), name)
+    if name == "load":
+        return import_module("optmodels.loading").load
+    if name in VERBS:
+        return getattr(import_module(f"optmodels.api.{name}"), name)
     raise AttributeError(f"module 'optmodels' has no attribute {name!r}")
+
+
+def __dir__() -> Sequence[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from optmodels.errors import InputError, Mistake, Mistakes, SolverError, one_of
 
 if TYPE_CHECKING:
     from optmodels.model import Model
-    from optmodels.plan.outcome import CheckReport, Outcome
+    from optmodels.plans.outcome import CheckReport, Outcome
     from optmodels.solver.compile import Compiled
     from optmodels.solver.highs import Event
 
@@ -81,7 +81,9 @@ OPTIONAL = {
     "decision": "decision:decision", "check_files": "check_requests:check_files", "replay": "replay:replay",
     "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
-    "fewest": "fewest:fewest", "replica": "replica:replica", "bounded": "certify:bounded",
+    "start": "current:start",
+    "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
+    "stress": "stress:stress", "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -173,9 +175,14 @@ class Formulation:
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
         current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
         evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
+        start: problem → deployments of what could run, as entries of `current`, for a user to change.
         fewest: (problem, attainment, solve) → `plan.fewest.Fewest`; None: GPUs are not counted.
         replica: (problem, workload or None) → the deployment that autoscaling adds and removes
             (`plan.replica.ReplicaOffer`); None: there is none.
+        max_rate: (problem, plan as JSON data or None, trace or None, simulate, seed, time_limit) → the largest rate
+            within the SLOs, by the model and by simulation, as JSON data; None: engines have no rates.
+        stress: (problem, plan as JSON data, demand factors, latency factors, losses, draws, seed, time_limit) → what
+            the plan serves in each scenario and what a plan for it costs, as JSON data; None: nothing is known of it.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -218,8 +225,11 @@ class Formulation:
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
+    start: Callable[[Any], list[dict[str, Any]]] | None = None
     fewest: Callable[..., Any] | None = None
     replica: Callable[..., Any] | None = None
+    max_rate: Callable[..., Any] | None = None
+    stress: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

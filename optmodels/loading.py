@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from optmodels.catalog.files import with_models_read
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import read_document, refuse_strange, validate
 from optmodels.io.write import path_text
@@ -55,7 +56,8 @@ def load(
         schema = formulation.get(name).problem
     except InputError as error:
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
-    problem: Problem = validate(schema, dict(data), file, line)
+    data = with_models_read(data, folder)
+    problem: Problem = validate(schema, data, file, line)
     problem._file, problem._folder = file, folder
     computed = file is None if computed is None else computed
     if not computed and (bare := _without_unit(problem, data)):

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from optmodels import catalog
 from optmodels.catalog import spelling
-from optmodels.catalog.config import config_file, read_config
+from optmodels.catalog.files import GpuFile, gpu_file, llm_file
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.units import REQUESTS, convert, tokens
 
@@ -44,7 +44,7 @@ class Question:
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
         region: of all of them; None: each list's default.
-        gpus: the only types to use; empty: those with a quota, or all without quotas.
+        gpus: the only types to use, by name or by a YAML file; empty: those with a quota, or all without quotas.
         markets: that machines are bought on.
         quota: (GPU type, GPUs at most).
         survive: deployments that may be lost at a time.
@@ -56,6 +56,7 @@ class Question:
         attention_ranks: of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
         max_num_seqs: requests that an engine runs at a time; None: the plan decides.
+        own_gpus: GPU types that `gpus` gives by files, by their keys.
     """
 
     model: str
@@ -84,6 +85,7 @@ class Question:
     attention_ranks: Sequence[int] = (1,)
     certify: bool | None = None
     max_num_seqs: int | None = None
+    own_gpus: Mapping[str, GpuFile] = dataclasses.field(default_factory=dict)
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -129,6 +131,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
         "memory": {"runtime_gib": RUNTIME_GIB},
     }  # fmt: skip
+    if q.own_gpus:
+        found["gpus"] = {key: gpu.data for key, gpu in q.own_gpus.items()}
     if q.max_num_seqs is not None:
         found["engine"] = {"max_num_seqs": q.max_num_seqs}
     if q.safety is not None:
@@ -158,10 +162,9 @@ def named(model: str) -> tuple[str, Any, str | None]:
     Raises:
         InputError: an unknown model, or a configuration that is not read.
     """
-    file = config_file(model)
-    if file is not None:
-        found, weights = read_config(file)
-        return found.title, found.model_dump(mode="json", exclude_defaults=True), weights
+    own = llm_file(model)
+    if own is not None:
+        return own[1].title or own[0], own[1].model_dump(mode="json", exclude_defaults=True), own[2]
     key = spelling.llm_of(model)
     if key is None:
         raise InputError(spelling.unknown_llm("--model", model, ", or a config.json of Hugging Face"))
@@ -205,11 +208,14 @@ def read(q: Question) -> Question:
             "--precision", q.weights, f"{stated}, which {q.model} says, or a model without a precision in its name"
         )
     wrong.raise_any()
+    names = [g for text in q.gpus for g in ([text] if gpu_file(text) else text.split(","))]
+    files = {name: found for name in names if (found := gpu_file(name)) is not None}
     return dataclasses.replace(
-        q, **numbers, weights=weights or stated or catalog.published_precision(key), kv=spelling.kv_precision(q.kv),
+        q, **numbers, own_gpus=dict(q.own_gpus) | dict(files.values()), kv=spelling.kv_precision(q.kv),
+        weights=weights or stated or catalog.published_precision(key),
         clouds=[spelling.cloud(c) for text in q.clouds for c in text.split(",") if c.strip()],
         region=None if q.region is None else spelling.region(q.region.strip()),
-        gpus=[spelling.gpu(g) for text in q.gpus for g in text.split(",")],
+        gpus=[files[g][0] if g in files else g if g in q.own_gpus else spelling.gpu(g) for g in names],
         markets=[spelling.market(m) for text in q.markets for m in text.split(",")],
         quota=[(spelling.gpu(g), most) for g, most in q.quota], engine=spelling.engine(q.engine),
     )  # fmt: skip
@@ -309,6 +315,13 @@ def _pools(q: Question) -> Any:
             pool["include"] = sorted({m.machine for m in mine if m.gpu in allowed})
         if not allowed or pool["include"]:
             pools.append(pool)
+    for key, gpu in q.own_gpus.items():
+        if gpu.usd_per_hour is not None:
+            gpus.add(key)
+            pools.append(_own_machines(key, gpu))
+        elif key not in gpus:
+            expected = f"usd_per_hour in the file: no machine of {', '.join(q.clouds)} has this GPU"
+            wrong.add("--gpu", key, expected)
     if not wrong and q.region is not None and q.region not in regions:
         wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
     for option, names in (("--gpu", q.gpus), ("--quota", [gpu for gpu, _ in q.quota])):
@@ -319,6 +332,19 @@ def _pools(q: Question) -> Any:
                 )
     wrong.raise_any()
     return pools[0] if len(pools) == 1 else pools
+
+
+def _own_machines(key: str, gpu: GpuFile) -> dict[str, Any]:
+    """Machines of 1, 2, 4 and 8 GPUs of one's own at their price."""
+    return {
+        "machines": [
+            {
+                "machine": f"{key}-x{n}", "gpu": key, "gpu_count": n, "vram_gib": n * gpu.vram_gib,
+                "prices": {"on_demand": n * float(gpu.usd_per_hour or 0.0)},
+            } for n in (1, 2, 4, 8)
+        ],
+        "price_source": f"usd_per_hour of {key}.yaml",
+    }  # fmt: skip
 
 
 def as_options(error: InputError, given: Mapping[str, str] = MappingProxyType({})) -> InputError:

@@ -7,7 +7,7 @@ from typing import Any, Union
 from optmodels import formulation
 from optmodels.errors import one_of
 from optmodels.io.read import validate
-from optmodels.plan.outcome import Result
+from optmodels.plans.outcome import Result
 
 PLAN = "plan"
 CURRENT = "current"

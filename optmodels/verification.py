@@ -17,9 +17,9 @@ from typing import Any
 from optmodels.errors import printable
 from optmodels.formulation import Formulation
 from optmodels.io.write import csv_text, safe_name
-from optmodels.plan.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
-from optmodels.plan.findings import Findings
-from optmodels.plan.outcome import CheckReport, DocumentReport, Result, Trusted
+from optmodels.plans.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import CheckReport, DocumentReport, Result, Trusted
 from optmodels.solver.deadline import OVER_TIME, deadline
 
 PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing but the plan

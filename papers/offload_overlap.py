@@ -281,8 +281,8 @@ def main(words: list[str]) -> int:
 
     from optmodels.cli.console import report_mistakes, show
     from optmodels.errors import InputError
+    from optmodels.importers.rows import read_about
     from optmodels.latency.fit.measurements import read_frame
-    from optmodels.measure.rows import read_about
 
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="measured steps")

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 
 from optmodels.engine.continuous import EngineLimits, Stage
 from optmodels.engine.costs import EngineCosts
-from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.plans.engines import Request, at_level, capacities, latencies
 
 
 def with_best(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORKS = "forkserver" in multiprocessing.get_all_start_methods()
-IMPORTED = ["optmodels.cli", "optmodels.api", "optmodels.reporting", "formulations.cost_efficiency.points",
+IMPORTED = ["optmodels.cli", "optmodels.api.solve", "optmodels.reporting", "formulations.cost_efficiency.points",
             "formulations.fleet.points", "formulations.orchestration.points", "formulations.reserved_capacity.points",
             "highspy", "numba", "pandas", "pyomo.environ"]  # fmt: skip
 

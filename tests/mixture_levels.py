@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from optmodels.engine import levels
 from optmodels.engine.continuous import EngineLimits, levels_of_loads
 from optmodels.engine.costs import EngineCosts
-from optmodels.plan.engines import Level, Request, at_level, capacities, latencies
+from optmodels.plans.engines import Level, Request, at_level, capacities, latencies
 
 SHARES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 Limit = tuple[float, float | None]  # seconds, and the share of all requests that keep them; None: their mean
@@ -121,7 +121,7 @@ class Mixture:
     def steps(self, tpot: Limit) -> list[float]:
         """Step times of loads, and the best one."""
         c = self.e.costs
-        steps = levels_of_loads([c], levels.LOADS)[0].tolist()
+        steps = levels_of_loads([c], levels.loads_of_levels(self.limits.load))[0].tolist()
 
         def beyond(t: float) -> float:
             level = self.level(t)

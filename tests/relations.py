@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from optmodels import api, formulation
+from optmodels import formulation, load
 from optmodels.errors import InputError
 from optmodels.study.explanation.oracle import DROPPED, Budget, InstanceOracle, Settings
 from optmodels.study.explanation.thresholds import loosened
@@ -101,7 +101,7 @@ def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) 
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                problem = api.load(harness.written(data, Path(folder)), limits_may_fail=True)
+                problem = load(harness.written(data, Path(folder)), limits_may_fail=True)
                 oracle = InstanceOracle(form, problem, Budget(SECONDS, 4))
                 some = list(pairs(oracle, rng, continuous))[:each]
             except InputError:

@@ -14,7 +14,7 @@ from commands import python
 from typer.main import get_group
 
 from optmodels import load, tables
-from optmodels.cli import app
+from optmodels.cli import command_line
 from optmodels.model.document import written
 
 ROOT = Path(__file__).parent.parent
@@ -129,7 +129,7 @@ def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -
     pages = dict(re.findall(r"\[([^\]]*)\]\(([^)]*)\)", index))
     rows = re.findall(r"^\| (`.*?`) \| (?:\[.*?\]\((.*?)\)|(.*?), above) \| .* \|$", index, flags=re.M)
     explained = {verb: page or pages[above] for verbs, page, above in rows for verb in re.findall(r"`([\w-]+)`", verbs)}
-    assert set(explained) == set(get_group(app).commands)
+    assert set(explained) == set(get_group(command_line()).commands)
     for verb, page in explained.items():
         assert f"optmodels {verb}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), verb
 

@@ -25,7 +25,7 @@ from formulations.orchestration import named
 from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
-from optmodels.plan.outcome import Result
+from optmodels.plans.outcome import Result
 from optmodels.verification import verify
 
 

@@ -10,12 +10,13 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from optmodels import api, formulation
+import optmodels
+from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.keys import keys, reference
 
 NAMES = formulation.names()
-INSTANCES = api.listing("instances", ROOT / "instances")
+INSTANCES = optmodels.list("instances", ROOT / "instances")
 PAGES = ROOT / "docs/keys"
 SHIPPED = {
     name: sorted((r for r in INSTANCES if r["formulation"] == name), key=lambda r: Path(r["file"]).stat().st_size)[:12]
@@ -60,7 +61,7 @@ def test_every_key_of_template_and_shipped_instances_is_there(name):
     known = {key.rpartition(".")[2] for key, _ in keys(name)}
     by_name = set(re.findall(r"^\| `(\w+)` \| [^|]*name → ", reference(name), re.M))  # whose keys are the user's
     found = 0
-    for text in [api.new(name), *(Path(r["file"]).read_text(encoding="utf-8") for r in SHIPPED[name])]:
+    for text in [optmodels.new(name), *(Path(r["file"]).read_text(encoding="utf-8") for r in SHIPPED[name])]:
         for holder, key in written(yaml.safe_load(text)):
             assert key in known or holder in by_name or holder not in known, f"{holder}.{key}"
             found += key in known

@@ -13,12 +13,12 @@ import yaml
 from conftest import ROOT
 
 import optmodels
-from optmodels import api, formulation
+from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.schemas import names, schema
 
 PUBLISHED = ROOT / "docs/schema"
-INSTANCES = api.listing("instances", ROOT / "instances")
+INSTANCES = optmodels.list("instances", ROOT / "instances")
 
 
 def plain(text):
@@ -56,7 +56,7 @@ def test_no_published_file_is_of_something_gone():
 def test_every_shipped_instance_fits(name):
     check = validator(name)
     mine = [Path(r["file"]) for r in INSTANCES if r["formulation"] == name]
-    check.validate(plain(api.new(name)))
+    check.validate(plain(optmodels.new(name)))
     for file in mine:
         document = plain(file.read_text(encoding="utf-8"))
         check.validate(document)

@@ -11,7 +11,7 @@ from optmodels import shipped
 from optmodels.errors import InputError
 from optmodels.loading import load
 
-ROWS = [(r["formulation"], r["name"]) for r in optmodels.listing("instances")]
+ROWS = [(r["formulation"], r["name"]) for r in optmodels.list("instances")]
 EVERY = 10  # of those that refer to no file
 
 
@@ -33,7 +33,7 @@ def test_names_are_unique_in_a_formulation():
 def test_a_copy_says_what_the_original_says(formulation, name, tmp_path):
     """What it refers to came along: it loads where nothing else is, to the same problem."""
     copy = tmp_path / "copy.yaml"
-    text = optmodels.new(formulation, copy, shipped=name)
+    text = optmodels.new(formulation, copy, from_=name)
     original = shipped.root() / formulation / f"{name}.yaml"
     assert text == copy.read_text(encoding="utf-8") == original.read_text(encoding="utf-8")
     expected, found = (load(p, limits_may_fail=True).model_dump() for p in (original, copy))
@@ -44,18 +44,18 @@ def test_writes_over_nothing_unless_told_to(tmp_path):
     copy, beside = tmp_path / "batch-budget-2.0.yaml", tmp_path / "measured.csv"
     beside.write_text("mine")
     with pytest.raises(InputError) as refused:
-        optmodels.new("cost_efficiency", copy, shipped="table_ix/batch-budget-2.0")
+        optmodels.new("cost_efficiency", copy, from_="table_ix/batch-budget-2.0")
     assert [(m.file, m.value) for m in refused.value.mistakes] == [(str(beside), "an existing file")]
     assert (list(tmp_path.iterdir()), beside.read_text()) == ([beside], "mine")
-    optmodels.new("cost_efficiency", copy, shipped="table_ix/batch-budget-2.0", overwrite=True)
+    optmodels.new("cost_efficiency", copy, from_="table_ix/batch-budget-2.0", force=True)
     assert beside.read_text() != "mine"
     with pytest.raises(InputError):
-        optmodels.new("cost_efficiency", copy, shipped="table_ix/batch-budget-2.0")
+        optmodels.new("cost_efficiency", copy, from_="table_ix/batch-budget-2.0")
 
 
 def test_two_copies_share_a_file_that_both_refer_to(tmp_path):
     for name in ("batch-budget-1.0", "batch-budget-2.0"):
-        optmodels.new("cost_efficiency", tmp_path / f"{name}.yaml", shipped=f"table_ix/{name}")
+        optmodels.new("cost_efficiency", tmp_path / f"{name}.yaml", from_=f"table_ix/{name}")
     assert len(list(tmp_path.iterdir())) == 3
 
 

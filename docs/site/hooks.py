@@ -29,10 +29,10 @@ def _functions(module: str) -> set[str]:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Constraint names in a formulation's page lead to the function; links out of docs/ become plain text.
 
-    What a block of commands says to the tests that run it (``exit=3``) is not for readers.
+    Options of a block of commands (``exit=3 head=9``) are for the tests that run it, not for readers.
     """
     path = page.file.src_uri
-    markdown = re.sub(r"^(```\w+) exit=\d+$", r"\1", markdown, flags=re.M)
+    markdown = re.sub(r"^(```console) .*$", r"\1", markdown, flags=re.M)
     markdown = re.sub(r"\]\((?:\.\./)+formulations/(\w+)/README\.md", r"](/formulations/\1.md", markdown)
     if path.startswith("formulations/"):
         markdown = re.sub(r"\]\(\.\./(\w+)/README\.md", r"](/formulations/\1.md", markdown)

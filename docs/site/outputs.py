@@ -29,6 +29,7 @@ SIMILAR = 0.6  # of a documented line and a printed one, numbers masked, that ar
 WALL_CLOCK = (
     (re.compile(r"^\d+\.\d+ s: build \d+\.\d+, solve \d+\.\d+"), "# s: build #, solve #"),
     (re.compile(r"^\d+\.\d+ s, (?=[\d,]+ solves)"), "# s, "),
+    (re.compile(r"(?<=\d%)(?:[\s│]+\d+\.\d+){1,3}[\s│]*$"), " #"),  # seconds in a table of `compare`
 )  # fmt: skip
 Run = Callable[[list[str], Path], tuple[int, str]]  # (words, folder) → (exit status, what is printed)
 

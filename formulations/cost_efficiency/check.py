@@ -1,7 +1,7 @@
 """Independent check of a cost-efficiency plan: from the instance and the plan alone.
 
 Shares no code with tables, model or methods. Latencies are recomputed from the papers' equations
-(`optmodels.plan.latencies`), costs are added up from the price list; memory, splits, counts and every stated figure are
+(`optmodels.plans.latencies`), costs are added up from the price list; memory, splits, counts and stated figures are
 recomputed.
 """
 
@@ -18,10 +18,10 @@ from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
-from optmodels.plan.engines import Kind, Seen, check_engine
-from optmodels.plan.findings import TOLERANCE, Findings
-from optmodels.plan.latencies import MemoryLimit, Run, latencies
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.engines import Kind, Seen, check_engine
+from optmodels.plans.findings import TOLERANCE, Findings
+from optmodels.plans.latencies import MemoryLimit, Run, latencies
+from optmodels.plans.outcome import CheckReport
 
 
 def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:

@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.plan.deployment import Deployment, Deployments, drafts, purchase, strategy_notes
+from optmodels.plans.deployment import Deployment, Deployments, drafts, purchase, strategy_notes
 
 
 def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments:

@@ -25,7 +25,7 @@ from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch.points import Array
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_model
 
 MOST_CANDIDATES = 500

@@ -12,7 +12,7 @@ from formulations.cost_efficiency.points import CostTables, Engines, candidate_o
 from optmodels.batch.points import NONE, batch_split, in_memory, market_name
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
-from optmodels.plan.lines import LimitLine, MachineLine, engine_line
+from optmodels.plans.lines import LimitLine, MachineLine, engine_line
 from optmodels.units import GIB
 
 BINDING = 1e-6  # relative slack below which a limit binds

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.latency.strategies import FAMILY_TITLES, Family
-from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money, RankedDocument, SeveralRanks
-from optmodels.plan.outcome import Document
+from optmodels.plans.lines import Count, EngineLine, LimitLine, MachineLine, Money, RankedDocument, SeveralRanks
+from optmodels.plans.outcome import Document
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -48,10 +48,13 @@ from formulations.fleet.plan import (
 from formulations.fleet.points import SAME_LEVEL, STAGES, FleetTables, build_case, build_tables, cut, engines
 from formulations.fleet.problem import Fleet, FleetCase, FleetWorkload
 from formulations.fleet.replay import paired
+from optmodels.certification import rounds
+from optmodels.certification.document import Verdict as Found
+from optmodels.certification.document import round_counts
+from optmodels.certification.rounds import BOUND_OF, LEAST_S, Round
 from optmodels.engine.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.formulation import Bounded, Method, Options
-from optmodels.plan.outcome import Outcome
-from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
@@ -101,20 +104,22 @@ class _Judged:
     blamed: bool = True  # whether its lines are what broke it
 
     @property
-    def kept(self) -> bool:
-        """Beyond the interval."""
-        return self.verdict.found == "kept"
+    def found(self) -> Found:
+        """Beyond the interval, or within it."""
+        return self.verdict.found
 
     @property
     def name(self) -> str:
         """The demand and its latency."""
         return f"{self.of.demand} {self.verdict.promise.metric}"
 
-    def document(self) -> PromiseLine:
+    @property
+    def line(self) -> PromiseLine:
+        """The promise in the plan's document."""
         p = self.verdict.promise
         return PromiseLine(
             period=self.period, deployment=self.of.lines[0].name, demand=self.of.demand, latency=p.metric,
-            percentile=p.quantile, at_most_s=p.at_most_s, seen_s=self.verdict.seen_s, found=self.verdict.found,
+            percentile=p.quantile, at_most_s=p.at_most_s, seen_s=self.verdict.seen_s, found=self.found,
         )  # fmt: skip
 
 
@@ -238,18 +243,10 @@ class FleetRounds:
         """By the objective."""
         return objective_value(plan) * (1.0 if self.problem.objective == "min_cost" else -1.0)
 
-    def state(
-        self, plan: FleetPlan, status: Kept, best: Round[FleetPlan] | None, rounds: list[RoundLine], bounded: float
-    ) -> None:
-        """The certification line."""
-        rules = self.problem.certification
-        plan.certification = CertificationLine.model_validate({
-            "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": rounds,
-            "arrivals": "poisson" if self.first.case.trace is None else "trace",
-            "of_round": 0 if best is None else best.number, "bound_stretch": bounded,
-            "cuts": [] if best is None else best.cuts,
-            "promises": [] if best is None else [x.document() for x in best.judged if isinstance(x, _Judged)],
-        })  # fmt: skip
+    def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
+        """What the requests were, and the stretch of the bound's limits."""
+        arrivals = "poisson" if self.first.case.trace is None else "trace"
+        return CertificationLine.model_validate(common | {"arrivals": arrivals, "bound_stretch": bounded})
 
 
 def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) -> list[Bounded]:
@@ -505,25 +502,15 @@ def _seed(seed: int, what: object) -> list[int]:
 
 
 def simulated_again(problem: Fleet, tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
-    """The promises of a certified plan and the line of its round, from the same simulation run again."""
-    c = plan.certification
-    if c is None or not 0 < c.of_round <= len(c.rounds):
-        return None
-    rounds = FleetRounds(problem, tables, loose=plan.stretch)
-    judged, _ = rounds.judge(plan, c.of_round, lambda: False)
-    line = rounds.line(plan, judged, plan.stretch)
-    return {
-        "promises": [x.document().model_dump(mode="json") for x in judged],
-        f"rounds[{c.of_round - 1}]": line.model_dump(mode="json"),
-    }
+    """See `rounds.simulated_again`."""
+    return rounds.simulated_again(FleetRounds(problem, tables, loose=plan.stretch), plan, plan.stretch)
 
 
 def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
     worst = max(judged, key=lambda x: x.verdict.excess, default=None)
-    found = [x.verdict.found for x in judged]
     return RoundLine(
-        stretch=stretch, objective=objective_value(plan), promises=len(judged), broken=found.count("broken"),
-        undecided=found.count("undecided"), worst=0.0 if worst is None else worst.verdict.excess,
+        **round_counts([x.line for x in judged]), stretch=stretch, objective=objective_value(plan),
+        worst=0.0 if worst is None else worst.verdict.excess,
         worst_of="" if worst is None else f"{worst.of.demand}: {worst.verdict.promise.metric}",
         requests=sum(x.verdict.requests for x in judged),
     )  # fmt: skip

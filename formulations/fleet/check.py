@@ -20,9 +20,9 @@ from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, Fle
 from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import Percentile
 from optmodels.errors import InputError
-from optmodels.plan.findings import Findings
-from optmodels.plan.latencies import Run, latencies
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.findings import Findings
+from optmodels.plans.latencies import Run, latencies
+from optmodels.plans.outcome import CheckReport
 
 SLACK = 1e-6
 TRUSTED = {

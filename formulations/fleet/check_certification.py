@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 
 from formulations.fleet.check_engines import Models
-from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
+from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan, RoundLine
 from formulations.fleet.problem import Fleet, FleetCase
+from optmodels.certification.check import SAME, Recomputed, check_rounds, is_expected, same_settings
 from optmodels.engine.continuous import seconds_and_quantile
-from optmodels.plan.findings import Findings
+from optmodels.plans.findings import Findings
 
 SLACK = 1e-6
-SAME = 1e-9
 
 
 def _near(a: float | None, b: float | None) -> bool:
@@ -50,19 +50,16 @@ def check_certification(
 ) -> None:
     """All that a plan says of its certification; `objective` is its value, recomputed."""
     c, rules = p.certification, problem.certification
-    asked = problem.certify == "replay"
-    found.require("certification exactly where it is asked for", (c is not None) == asked, c is not None, asked)
-    if c is None:
+    if not is_expected(found, c, problem.certify) or c is None:
         return
-    stated, true = (c.confidence, c.seed), (rules.confidence, rules.seed)
-    found.require("certification: confidence and seed are the instance's", stated == true, stated, true)
+    same_settings(found, {"confidence": c.confidence, "seed": c.seed},
+                  {"confidence": rules.confidence, "seed": rules.seed})  # fmt: skip
     of = {c.bound_stretch, c.bound_stretch_alone or c.bound_stretch}
     near = of <= set(rules.stretches) and max(of) >= max((r.stretch for r in c.rounds), default=1.0)
     found.require("certification: a pass's model, none looser, has the bound", near, max(of), rules.stretches)
     apart = c.bound_stretch_alone is None or problem.deployment.apart
     found.require("certification: a bound of fleets without stages apart only where there are others", apart,
                   c.bound_stretch_alone, None)  # fmt: skip
-    found.at_most("certification: rounds", len(c.rounds), len(rules.stretches) * rules.rounds)
     demands = {d.name: d for d in case.demands}
     keys = []
     for cut in c.cuts:
@@ -96,38 +93,23 @@ def check_certification(
                     seconds, at = seconds_and_quantile(limit)
                     up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
                     promises[q.name, d.name, s.demand, metric] = seconds * up_to, at
-    simulated = 0 < c.of_round <= len(c.rounds)
-    stated_promises = [(x.period, x.deployment, x.demand, x.latency) for x in c.promises]
-    expected = set(promises) if simulated else set()
-    right = set(stated_promises) == expected
-    found.require("certification: the promises of the plan", right, len(set(stated_promises)), len(expected))
     for x in c.promises:
         at_most_s, at = promises.get((x.period, x.deployment, x.demand, x.latency), (math.nan, None))
         same = x.percentile == at and _near(x.at_most_s, at_most_s)
         found.require(f"promise to {x.demand}: its limit", same, x.at_most_s, at_most_s)
         near = x.found == "undecided" or (x.seen_s > x.at_most_s) == (x.found == "broken")
         found.require(f"promise to {x.demand}: {x.found} by what was seen", near, x.seen_s, x.at_most_s)
-    found.at_most("certification: the plan is of one of the rounds", c.of_round, len(c.rounds))
-    held = simulated and all(x.found == "kept" for x in c.promises)
-    found.require("certified exactly if all promises hold", (c.status == "certified") == held, c.status, held)
-    found.require("limits stretched only where certified", p.stretch == 1 or held, p.stretch, 1)
-    for number, r in enumerate(c.rounds, 1):
-        found.at_most(f"round {number}: promises not kept", r.broken + r.undecided, r.promises)
-        stretches = rules.stretches
-        found.require(f"round {number}: limits as asked for", r.stretch in stretches, r.stretch, stretches)
+
+    def is_better(number: int, r: RoundLine) -> bool:
         better = problem.objective == "min_cost" and r.objective < objective * (1 - SLACK)
         better |= problem.objective != "min_cost" and r.objective > objective * (1 + SLACK)
-        better |= number < c.of_round and abs(r.objective - objective) <= SAME * objective  # of equals the first
-        unused = r.broken + r.undecided == 0 and (better or not simulated)
-        found.require(f"round {number}: no better plan was certified", not unused, r.objective, objective)
-    if not simulated:
-        found.require("no cuts on a plan that was not simulated", not c.cuts, len(c.cuts), 0)
-        return
-    mine = c.rounds[c.of_round - 1]
-    found.close("certification: objective of the plan's round", mine.objective, objective)
-    number = len(c.promises)
-    found.require("certification: promises of the plan's round", mine.promises == number, mine.promises, number)
-    for what in ("broken", "undecided"):
-        number = sum(x.found == what for x in c.promises)
-        found.require(f"certification: promises {what}", getattr(mine, what) == number, getattr(mine, what), number)
-    found.require("certification: no cuts before the first simulation", c.of_round > 1 or not c.cuts, len(c.cuts), 0)
+        return better or (
+            number < c.of_round and abs(r.objective - objective) <= SAME * objective
+        )  # of equals the first
+
+    stated = [(x.period, x.deployment, x.demand, x.latency) for x in c.promises]
+    true = Recomputed(promises, objective, lambda r: r.stretch != 1, lambda r: r.stretch, is_better)
+    held = check_rounds(found, c, true, stated, len(rules.stretches), rules.rounds)
+    found.require("limits stretched only where certified", p.stretch == 1 or held, p.stretch, 1)
+    for number, r in enumerate(c.rounds, 1):
+        found.require(f"round {number}: limits as asked for", r.stretch in rules.stretches, r.stretch, rules.stretches)

@@ -1,6 +1,6 @@
 """Independent check of deployments that batch continuously: every figure of a line anew, from step and wait stated.
 
-Request by request and chunk by chunk, in plain numbers: what README.md says under "Continuous batching", and
+Request by request and chunk by chunk, in plain numbers: as docs/engine.md states it, and as
 `optmodels.engine.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
 are the toolkit's (`optmodels.latency`): they are data here.
 """
@@ -18,7 +18,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import (
+from optmodels.plans.engines import (
     SLACK,
     Level,
     Request,
@@ -29,8 +29,8 @@ from optmodels.plan.engines import (
     latencies,
     seen_at_least,
 )
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import latency_source
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import latency_source
 
 Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -28,7 +28,7 @@ from optmodels.engine.running import Running, running, shares
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
-from optmodels.plan.current import Evaluated
+from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.compiling import time_to_replay
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
@@ -129,10 +129,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     Raises:
         InputError: names that the instance does not have, engines that do not fit, or an instance of static batches.
     """
-    if not problem.continuous:
-        raise InputError(
-            Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated")
-        )
+    _refuse_static(problem)
     if trace is not None:
         problem = of_trace(problem, trace)
     case = problem.resolve()
@@ -237,6 +234,52 @@ def of_trace(problem: Fleet, trace: Trace) -> Fleet:
 
 
 # --------------------------------------------------------------------------------------------------- what there is
+
+
+def start(problem: Fleet) -> list[dict[str, Any]]:
+    """For every model one machine that holds it: the least expensive of the pool, in as few GPUs an engine as hold it.
+
+    Raises:
+        InputError: an instance of static batches, or a model that no machine of the pool holds.
+    """
+    _refuse_static(problem)
+    case = problem.resolve()
+    models: dict[Any, list[str]] = {}
+    for w in case.workloads:
+        if w.models is None:
+            models.setdefault((case.architectures[w.name], w.precision), []).append(w.name)
+    wrong, found = Mistakes(), []
+    for names in models.values():
+        possible = _possible(case, names)
+        if (first := next(possible, None)) is None:
+            wrong.add("pool", names, "a machine that holds their model")
+        else:
+            found.append(first)
+    wrong.raise_any()
+    return found
+
+
+def _possible(case: FleetCase, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Machines of the pool with engines that serve these workloads, of the least expensive machine first."""
+    offers = [(price, m, market) for m in case.machines for market in case.problem.markets.main
+              if (price := m.prices.get(market)) is not None and m.gpu]  # fmt: skip
+    for _, m, market in sorted(offers, key=lambda x: x[0]):
+        for gpus in (n for n in range(1, m.gpu_count + 1) if m.gpu_count % n == 0):
+            entry = {"workloads": names, "machine": m.machine, "region": m.region, "market": market,
+                     "tensor_parallel": gpus, "machines": 1}  # fmt: skip
+            current = Current.model_validate({"schema": 1, "deployments": [entry]})
+            try:
+                _groups(case, _lines(case, current), 0)
+            except InputError:
+                continue
+            yield entry
+
+
+def _refuse_static(problem: Fleet) -> None:
+    if not problem.continuous:
+        raise InputError(
+            Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated")
+        )
 
 
 def _lines(case: FleetCase, current: Current) -> list[_Line]:

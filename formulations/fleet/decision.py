@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from formulations.fleet.plan import FleetPlan
-from optmodels.plan.replayed import missed
+from optmodels.plans.replayed import missed
 from optmodels.reporting.decision import (
     LATENCY_NAMES,
     Rented,

@@ -12,7 +12,7 @@ from optmodels.batch.static import PrecisionChoice
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
-from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
+from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
 from optmodels.units import GIB
 
 

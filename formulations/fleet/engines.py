@@ -1,16 +1,32 @@
 """Engines that batch continuously, as operating points of a fleet: the levels at which buckets keep their SLO.
 
-An engine is one model instance on some GPUs. Its levels are step times t (`optmodels.engine.continuous`) and, at each,
-waits ω. A bucket keeps its limits on TTFT and deadline up to a wait of its own, and of buckets that share a deployment
-the least counts, so that the best ω is always one bucket's: `WAITS` of them are offered, at equal ranks.
+An engine is one model instance on some GPUs. Its levels are step times t and, at each, waits ω
+(`optmodels.engine.levels`). With a looser limit no plan is worse or impossible. Each point p that a limit allows has a
+point q at a looser limit that serves every bucket of p, no later, and holds what p holds: all that q takes of any
+capacity for a bucket is no more than p takes of it or of one and the same other one. Points are of three kinds:
+
+*Fixed steps.* t is one of some that depend on no limit. A bucket w keeps its limits up to a wait ω_w, which grows with
+them, and each ω_w is offered. Let p serve S and wait for ω ≤ ω_w, w in S. At a looser limit q is p's step with the
+least ω_w of S: a longer wait takes less of (S7) and (S12) and no more of the rest. Of many buckets ω_w is rounded down
+to one of `WAITS` from a second to the next two, which keeps the order.
+
+*Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w keeps its limits with it and takes
+no more of anything than of time. A looser limit does not shorten it. The point of (t, g), t = t_w for some w, serves
+S = {v : t_v ≥ t} alone. At a looser limit q is that of t' = the least t_v of S. It serves S, t' ≥ t, and takes no more
+of anything than of time, of which it takes less than p, as a longer step does. Of one bucket t_w is found exactly, with
+the longest wait that it keeps (`with_best_steps`).
+
+*Stages.* An engine that only prefills leaves decoding what remains of a deadline, so that a longer wait or step is not
+better: with deadlines the fixed steps are offered with fixed waits alone.
+
+What is cut of these has another in place of it that is q (`_needless`, `_short_enough`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from itertools import compress
 
 import numpy as np
@@ -19,9 +35,12 @@ import numpy.typing as npt
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
 from optmodels.engine.continuous import (
+    FEW_CLASSES,
+    FINE,
     MOST_OF_WAIT,
     ROWS,
     RUNNING,
+    TIME,
     TURNS,
     Classes,
     EngineLimits,
@@ -29,6 +48,7 @@ from optmodels.engine.continuous import (
     Points,
     Stage,
     levels_of_loads,
+    loads_of_levels,
     operating_points,
     seconds_and_quantile,
     waits_for_places,
@@ -41,16 +61,15 @@ from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.plan.lines import latency_source
+from optmodels.plans.lines import latency_source
 from optmodels.simulation.continuous import Engine
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
-WAITS = 3  # waits of a level for each of MOST_OF_WAIT, and of `BUDGETS` where decoding elsewhere shares a deadline
-BUDGETS = 3  # of a deadline for decoding: what the fastest engines take, the slowest that leave any time, and between
+WAITS = 2  # fixed waits from one to its double
+SHORTEST_WAIT_S = 2.0**-10  # of the fixed waits that are all offered
 
 
 @dataclass(frozen=True)
@@ -253,7 +272,7 @@ def levels(
     """
     parts, which, before = [], list(range(len(kinds))), 0
     for n in case.problem.engine.choices:
-        made, spread, why = _levels(
+        made, spread, why, lacking = _levels(
             case, demands, [kinds[e] for e in which], case.problem.engine.choosing(n), stage, rest_s
         )
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
@@ -261,9 +280,7 @@ def levels(
         more, before = np.asarray(made.max_num_seqs > before), n
         made = Levels(**{f: getattr(made, f)[..., more] for f in Levels.__dataclass_fields__})
         parts.append((made, spread, why))
-        with np.errstate(invalid="ignore"):  # engines that lack slots before all else
-            lacking = (made.max_num_seqs == n)[None, :] & (made.capacities[RUNNING] >= made.capacities.max(axis=0))
-        which = sorted({*made.engine[(lacking & np.isfinite(made.capacities[RUNNING])).any(axis=0)].tolist()})
+        which = [which[e] for e in lacking.tolist()]  # engines that lack slots before all else
         if not which:
             break
     blocked = [i for i in demands if all(i in why for *_, why in parts)]
@@ -279,8 +296,8 @@ def _joined(parts: Sequence[Levels]) -> Levels:
 def _levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
-    """`levels` of engines told one max_num_seqs."""
+) -> tuple[Levels, float, dict[int, str], Index]:  # fmt: skip
+    """`levels` of engines told one max_num_seqs, and engines for which slots are scarcest at a level within limits."""
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
     if stage == "decode":  # prompts come with their caches, whoever had a part of them
         measured = set()
@@ -288,7 +305,8 @@ def _levels(
         return _one_by_one(case, demands, kinds, limits, stage, rest_s)
     classes = classes_of(case, demands)
     if stage == "decode" and (classes.output_tokens <= 1).all():
-        return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
+        said = "of one output token, nothing is left to decode"
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, said), np.zeros(0, dtype=np.intp)
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
@@ -307,7 +325,7 @@ def _levels(
         said = "the model fits no deployment's memory"
         if unknown := sorted({m.gpu for m in case.machines if m.gpu and case.gpus[m.gpu].fp16_flops is None}):
             said += f" that has known latencies (no FLOP/s are published of {', '.join(unknown)})"
-        return _none(len(demands)), 1.0, dict.fromkeys(demands, said)
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, said), np.zeros(0, dtype=np.intp)
     costs, slower, kv = zip(*found, strict=True)
     runs = np.array(kv)
     if measured:  # of the only kind
@@ -323,43 +341,66 @@ def _levels(
     def at(step_s: Array, placed: bool = False) -> Points:
         return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks, placed)
 
-    def missed(step_s: Array, placed: bool = False) -> Array:
-        points = at(step_s, placed)
-        at_most = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
-        return points.missed(_per_token(points, works, stage, held), at_most)
-
-    points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
+    least = np.zeros(len(demands))
+    if stage == "prefill":  # of engines of which none decodes nothing is left in time
+        assert rest_s is not None
+        least = rest_s.min(axis=1, initial=np.inf)
+    every = case.problem.certify != "none"
+    of = _Engines(works, np.array(slower), np.array(kv), engines, stage, held, least, every)
+    alone = stage == "both" and len(demands) == 1 and works[0].soft is None
+    steps = levels_of_loads(costs, loads_of_levels(limits.load))
+    points = at(steps)
+    fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES]))
+    timed = any(w.slo.deadline_s is not None for w in works) and stage != "both"
+    finer = {} if alone or timed else {False: at(fine)}
+    lacking = np.zeros(0, dtype=np.intp)
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
+        parts += [_decoding(of, works, np.array(kv), engines, held, True) for of in finer.values()]
     else:
-        ways = [(points, most, 0.0) for most in MOST_OF_WAIT]
         rows = np.concatenate([points.load, np.zeros_like(points.load[:1])])
         scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
-        if stage == "both" and scarce.any():
-            steps = with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True))
-            placed = at(steps, placed=True)
-            placed = replace(placed, exists=placed.exists & scarce[:, None])
-            ways += [(placed, MOST_OF_WAIT[0], turns) for turns in TURNS]
-        parts = [
-            _with_waits(of, works, np.array(slower), np.array(kv), most, turns, engines, stage, held, rest_s)
-            for of, most, turns in ways
-        ]
-    made = _joined([part for part, _ in parts])
+        ways = [(False, most, 0.0) for most in MOST_OF_WAIT]
+        ways += [(True, MOST_OF_WAIT[0], turns) for turns in TURNS] if stage == "both" and scarce.any() else []
+        by_place = {False: points}
+        if any(placed for placed, *_ in ways):
+            by_place[True] = at(steps, True)
+            finer |= {True: at(fine, True)} if finer else {}
+        parts = []
+        for placed, most, turns in ways:
+            each = by_place[placed]
+            if alone:
+
+                def missed(step_s: Array, placed: bool = placed, most: float = most, turns: float = turns) -> Array:
+                    return of.missed(at(step_s, placed), most, turns)
+
+                each = at(with_best_steps(steps, missed), placed)
+            if placed:
+                each = replace(each, exists=each.exists & scarce[:, None])
+            parts.append(of.with_waits(each, most, turns))
+            if placed in finer:
+                able = scarce if placed else np.ones(len(scarce), dtype=bool)
+                parts.append((of.at_best_steps(finer[placed], most, turns, able), []))
+        with np.errstate(invalid="ignore"):
+            lacks = of.within(points, MOST_OF_WAIT[-1]).can & (points.load[RUNNING] >= points.load.max(axis=0))
+        lacking = engines[(lacks & np.isfinite(points.load[RUNNING])).any(axis=(1, 2))]
+    made = _joined([part for part, *_ in parts])
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[0][1][k] for k, i in enumerate(demands) if not served[k]}
-    return made, points.spread(), why
+    return made, points.spread(), why, lacking
 
 
 def _one_by_one(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+) -> tuple[Levels, float, dict[int, str], Index]:  # fmt: skip
     """`_levels` of engines whose prefix caches have different shares of prompts."""
     parts = [_levels(case, demands, [kind], limits, stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
     made = replace(_joined([x for x, *_ in parts]), engine=engine)
-    why = {i: parts[-1][2][i] for i in demands if all(i in blocked for _, _, blocked in parts)}
-    return made, max(spread for _, spread, _ in parts), why
+    why = {i: parts[-1][2][i] for i in demands if all(i in blocked for _, _, blocked, _ in parts)}
+    lacking = np.flatnonzero([len(lacks) > 0 for *_, lacks in parts])
+    return made, max(spread for _, spread, *_ in parts), why, lacking
 
 
 def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
@@ -382,93 +423,312 @@ def _joins(points: Points, receives_s: Array) -> Array:
     return points.step_s[..., None] + receives_s + points.request_s[:, None, None]
 
 
-def _with_waits(
-    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, turns: float, engines: Index,
-    stage: Stage, sends_s: Array, rest_s: Array | None,
-) -> tuple[Levels, list[str]]:  # fmt: skip
-    """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
+@dataclass(frozen=True)
+class _Within:
+    """What limits leave of levels, (P, L, D).
 
-    With `turns` of `TURNS` the rest of the wait is for a slot or KV cache, on levels where these are scarcest.
-
-    A shorter wait leaves slower, cheaper decode engines their time: engines that only prefill have waits for `BUDGETS`.
+    Attributes:
+        ttft_s, e2e_s, tpot_s: without waiting; of engines that only prefill with sending the cache.
+        per_ttft, per_e2e: times ω that waiting adds, (P, 1, D).
+        allowed_s, soft_s: longest waits within the limits and within those of soft SLOs; none: 0 or less.
+        missed: TPOT over its limit.
+        fits: levels that a bucket can be on; `can`: and keeps its limits, if they are soft those.
     """
-    shape, slow = points.work_s.shape, slower[:, None]
-    ttft, e2e = (np.empty(shape) for _ in range(2))  # without waiting
-    longest = points.engine.wait_s
-    tpot = _per_token(points, works, stage, sends_s)
-    per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
-    allowed, soft_allowed, missed = np.full(shape, longest), np.full(shape, longest), np.empty(shape)
-    left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
-    left_e2e: list[float] = []  # what decoding leaves of each deadline at most
-    up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
-    asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
-    first = {q: points.ttft_s(q, most) for q in asked}
-    rest = {q: points.decoding_s(q) for q in asked}
-    for k, slo in enumerate(w.slo for w in works):
-        (at_ttft, q_ttft), (at_tpot, _), (at_e2e, q_e2e) = map(
-            seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+
+    ttft_s: Array
+    e2e_s: Array
+    tpot_s: Array
+    per_ttft: Array
+    per_e2e: Array
+    allowed_s: Array
+    soft_s: Array
+    missed: Array
+    fits: Mask
+    can: Mask
+
+    def take(self, deployment: Index, level: Index) -> _Within:
+        """As `Points.take`."""
+        return _Within(**{
+            f.name: x[deployment, level if x.shape[1] > 1 else 0][:, None]
+            for f in fields(self) for x in (getattr(self, f.name),)
+        })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """Engines of one model and what is asked of them.
+
+    Attributes:
+        works: workload of each of the D buckets.
+        slower: what TTFT is multiplied by besides, (P,).
+        kv: tokens of their caches, (P,).
+        engines: row of each, (P,).
+        stage: of a request that they do.
+        sends_s: that a prompt's cache is on its way, (P, 1, D).
+        least_s: what decoding elsewhere takes of a bucket's deadline, at least, (D,).
+        every: levels are not cut: certification may plan the one that stands in for others less full.
+    """
+
+    works: list[FleetWorkload]
+    slower: Array
+    kv: Array
+    engines: Index
+    stage: Stage
+    sends_s: Array
+    least_s: Array
+    every: bool
+
+    def within(self, points: Points, most: float) -> _Within:
+        """What limits leave with waits for requests of one of `MOST_OF_WAIT`."""
+        shape, slow, works = points.work_s.shape, self.slower[:, None], self.works
+        ttft, e2e, missed = (np.empty(shape) for _ in range(3))
+        per_ttft, per_e2e = (np.empty((shape[0], 1, shape[2])) for _ in range(2))
+        allowed, soft = (np.full(shape, points.engine.wait_s) for _ in range(2))
+        tpot = _per_token(points, works, self.stage, self.sends_s)
+        asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
+        first = {q: points.ttft_s(q, most) for q in asked}
+        rest = {q: points.decoding_s(q) for q in asked}
+        up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
+        for k, slo in enumerate(w.slo for w in works):
+            (at_ttft, q_ttft), (at_tpot, _), (at_e2e, q_e2e) = map(
+                seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+            )
+            ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
+            e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
+            per_e2e[..., k] = first[q_e2e][1] * slow
+            missed[..., k] = tpot[..., k] / at_tpot
+            if self.stage == "prefill":  # one token of output: nothing is left to decode
+                ttft[..., k] += self.sends_s[..., k]
+                e2e[..., k] += self.sends_s[..., k]
+                at_e2e = at_e2e - self.least_s[k] if np.isfinite(self.least_s[k]) else -np.inf
+            for into, factor in ((allowed, 1.0), (soft, up_to[k])):
+                for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
+                    into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
+        fits: Mask = (
+            points.holds & points.exists[..., None]
+            if points.placed
+            else np.asarray(np.isfinite(points.load).all(axis=0))
         )
-        ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
-        e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
-        per_e2e[..., k] = first[q_e2e][1] * slow
-        missed[..., k] = tpot[..., k] / at_tpot
-        if stage == "prefill":  # one token of output: nothing is left to decode
-            ttft[..., k] += sends_s[..., k]
-            e2e[..., k] += sends_s[..., k]
-            budgets = _budgets(np.zeros(0) if rest_s is None else rest_s[k], at_e2e - e2e[..., k])
-            if np.isfinite(at_e2e):
-                left[..., k] = (at_e2e - e2e[..., k] - budgets) / per_e2e[..., k]
-            at_e2e = at_e2e - float(budgets[0].min()) if np.isfinite(budgets).all() else -np.inf
-        left_e2e.append(at_e2e)
-        for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
-            for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
-                into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits: Mask = (
-        points.holds & points.exists[..., None] if points.placed else np.asarray(np.isfinite(points.load).all(axis=0))
-    )
-    able: Mask = fits & (missed <= up_to)
-    budgeted = range(BUDGETS if np.isfinite(left).any() else 1)
-    waits = np.concatenate([
-        _ranks(*(np.where(able, np.minimum(a, left[b]), 0.0) for a in (allowed, soft_allowed))) for b in budgeted
-    ], axis=2)  # fmt: skip
-    shares, load = points.waiting(waits, most), np.repeat(points.load[:, :, :, None, :], waits.shape[2], axis=3)
-    prefill = waits
-    if points.placed:
-        prefill = np.repeat(points.prefill_waits(turns)[..., None], waits.shape[2], axis=2)
-        some = points.exists[..., None] & (waits > prefill)
-        prefill = np.where(some, prefill, waits)
-        load = points.with_places(np.where(some, waits - prefill, 1.0), points.prefill_waits(turns), most)
+        can: Mask = fits & (missed <= up_to) & (soft > 0.0)
+        return _Within(ttft, e2e, tpot, per_ttft, per_e2e, allowed, soft, missed, fits, can)
+
+    def rows(self, points: Points, wait_s: Array, most: float, turns: float) -> tuple[Array, Array]:
+        """One request/s as a share of each of `ROWS` with waits (P, L, V), (6, P, L, V, D), and those for prefill.
+
+        With `turns` of `TURNS` the rest of a wait is for a slot or KV cache; infinite where there is no rest.
+        """
+        if not points.placed:
+            load = np.repeat(points.load[:, :, :, None, :], wait_s.shape[2], axis=3)
+            return np.concatenate([load, points.waiting(wait_s, most)[None]]), wait_s
+        before = points.prefill_waits(turns)
+        prefill = np.repeat(before[..., None], wait_s.shape[2], axis=2)
+        some = points.exists[..., None] & (wait_s > prefill)
+        prefill = np.where(some, prefill, wait_s)
+        load = points.with_places(np.where(some, wait_s - prefill, 1.0), before, most)
         shares = np.where(some[..., None], points.waiting(prefill, most), np.inf)
-    rows: list[Levels] = []
-    for v in range(waits.shape[2]):
-        omega = waits[:, :, v, None]
-        keeps: Mask = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
-        keeps &= np.isfinite(load[:, :, :, v]).all(axis=0)
-        capacities = np.where(keeps, np.concatenate([load[:, :, :, v], shares[None, :, :, v]]), np.inf)
-        e, level = np.nonzero(keeps.any(axis=2))
-        late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
-        rows.append(Levels(
-            engines[e], points.step_s[e, level], prefill[e, level, v], np.full(len(e), most), kv[e],
-            capacities[:, e, level].transpose(0, 2, 1),
-            (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
-            late[e, level].T.astype(float), (waits - prefill)[e, level, v], points.slots[e, 0, 0],
-        ))  # fmt: skip
-        if stage == "prefill":
-            rows[-1].tpot_s.fill(np.nan)
-    why = [
-        _why(points, fits[..., k], [
-            ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], tpot[..., k]),
-            ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], ttft[..., k]),
-            ("E2E", w.slo.deadline_s, left_e2e[k], e2e[..., k]),
-        ]) for k, w in enumerate(works)
-    ]  # fmt: skip
-    return _joined(rows), why
+        return np.concatenate([load, shares[None]]), prefill
+
+    def ends(self, points: Points, of: _Within, most: float, turns: float) -> tuple[Mask, Array, Array]:
+        """Where buckets take no more of anything that waits do not lessen than of time, and of what they do lessen.
+
+        Returns:
+            (P, L, D); the waits for prefill, 0 where these are to be chosen, (P, L); those that make places no scarcer
+            than time, (P, L, D).
+        """
+        time = points.load[TIME]
+        others = np.delete(points.rows_of_step(), TIME, axis=0).max(axis=0)
+        can = of.can & (others <= time)
+        before, needs = np.zeros(points.step_s.shape), np.zeros(can.shape)
+        if points.placed:
+            before = points.prefill_waits(turns)
+            can &= points.waiting(np.maximum(before, 1e-300)[..., None], most)[:, :, 0] <= time
+            with np.errstate(invalid="ignore", divide="ignore"):
+                for k in range(can.shape[2]):
+                    needs[..., k] = points.place_waits(before, most, lambda place, k=k: place[..., k] / time[..., k])
+        return can, before, needs
+
+    def missed(self, points: Points, most: float, turns: float) -> Array:
+        """Whether steps are too long for the only bucket with the longest wait that it keeps: 2, else 1, (P, L).
+
+        Infinite where it keeps no limit at all, 0 where a step is too short for a level.
+        """
+        of = self.within(points, most)
+        can, before, needs = self.ends(points, of, most, turns)
+        fits = can & (of.missed <= 1.0) & (needs <= of.allowed_s - before[..., None])
+        if not points.placed:
+            fits &= points.waiting(np.where(of.can, of.allowed_s, 1.0), most)[:, :, 0] <= points.load[TIME]
+        beyond = np.where(of.can & (of.missed <= 1.0), 2.0, np.inf)
+        return np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
+
+    def with_waits(self, points: Points, most: float, turns: float) -> tuple[Levels, list[str]]:
+        """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
+
+        With `turns` of `TURNS` the rest of the wait is for a slot or KV cache, on levels where these are scarcest.
+        """
+        of, works = self.within(points, most), self.works
+        why = [
+            _why(points, of.fits[..., k], [
+                ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], of.tpot_s[..., k]),
+                ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], of.ttft_s[..., k]),
+                ("E2E", w.slo.deadline_s, seconds_and_quantile(w.slo.deadline_s)[0] - least_s, of.e2e_s[..., k]),
+            ]) for k, (w, least_s) in enumerate(zip(works, self.least_s, strict=True))
+        ]  # fmt: skip
+        soft = any(w.soft is not None for w in works)
+        p, level = np.nonzero(of.can.any(axis=2))
+        points, of = points.take(p, level), of.take(p, level)
+        if self.stage == "both" and not soft and not self.every:
+            beside = (p[1:] == p[:-1]) & (level[1:] == level[:-1] + 1)
+            keep = np.flatnonzero(~self._needless(points, of, most, turns, beside))
+            first = np.zeros_like(keep)
+            p, points, of = p[keep], points.take(keep, first), of.take(keep, first)
+        split = self.stage == "prefill" and any(w.slo.deadline_s is not None for w in works)
+        n, wait = _offered(of, soft, split)
+        first = np.zeros_like(n)
+        points, of = points.take(n, first), of.take(n, first)
+        rows, prefill = self.rows(points, wait[:, None, None], most, turns)
+        rows, omega = rows[:, :, 0, 0], wait[:, None]
+        keeps: Mask = of.can[:, 0] & (omega <= of.soft_s[:, 0] * (1 + 1e-12)) & np.isfinite(rows).all(axis=0)
+        some = keeps.any(axis=1)
+        some = np.flatnonzero(some if self.every else some & ~_short_enough(rows, keeps, n))
+        made = self._levels(p, points, of, n, wait, most, rows, prefill[:, 0, 0], keeps, some)
+        return made, why
+
+    def at_best_steps(self, points: Points, most: float, turns: float, scarce: Mask) -> Levels:
+        """Levels at the best steps of buckets for each fixed wait (the module's *best steps*).
+
+        Args:
+            points: of fine loads.
+            most, turns: of `with_waits`.
+            scarce: engines that have any, (P,).
+        """
+        of, time = self.within(points, most), points.load[TIME]
+        can, before, needs = self.ends(points, of, most, turns)
+        can &= scarce[:, None, None]
+        ends = [(can & (of.missed <= 1.0), of.allowed_s), (can, of.soft_s)]
+        ends = ends if any(w.soft is not None for w in self.works) else ends[:1]
+        found: list[Array] = []
+        for wait in fixed_waits(points.engine.wait_s, 1)[::-1]:
+            fits = needs <= wait - before[..., None]
+            if not points.placed:
+                fits = points.waiting(np.full((*before.shape, 1), wait), most)[:, :, 0] <= time
+            last = np.stack([_last(able & fits & (limit >= wait)) for able, limit in ends], axis=1)
+            p, end, k = np.nonzero(last >= 0)
+            at = np.unique(np.stack([p, last[p, end, k]], axis=1), axis=0)
+            serves = last[at[:, 0], -1] >= at[:, 1:]
+            found.append(np.concatenate([at, serves, np.full((len(at), 1), wait)], axis=1))
+        every = np.concatenate(found)
+        every = every[np.sort(np.unique(every[:, :-1], axis=0, return_index=True)[1])]  # of the same the longest wait
+        p, level = every[:, :2].T.astype(np.intp)
+        points, of, wait, first = points.take(p, level), of.take(p, level), every[:, -1], np.arange(len(p))
+        rows, prefill = self.rows(points, wait[:, None, None], most, turns)
+        keeps: Mask = (every[:, 2:-1] > 0.0) & np.isfinite(rows[:, :, 0, 0]).all(axis=0)
+        some = np.flatnonzero(keeps.any(axis=1))
+        return self._levels(p, points, of, first, wait, most, rows[:, :, 0, 0], prefill[:, 0, 0], keeps, some)
+
+    def _levels(
+        self, p: Index, points: Points, of: _Within, n: Index, wait: Array, most: float, rows: Array, prefill: Array,
+        keeps: Mask, some: Index,
+    ) -> Levels:  # fmt: skip
+        """`some` of m levels: engines `p` of rows `n`, with capacities (6, m, D) where a bucket is served."""
+        omega = wait[:, None]
+        late: Mask = np.asarray((omega > of.allowed_s[:, 0] * (1 + 1e-12)) | (of.missed[:, 0] > 1 + 1e-12))
+        made = Levels(
+            self.engines[p[n]][some], points.step_s[some, 0], prefill[some], np.full(len(some), most),
+            self.kv[p[n]][some], np.where(keeps, rows, np.inf)[:, some].transpose(0, 2, 1),
+            (of.ttft_s[:, 0] + of.per_ttft[:, 0] * omega)[some].T, of.tpot_s[some, 0].T,
+            (of.e2e_s[:, 0] + of.per_e2e[:, 0] * omega)[some].T, late[some].T.astype(float),
+            (wait - prefill)[some], points.slots[some, 0, 0],
+        )  # fmt: skip
+        if self.stage == "prefill":
+            made.tpot_s.fill(np.nan)
+        return made
+
+    def _needless(self, points: Points, of: _Within, most: float, turns: float, beside: Mask) -> Mask:
+        """Levels that a neighbour stands in for with the wait that all its buckets keep, (n,).
+
+        The longer one where it takes no more of anything than the shorter of time, and the shorter one where it takes
+        no more of anything than the longer of one other capacity; both of each bucket of the one that goes.
+
+        Args:
+            points, of, most, turns: n levels that serve something, (n, 1), ascending.
+            beside: whether a level and the next are neighbours of one engine, (n − 1,).
+        """
+        can, wait = of.can[:, 0], np.where(of.can, of.allowed_s, np.inf).min(axis=2)[..., None]
+        takes = self.rows(points, wait, most, turns)[0][:, :, 0, 0].max(axis=0)
+        whole = (np.isfinite(takes) | ~can).all(axis=1)  # serves every bucket that can be there
+        room = points.rows_of_step()[:, :, 0]
+
+        def stands_in(one: slice, other: slice, rows: Array) -> Mask:
+            """Whether levels `one` do for `other` in one of the latter's rows."""
+            fits = (~can[other] | (can[one] & (takes[one] <= rows[:, other]))).all(axis=2).any(axis=0)
+            found: Mask = beside & whole[one] & fits
+            return found
+
+        short, long = slice(0, -1), slice(1, None)
+        found = np.zeros(len(can), dtype=bool)
+        found[short] = stands_in(long, short, room[[TIME]])
+        found[long] |= stands_in(short, long, np.delete(room, TIME, axis=0)) & ~found[short]
+        return found
+
+
+def fixed_waits(most_s: float, each: int = WAITS) -> Array:
+    """Waits that depend on no limit of a request, so many from one to its double, ascending."""
+    first, last = (math.log2(s) * each for s in (SHORTEST_WAIT_S, most_s))
+    found: Array = 2.0 ** (np.arange(math.ceil(first), math.floor(last) + 1.0) / each)
+    return found
+
+
+def _last(able: Mask) -> Index:
+    """The last level at which it is true, (P, D); −1: at none."""
+    found: Index = np.where(able.any(axis=1), able.shape[1] - 1 - np.argmax(able[:, ::-1], axis=1), -1)
+    return found
+
+
+def _offered(of: _Within, soft: bool, every: bool) -> tuple[Index, Array]:
+    """Waits of levels: row of the n levels, and wait, ascending for each; (m,) both.
+
+    Args:
+        of: limits of the levels, (n, 1).
+        soft: whether any is soft.
+        every: all fixed waits, in place of each bucket's own.
+    """
+    own = np.concatenate([of.allowed_s, of.soft_s] if soft else [of.allowed_s], axis=2)[:, 0]
+    can = np.concatenate([of.can, of.can] if soft else [of.can], axis=2)[:, 0]
+    own = np.where(can & (own > 0.0), own, np.nan)
+    if every:
+        fixed = fixed_waits(np.nanmax(own, initial=SHORTEST_WAIT_S))
+        own = np.broadcast_to(fixed, (len(own), len(fixed)))
+    elif own.shape[1] > FEW_CLASSES:
+        own = 2.0 ** (np.floor(np.log2(own) * WAITS) / WAITS)
+    own = np.sort(own, axis=1)  # NaN last
+    again = own <= np.roll(own, 1, axis=1) * (1.0 + 1e-12)
+    again[:, :1] = False
+    row, at = np.nonzero(np.isfinite(own) & ~again)
+    return row, own[row, at]
+
+
+def _short_enough(rows: Array, keeps: Mask, level: Index) -> Mask:
+    """Waits that the one before stands in for, (m,): it serves as much and takes no more of what waits lessen.
+
+    Args:
+        rows: (6, m, D), of which a wait changes those of waiting and of places.
+        keeps: buckets that are served, (m, D).
+        level: of each wait, which ascend, (m,).
+    """
+    before, after = keeps[:-1], keeps[1:]
+    with np.errstate(invalid="ignore"):
+        changed = np.where(rows[:, :-1] > rows[:, 1:], rows[:, :-1], 0.0).max(axis=0)
+        fits = (~after | (before & (changed <= rows[:, 1:]))).all(axis=2).any(axis=0)
+    return np.concatenate([np.zeros(min(len(keeps), 1), dtype=bool), fits & (level[1:] == level[:-1])])
 
 
 def _decoding(
-    points: Points, works: list[FleetWorkload], kv: Array, engines: Index, receives_s: Array
+    points: Points, works: list[FleetWorkload], kv: Array, engines: Index, receives_s: Array, best: bool = False
 ) -> tuple[Levels, list[str]]:
-    """Levels of engines that only decode: requests join at the end of the step in which their cache has come."""
+    """Levels of engines that only decode: requests join at the end of the step in which their cache has come.
+
+    `best`: of fine loads those alone at which time is scarcest for a bucket, as long as there are.
+    """
     shape = points.work_s.shape
     joins, tpot = _joins(points, receives_s), _per_token(points, works, "decode", receives_s)
     e2e = np.empty(shape)
@@ -481,6 +741,11 @@ def _decoding(
             ("TPOT", slo.tbt_s, at_tpot, tpot[..., k]), ("E2E", slo.deadline_s, at_e2e, e2e[..., k]),
         ]))  # fmt: skip
         keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
+    if best:
+        keeps &= (points.load <= points.load[TIME]).all(axis=0)
+        last = _last(keeps)
+        at = np.arange(keeps.shape[1])[None, :, None]
+        keeps &= (at == last[:, None, :]).any(axis=2, keepdims=True) & (at <= last[:, None, :])
     e, level = np.nonzero(keeps.any(axis=2))
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
     nothing = np.zeros(len(e))
@@ -489,30 +754,6 @@ def _decoding(
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
         nothing, nothing + points.engine.slots,
     ), why  # fmt: skip
-
-
-def _budgets(rest_s: Array, room_s: Array) -> Array:
-    """What of a deadline decoding may take, `BUDGETS` of them: (B, P, L); infinite where nothing decodes.
-
-    Args:
-        rest_s: that decode engines take, (R,).
-        room_s: that a level leaves them without waiting, (P, L).
-    """
-    times = np.sort(rest_s[np.isfinite(rest_s)])
-    if not len(times):
-        return np.full((BUDGETS, *room_s.shape), np.inf)
-    slowest = times[np.maximum(np.searchsorted(times, room_s) - 1, 0)]
-    return np.linspace(np.full_like(slowest, times[0]), slowest, BUDGETS)
-
-
-def _ranks(*allowed: Array) -> Array:
-    """`WAITS` waits of every level, at equal ranks among those that buckets allow; (P, L, V)."""
-    every = np.concatenate([np.where(a > 0, a, np.nan) for a in allowed], axis=2)
-    every = np.sort(every, axis=2)  # NaN last
-    count = np.isfinite(every).sum(axis=2)
-    at = [np.rint(np.maximum(count - 1, 0) * v / (WAITS - 1)).astype(int) for v in range(WAITS)]
-    picked = np.stack([np.take_along_axis(every, a[:, :, None], axis=2)[:, :, 0] for a in at], axis=2)
-    return np.where(count[:, :, None] > 0, picked, 1.0)
 
 
 def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit | None, float, Array]]) -> str:

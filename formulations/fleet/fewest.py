@@ -6,7 +6,7 @@ from formulations.fleet.problem import Change, Fleet
 from optmodels.batch.static import PoolChoice
 from optmodels.catalog.types import MARKETS, Prices
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.fewest import Fewest, Solve, of_objective
+from optmodels.plans.fewest import Fewest, Solve, of_objective
 
 
 def fewest(problem: Fleet, attainment: float, solve: Solve) -> Fewest:

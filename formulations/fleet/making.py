@@ -24,7 +24,7 @@ from optmodels.batch.points import NONE
 from optmodels.batch.queueing import variability, waiting
 from optmodels.engine.continuous import Percentile
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
+from optmodels.plans.lines import EngineLine, LimitLine, MachineLine
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

@@ -222,13 +222,13 @@ def _levels(problem: Fleet, tables: FleetTables, load: Array) -> tuple[Index, In
 
 
 def demand_met(m: Parameters) -> Rows:
-    """Σ_p x_twp + s_tw = 1: every request goes somewhere, or is not served; p that only decode do not count."""
+    """Σ_p x_twp + s_tw = 1: every request is sent to a deployment or not served; decode-only p do not count."""
     _, _, p = m.x.labels
     return equal(1.0, m.x[m.stage[p] != DECODE].by("t", "w") + m.s)
 
 
 def decoded(m: FleetModel) -> Rows:
-    """Σ_{p ∈ D_k} x_twp = Σ_{p ∈ P_k} x_twp: what is prefilled apart is decoded by what exchanges caches with it, k."""
+    """Σ_{p ∈ D_k} x_twp = Σ_{p ∈ P_k} x_twp: prefilled requests are decoded within their exchange group k."""
     _, _, p = m.x.labels
     first, rest = m.stage[p] == PREFILL, m.stage[p] == DECODE
     sent = m.x[first].by("t", "w", k=m.exchange[p[first]])
@@ -236,11 +236,11 @@ def decoded(m: FleetModel) -> Rows:
 
 
 def deadlines(m: FleetModel) -> Rows:
-    """Σ_{p ∈ D_k: e_wp ≥ r} x_twp ≤ Σ_{p ∈ P_k: e_wp + r ≤ L_w} x_twp for each r = e_wp of a p ∈ D_k: E2E limits.
+    """Σ_{p ∈ D_k, e_wp ≥ r} x_twp ≤ Σ_{p ∈ P_k, e_wp + r ≤ L_w} x_twp for each r = e_wp of a p ∈ D_k: E2E limits.
 
-    e_wp is what p takes of w's deadline L_w. A decode deployment goes with every prefill one up to L_w − e_wp, so that
-    the sets are nested, and these rows are Hall's condition: with `decoded` shares can be paired if and only if they
-    hold, at the deployments' own times, without a grid. Only r at which another pair becomes too late have a row.
+    e_wp is the time that p takes of w's deadline L_w. A decode deployment can follow every prefill deployment of at
+    most L_w − e_wp, so the sets are nested. With `decoded`, shares can be paired if and only if these rows hold (Hall's
+    condition). Only values of r at which another pair becomes too late have a row.
     """
     if m.tables.part_s is None:
         return no_rows()
@@ -292,9 +292,9 @@ def capacity(m: FleetModel) -> Rows:
 
 
 def capacities(m: FleetModel) -> Rows:
-    """Σ_w λ_tw·l_qwp/S_qtp·x_twp ≤ n_tp: the same for each capacity q of engines that batch continuously.
+    """Σ_w λ_tw·l_qwp/S_qtp·x_twp ≤ n_tp: the same for each capacity q of an engine with continuous batching.
 
-    S_qtp = min(1, Σ_w λ_tw·l_qwp). Capacities that no mixture of demands can have as the scarcest have no row.
+    S_qtp = min(1, Σ_w λ_tw·l_qwp). A capacity that is never the scarcest, for any mixture of demands, has no row.
     """
     if m.tables.capacities is None:
         return no_rows()
@@ -324,19 +324,19 @@ def stock(m: Parameters) -> Rows:
 
 
 def within_budget(m: Parameters) -> Rows:
-    """Σ_p C_p·n_tp ≤ budget: USD per hour of every period."""
+    """Σ_p C_p·n_tp ≤ budget: USD per hour, in every period."""
     _, p = m.n.labels
     return at_most(m.budget, (m.n * m.usd[p]).by("t"))
 
 
 def spot_share(m: Parameters) -> Rows:
-    """Σ_{p on spot} x_twp ≤ spot_share_max_w: of every bucket's requests; p that only decode do not count."""
+    """Σ_{p on spot} x_twp ≤ spot_share_max_w: for every bucket; decode-only p do not count."""
     _, _, p = m.x.labels
     return at_most(m.spot_share[None, :], m.x[m.spot[p] & (m.stage[p] != DECODE)].by("t", "w"))
 
 
 def spot_share_decoded(m: FleetModel) -> Rows:
-    """Σ_{p on spot} x_twp ≤ spot_share_max_w: the same of decoding; p that only prefill do not count."""
+    """Σ_{p on spot} x_twp ≤ spot_share_max_w: the same for decoding; prefill-only p do not count."""
     if m.tables.part_s is None:
         return no_rows()
     _, _, p = m.x.labels
@@ -344,9 +344,9 @@ def spot_share_decoded(m: FleetModel) -> Rows:
 
 
 def quality(m: Parameters) -> Rows:
-    """Σ_{w ∈ i} λ_tw/Λ_ti·Σ_p (1 − q_wp/Q_i)·x_twp ≤ 0: mean score of workload i's answered requests, at least Q_i.
+    """Σ_{w ∈ i} λ_tw/Λ_ti·Σ_p (1 − q_wp/Q_i)·x_twp ≤ 0: mean score of workload i's answered requests is at least Q_i.
 
-    Λ_ti are its requests/s; what only decodes, or is just as good, has no entry.
+    Λ_ti are its requests/s. Decode-only p have no entry, nor have p whose score equals Q_i.
     """
     if m.tables.quality is None:
         return no_rows()
@@ -357,7 +357,7 @@ def quality(m: Parameters) -> Rows:
 
 
 def min_replicas(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: in every period, with or without requests; none only decodes.
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: in every period, also without requests; decode-only p do not count.
 
     p can serve i if it can serve one of its buckets with requests, or any of its buckets if i has no requests.
     """
@@ -365,14 +365,14 @@ def min_replicas(m: FleetModel) -> Rows:
 
 
 def min_replicas_decoding(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: as many decode, where stages are apart; none only prefills."""
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: the same for decoding, if disaggregated; without prefill-only p."""
     if m.tables.part_s is None:
         return no_rows()
     return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != PREFILL)[:, None], "i"))
 
 
 def one_level(m: FleetModel) -> Rows:
-    """Σ_k y_tjk ≤ 1."""
+    """Σ_k y_tjk ≤ 1: a pool has one number of spare deployments."""
     return at_most(1.0, m.y.by("t", "j"))
 
 
@@ -382,10 +382,10 @@ def pool_size(m: FleetModel) -> Rows:
 
 
 def survives(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p/(f·S_tj)·x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: losses leave enough.
+    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p/(f·S_tj)·x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: enough is left.
 
-    f is load_after_loss; ρ undoes the headroom in l; S_tj is 1, or what all x = 1 make of the sum if that is less. Idle
-    deployments, which only keep machines or count as replicas, may all be lost.
+    f is load_after_loss; ρ undoes the headroom in l; S_tj is the sum at x = 1, at most 1. Idle deployments, which only
+    keep machines or count as replicas, may all be lost.
     """
     protected = np.isfinite(m.after_losses)
     return at_most(0.0, by_pool(m, m.x[protected] * m.after_losses[protected]) - left(m))
@@ -403,24 +403,24 @@ def small_survives(m: FleetModel) -> Rows:
 
 
 def few_pools(m: FleetModel) -> Rows:
-    """Σ_j Σ_k y_tjk ≤ pools: the union bound counts so many, under a survival probability."""
+    """Σ_j Σ_k y_tjk ≤ pools: number of pools in the union bound, with a survival probability."""
     return at_most(m.pools, m.y.by("t"))
 
 
 def starts_limit(m: FleetModel) -> Rows:
-    """Σ_g up_tg ≤ max_starts."""
+    """Σ_g up_tg ≤ max_starts: machines started before each period."""
     return at_most(m.max_starts, m.up.by("t"))
 
 
 def stops_limit(m: FleetModel) -> Rows:
-    """Σ_g down_tg ≤ max_stops."""
+    """Σ_g down_tg ≤ max_stops: machines stopped before each period."""
     return at_most(m.max_stops, m.down.by("t"))
 
 
 def machine_balance(m: FleetModel) -> Rows:
-    """M_tg − M_{t−1,g} = up_tg − down_tg with M_tg = Σ_p u_pg·n_tp: machines that are started and stopped.
+    """M_tg − M_{t−1,g} = up_tg − down_tg with M_tg = Σ_p u_pg·n_tp: machines started and stopped.
 
-    Before the first period comes what runs now, or the last period.
+    The first period follows the machines that run now, else the last period.
     """
     machines = m.n.dot("p", m.use, "g")
     change = machines - machines.lag("t", cyclic=m.cyclic)

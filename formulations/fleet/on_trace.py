@@ -118,7 +118,7 @@ class OnTrace:
 
 
 def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
-    """What the replay says of the promises of a plan (`optmodels.plan.replayed`).
+    """What the replay says of the promises of a plan (`optmodels.plans.replayed`).
 
     Demands that the plan knowingly serves late are not promised anything.
 

@@ -6,9 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
+from optmodels.certification import document as certification
+from optmodels.certification.document import Whole
 from optmodels.engine.continuous import Stage
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import (
+from optmodels.plans.lines import (
     Amount,
     Count,
     EngineLine,
@@ -18,11 +20,10 @@ from optmodels.plan.lines import (
     RankedDocument,
     SeveralRanks,
 )
-from optmodels.plan.outcome import Document
+from optmodels.plans.outcome import Document
 from optmodels.traces.types import Routing
 
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
-Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
 
 
@@ -108,7 +109,7 @@ class ShadowPrice(Document):
     exact: bool = Field(description="by solving again; False: of the linear relaxation")
 
 
-class PromiseLine(Document):
+class PromiseLine(certification.PromiseLine):
     """What a line promises a demand, and what the simulation found."""
 
     period: str
@@ -118,17 +119,13 @@ class PromiseLine(Document):
     percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
     at_most_s: Money
     seen_s: Amount
-    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
 
 
-class RoundLine(Document):
+class RoundLine(certification.RoundLine):
     """One round of certification: a plan, and what the simulation of its engines found."""
 
     stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
     objective: Amount
-    promises: Whole
-    broken: Whole
-    undecided: Whole
     worst: Amount = Field(description="largest of what was seen over what was promised")
     worst_of: str = Field(description="the demand and latency of it")
     requests: Whole = Field(description="simulated")
@@ -154,19 +151,13 @@ class CutLine(RankedDocument):
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
 
 
-class CertificationLine(Document):
+class CertificationLine(certification.CertificationLine):
     """How far a plan's promises were confirmed by simulation, and the cuts that this took."""
 
-    status: Literal["certified", "incomplete", "not kept"] = Field(
-        description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
-    )
-    confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
     arrivals: Literal["poisson", "trace"] = Field(
         default="poisson",
         description="of the simulated requests; trace: the trace's own, which leave nothing to chance",
     )
-    seed: int = Field(ge=0, lt=2**31)
-    of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     bound_stretch: float = Field(
         ge=1, le=10, description="the bound is of the linear model, uncut, whose limits are so many times as long"
     )

@@ -432,12 +432,11 @@ class _Rows:
             None if self.part_s is None else self.part_s[:, keep],
         )  # fmt: skip
 
-    def keys(self, reserve: bool) -> Array:
-        """What the points of one machine set are compared by, (n, keys)."""
-        each = [self.load.T] if self.capacities is None else list(self.capacities.transpose(0, 2, 1))
+    def besides(self, reserve: bool) -> Array:
+        """What the points of one machine set are compared by but their capacities, (n, keys)."""
         parts = [] if self.part_s is None else [self.part_s.T]
         after = [self.load.T * self.rho[:, None]] if reserve else []
-        return np.concatenate([*each, self.penalty.T, *parts, *after], axis=1)
+        return np.concatenate([self.penalty.T, *parts, *after], axis=1)
 
 
 def _modelled(case: FleetCase, memory: Memory) -> FleetTables:
@@ -451,13 +450,14 @@ def _modelled(case: FleetCase, memory: Memory) -> FleetTables:
         rows_of = [i for i, d in enumerate(case.demands) if d.workload in names]
         if not rows_of:
             continue
+        made: dict[Any, Any] = {}  # levels of equal engines, of any region
         for region in regions:
             make = _engine_rows if case.problem.continuous else _region_rows
             key = _content(case, own), region
             if key not in memory:
                 own_blocks: list[StaticTables] = []
                 own_why: dict[int, tuple[float, str]] = {}
-                memory.keep(key, (make(own, rows_of, region, own_blocks, own_why), own_blocks, own_why))
+                memory.keep(key, (make(own, rows_of, region, own_blocks, own_why, made), own_blocks, own_why))
             rows, own_blocks, own_why = memory[key]
             why |= {i: x for i, x in own_why.items() if i not in why or x[0] <= why[i][0]}
             if rows is not None:
@@ -482,8 +482,9 @@ def _content(case: FleetCase, own: FleetCase) -> bytes:
 
 
 def _region_rows(
-    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]]
-) -> _Rows | None:
+    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]],
+    _: dict[Any, Any],
+) -> _Rows | None:  # fmt: skip
     """Every configuration, batch and load level of one model in one region; dominated ones cut per machine set."""
     parts: list[_Rows] = []
     batches = sorted(set(case.problem.strategies.batches))
@@ -534,14 +535,20 @@ def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | No
     keep: list[int] = []
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
+    besides = rows.besides(case.problem.reserve is not None)
+    each = [rows.load.T] if rows.capacities is None else list(rows.capacities.transpose(0, 2, 1))
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        keep += mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))].tolist()
+        mine = mine[nondominated(np.concatenate([x[mine] for x in (*each, besides)], axis=1))]
+        if rows.capacities is not None and case.problem.certify == "none":  # which may plan the other less full
+            mine = mine[~_fits_on_another(rows.capacities[:, :, mine], besides[mine])]
+        keep += mine.tolist()
     return rows.take(np.array(sorted(keep), dtype=np.intp))
 
 
 def _engine_rows(
-    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]]
-) -> _Rows | None:
+    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]],
+    known: dict[Any, Any],
+) -> _Rows | None:  # fmt: skip
     """Every machine and tensor parallelism of one model in one region, at every level of its engines."""
     first = case.demands[demands[0]]
     engines = max((m.gpu_count for m in case.machines), default=1)  # of a machine, at most
@@ -565,7 +572,9 @@ def _engine_rows(
     for stage in sorted(stages, key=("decode", "prefill", "both").index):  # what decoding takes of a deadline first
         own = kinds if stage == "both" else [replace(k, net_gbps=float(b)) for k, b in zip(kinds, net, strict=True)]
         distinct = [k for k in dict.fromkeys(own) if k.net_gbps != 0.0]
-        made, its_spread, reasons = levels(case, demands, distinct, stage, rest)
+        same = (stage, tuple(distinct)) if rest is None else None  # what decodes is of a region
+        made, its_spread, reasons = known.get(same) or levels(case, demands, distinct, stage, rest)
+        known |= {} if same is None else {same: (made, its_spread, reasons)}
         spread = max(spread, its_spread)
         why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why or stage == "both"}
         if stage == "decode":

@@ -7,7 +7,7 @@ import numpy as np
 from formulations.fleet.points import BOTH, build_tables
 from formulations.fleet.problem import Fleet
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.replica import ReplicaOffer
+from optmodels.plans.replica import ReplicaOffer
 
 
 def replica(problem: Fleet, workload: str | None) -> ReplicaOffer:

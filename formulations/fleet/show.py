@@ -24,7 +24,7 @@ from optmodels.engine.stages import Link
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
-from optmodels.plan.replayed import PLACES
+from optmodels.plans.replayed import PLACES
 from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.decision import is_refuted, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines

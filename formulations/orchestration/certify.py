@@ -19,21 +19,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import counts_of, make_plan
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
+from formulations.orchestration.rounding import scheduled
+from optmodels.certification import rounds
+from optmodels.certification.document import Verdict, round_counts
+from optmodels.certification.rounds import Round
 from optmodels.formulation import Bounded, Options
-from optmodels.plan.outcome import Outcome
-from optmodels.simulation.certification import Kept, Round
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.shape import resampled
 
@@ -54,9 +56,9 @@ class _Judged:
     least: float
 
     @property
-    def kept(self) -> bool:
-        """Beyond the interval."""
-        return self.line.found == "kept"
+    def found(self) -> Verdict:
+        """Beyond the interval, or within it."""
+        return self.line.found
 
     @property
     def name(self) -> str:
@@ -216,11 +218,10 @@ class AttainmentRounds:
         """Predicted beside replayed."""
         lines = [x.line for x in judged]
         requests = sum(x.requests for x in lines)
-        found = [x.found for x in lines]
         return RoundLine(
-            looser=loose != 1, objective=plan.score.total, attainment=plan.prediction.attainment,
+            **round_counts(lines), looser=loose != 1, objective=plan.score.total, attainment=plan.prediction.attainment,
             replayed=sum(x.seen * x.requests for x in lines) / requests if requests > 0 else 0.0,
-            promises=len(lines), broken=found.count("broken"), undecided=found.count("undecided"), requests=requests,
+            requests=requests,
         )  # fmt: skip
 
     def add_cuts(self, cuts: dict[str, CutLine], bad: Sequence[_Judged]) -> None:
@@ -238,34 +239,18 @@ class AttainmentRounds:
         weight = {m.model: m.weight for m in self.problem.models}
         return -sum(weight[x.name] * x.line.seen * x.line.requests for x in judged)
 
-    def state(
-        self, plan: OrchestrationPlan, status: Kept, best: Round[OrchestrationPlan] | None, rounds: list[RoundLine],
-        bounded: float,
-    ) -> None:  # fmt: skip
-        """The certification line."""
-        rules = self.problem.certification
-        plan.certification = CertificationLine(
-            status=status, confidence=rules.confidence, copies=self.copies, seed=rules.seed, rounds=rounds,
-            of_round=0 if best is None else best.number, bound_looser=bounded != 1,
-            cuts=[] if best is None else best.cuts,
-            promises=[] if best is None else [x.line for x in best.judged if isinstance(x, _Judged)],
-        )  # fmt: skip
+    def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
+        """The draws, and whether the bound is of the looser margins."""
+        return CertificationLine.model_validate(common | {"copies": self.copies, "bound_looser": bounded != 1})
 
 
 def simulated_again(
     problem: Orchestration, tables: OrchestrationTables, plan: OrchestrationPlan
 ) -> dict[str, Any] | None:
-    """The promises of a certified plan and the line of its round, from the same replays run again."""
+    """See `rounds.simulated_again`."""
     c = plan.certification
-    if c is None or not 0 < c.of_round <= len(c.rounds):
-        return None
-    rounds = AttainmentRounds(problem, tables)
-    judged, _ = rounds.judge(plan, c.of_round, lambda: False)
-    line = rounds.line(plan, judged, LOOSER if c.rounds[c.of_round - 1].looser else 1.0)
-    return {
-        "promises": [x.line.model_dump(mode="json") for x in judged],
-        f"rounds[{c.of_round - 1}]": line.model_dump(mode="json"),
-    }
+    looser = c is not None and c.planned is not None and c.planned.looser
+    return rounds.simulated_again(AttainmentRounds(problem, tables), plan, LOOSER if looser else 1.0)
 
 
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
@@ -273,13 +258,13 @@ def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mappi
     if problem.certify == "none":
         return [Bounded("", problem, tables)]
     found = ((document.get("plan") or {}).get("certification") or {}).get("bound_looser")
-    rounds = AttainmentRounds(problem, tables)
+    of_problem = AttainmentRounds(problem, tables)
     own = "with the engine's own margins, without cuts"
     made = []
-    for loose in dict.fromkeys(rounds.passes) if found is None else [LOOSER if found else 1.0]:
+    for loose in dict.fromkeys(of_problem.passes) if found is None else [LOOSER if found else 1.0]:
         of = problem if loose == 1 else problem.looser()
-        words = own if loose == 1 else f"with {rounds.looser(loose)}, without cuts"
-        made.append(Bounded(words, of.model_copy(update={"certify": "none"}), rounds.tables(loose)))
+        words = own if loose == 1 else f"with {of_problem.looser(loose)}, without cuts"
+        made.append(Bounded(words, of.model_copy(update={"certify": "none"}), of_problem.tables(loose)))
     return made
 
 
@@ -298,7 +283,7 @@ def _judged(model: str, promised: float, good: Array, came: Array, error: float)
     """What the draws say of a promise: each is a number of requests in time, of so many."""
     total = float(came.sum())
     seen = float(good.sum()) / total if total > 0 else 1.0
-    found: Literal["kept", "broken", "undecided"] = "kept" if seen >= promised - SAME else "broken"
+    found: Verdict = "kept" if seen >= promised - SAME else "broken"
     least = seen
     if len(came) > 1:
         from scipy.stats import t as student

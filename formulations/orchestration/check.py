@@ -32,8 +32,8 @@ from formulations.orchestration.recomputed import (
     work_s,
 )
 from formulations.orchestration.recomputed_engines import Level, may_let_in, started_between, taken
-from optmodels.plan.findings import Findings
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import CheckReport
 from optmodels.simulation.continuous import DISPATCHERS
 
 Array = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.recomputed import Recomputed, recompute
 from optmodels.errors import InputError, Mistake, printable
-from optmodels.plan.findings import Findings
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import CheckReport
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]

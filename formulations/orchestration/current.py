@@ -14,10 +14,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.flow import latency_threshold, metrics
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.methods.assign import reserve
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, parallelism
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served
 from formulations.orchestration.problem import Candidates, Change, Continuous, Orchestration, RequestRows, Requests
@@ -29,9 +28,10 @@ from formulations.orchestration.replay import (
     sent,
     shares_of,
 )
+from formulations.orchestration.rounding import scheduled
 from optmodels.catalog.types import Entry, GpuName
 from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.plan.current import Evaluated
+from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.cluster import Requests as Simulated
 from optmodels.simulation.compiling import time_to_replay
@@ -119,6 +119,26 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
         way = routed.online if routed.online is not None and planned else routed.dispatcher
         seen["best_dispatcher"] = _replayed(at, routed, requests, way, options, "best_dispatcher")
     return Evaluated(problem, _report(t, at, current, plan, seen, way), plan.score.total, _keeps(problem, plan))
+
+
+def start(problem: Orchestration) -> list[dict[str, Any]]:
+    """One instance of every model that the instance has a candidate for: that of the fewest GPUs.
+
+    Raises:
+        InputError: no model has a candidate.
+    """
+    t = build_tables(problem)
+    found = []
+    for m, name in enumerate(t.case.models):
+        x = min((x for x in t.configurations if x.model == m), key=lambda x: x.tp * x.pp * x.dp * x.ranks, default=None)
+        if x is not None:
+            degrees = {"tp": x.tp, "pp": x.pp, "dp": x.dp, "attention_ranks": x.ranks}
+            batch = {"batch": x.batch} if problem.continuous is None else {}
+            more = {k: n for k, n in degrees.items() if n > 1} | batch
+            found.append({"model": name, "gpu": t.case.gpu_types[x.gpu], "instances": 1} | more)
+    if not found:
+        raise InputError(Mistake(None, "models", list(t.case.models), "a model that some GPUs of the cluster hold"))
+    return found
 
 
 def _lines(t: OrchestrationTables, current: CurrentCluster) -> list[list[Configuration]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, OrchestrationCase
-from optmodels.plan.deployment import Deployment, Deployments, drafts, stage_note
+from optmodels.plans.deployment import Deployment, Deployments, drafts, stage_note
 
 
 def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:

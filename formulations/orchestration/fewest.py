@@ -5,7 +5,7 @@ from __future__ import annotations
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import Change, Objective, Orchestration
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.fewest import Fewest, Solve, least_number
+from optmodels.plans.fewest import Fewest, Solve, least_number
 
 
 def fewest(problem: Orchestration, attainment: float, solve: Solve) -> Fewest:

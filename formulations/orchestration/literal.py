@@ -36,7 +36,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, paused_gc, solve_model
 from optmodels.solver.highs import PROVED
 
@@ -201,7 +201,7 @@ def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
 
 def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """The literal form by HiGHS, on instances small enough for it; its instances scheduled as the exact form does."""
-    from formulations.orchestration.methods.rounding import scheduled  # methods names this module among its own
+    from formulations.orchestration.rounding import scheduled  # methods names this module among its own
 
     if tables.case.trace is None:
         return Outcome("no_solution_found", None, log={"reason": "requests given as classes have no literal form"})

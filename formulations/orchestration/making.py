@@ -26,7 +26,7 @@ from formulations.orchestration.plan import (
     Shares,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from optmodels.certification import document as certification
 from optmodels.engine.continuous import Stage
-from optmodels.plan.lines import RankedDocument, SeveralRanks
-from optmodels.plan.outcome import Document
+from optmodels.plans.lines import RankedDocument, SeveralRanks
+from optmodels.plans.outcome import Document
 from optmodels.simulation.cluster import Policy, Queue
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 
@@ -201,27 +202,21 @@ class Dispatcher(Document):
     )
 
 
-class PromiseLine(Document):
+class PromiseLine(certification.PromiseLine):
     """The share of a model's requests that a plan promises to serve in time, and what replays found."""
 
     model: str
     promised: Portion = Field(description="as predicted by the linear model")
     seen: Portion = Field(description="mean over the draws; of a trace replayed once, its attainment")
     requests: float = Field(ge=0, description="replayed, all draws together")
-    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
 
 
-class RoundLine(Document):
+class RoundLine(certification.RoundLine):
     """One round of certification: a plan, and what its replays found."""
 
     looser: bool = Field(description="with the quantile and waits of certification in place of the engine's")
-    objective: float
     attainment: Portion = Field(description="predicted, of all requests")
     replayed: Portion
-    promises: Count
-    broken: Count
-    undecided: Count
-    requests: float = Field(ge=0, description="replayed, all draws together")
 
 
 class CutLine(Document):
@@ -232,16 +227,10 @@ class CutLine(Document):
     in_time: float = Field(gt=0, le=1, description="of the share of each class that can be in time")
 
 
-class CertificationLine(Document):
+class CertificationLine(certification.CertificationLine):
     """How far replays confirmed what a plan promises, and the cuts that this took."""
 
-    status: Literal["certified", "incomplete", "not kept"] = Field(
-        description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
-    )
-    confidence: float = Field(gt=0, lt=1, description="that all promises hold in the mean over draws of the requests")
     copies: Count = Field(description="draws of the requests replayed; 0: the trace itself, once, without chance")
-    seed: int = Field(ge=0, lt=2**31)
-    of_round: Count = Field(description="the plan is that of this round, counted from 1; 0: none was replayed")
     bound_looser: bool = Field(
         description="the bound is of the linear model, without cuts, with the quantile and waits of certification in"
         " place of the engine's"
@@ -249,11 +238,6 @@ class CertificationLine(Document):
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
     promises: list[PromiseLine] = Field(default=[], description="of the plan")
-
-    @property
-    def planned(self) -> RoundLine | None:
-        """The round whose plan this is; None: it was not replayed."""
-        return self.rounds[self.of_round - 1] if 0 < self.of_round <= len(self.rounds) else None
 
 
 class OrchestrationPlan(Document):

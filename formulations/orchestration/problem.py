@@ -22,12 +22,13 @@ from optmodels.engine.costs import AttentionRanks, check_speculation, written_ou
 from optmodels.engine.spelling import StoredModel, with_engines
 from optmodels.engine.stages import Deployment
 from optmodels.errors import Mistakes
+from optmodels.io.tables import read_table
 from optmodels.latency.resolve import ModelChoice, StatedEngine, read_source
 from optmodels.latency.strategies import Variant
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.traces.shape import dispersion
-from optmodels.traces.spec import TraceSpec, load_trace
+from optmodels.traces.spec import TraceSpec
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
     GBPS,
@@ -555,14 +556,24 @@ class Orchestration(Problem):
         """The requests one by one; None where they come as classes."""
         return self.resolve().trace
 
+    def measured_rows(self) -> tuple[MeasuredRow, ...]:
+        """The measurements of the instance's table.
+
+        Raises:
+            InputError: the file or a row is wrong.
+        """
+        if self.latency.measured is None:
+            return self.latency.measured_rows or ()
+        return read_table(self.beside(self.latency.measured, "latency.measured"), MeasuredRow)
+
     def inline(self) -> Orchestration:
         """The same problem with measurements and requests from files written out; very long ones stay in theirs."""
-        from formulations.orchestration.rates import measured_rows
-
         update: dict[str, Any] = {}
         case = self.resolve()
         if self.latency.measured is not None:
-            update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
+            update["latency"] = self.latency.model_copy(
+                update={"measured": None, "measured_rows": self.measured_rows()}
+            )
         if self.latency.model is not None:
             documents = read_source(self, self.latency.model, self.latency.engine).documents
             update["latency"] = self.latency.model_copy(update={"model": documents})
@@ -574,8 +585,8 @@ class Orchestration(Problem):
             or max(case.trace.prompt_tokens.max(), case.trace.output_tokens.max()) > MOST_TOKENS
         )
         if spec is not None and spec.file is not None and case.trace is not None and not long:
-            rows = RequestRows.of(case.trace)
-            update["requests"] = self.requests.model_copy(update={"trace": None, "rows": rows})
+            inlined = RequestRows.of(case.trace)
+            update["requests"] = self.requests.model_copy(update={"trace": None, "rows": inlined})
         return self.model_copy(update=update)
 
 
@@ -870,6 +881,8 @@ def _trace(p: Orchestration) -> Trace:
     if p.requests.rows is not None:
         return p.requests.rows.trace()
     assert p.requests.trace is not None
+    from optmodels.traces.load import load_trace  # numpy and readers, where a trace is asked for
+
     return load_trace(p.requests.trace, p.beside, "requests.trace")
 
 

@@ -12,7 +12,6 @@ from formulations.orchestration.problem import MeasuredRow, Orchestration, Orche
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import drafts_of, steps
 from optmodels.errors import Mistakes
-from optmodels.io.tables import read_table
 from optmodels.latency import memory
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_source
@@ -61,17 +60,6 @@ class Steps:
     draft: StepCosts | None = None
 
 
-def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
-    """The measurements of the instance's table.
-
-    Raises:
-        InputError: the file or a row is wrong.
-    """
-    if p.latency.measured is None:
-        return p.latency.measured_rows or ()
-    return read_table(p.beside(p.latency.measured, "latency.measured"), MeasuredRow)
-
-
 def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int, ranks: int = 1) -> float:
     """Tokens of requests that the KV cache of an engine on tp GPUs holds beside a request's drafts; 0 or less: none.
 
@@ -111,7 +99,7 @@ class RateSource:
         self.case, self.prompt, self.output = case, prompt_tokens, output_tokens
         latency = case.problem.latency
         self.measured: dict[tuple[str, str, int, int], list[MeasuredRow]] = {}
-        for row in measured_rows(case.problem):
+        for row in case.problem.measured_rows():
             self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
         self.source = None if latency.model is None else read_source(case.problem, latency.model, latency.engine)
         self._steps: dict[tuple[int, ...], Steps] = {}

@@ -288,10 +288,10 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
                     continue
                 memory = case.problem.memory
                 room = tp * pp * (memory.vram_usable * vram_gib - memory.runtime_gib) * GIB - weights
-                room = (room - work.layers * work.state_bytes) / (copies * work.kv_bytes_per_token_all_layers)
-                if room > work.window_tokens:  # what is beyond a window is kept by the other layers alone
-                    kept = 1 - work.window_share
-                    room = (room - work.window_share * work.window_tokens) / kept if kept else math.inf
+                room = (room - work.layers * work.state_bytes) / _token_bytes(work, tp, copies)
+                if room > work.window_tokens and work.kept_share:  # beyond a window the other layers alone keep tokens
+                    kept = 1 - work.kept_share
+                    room = (room - work.kept_share * work.window_tokens) / kept if kept else math.inf
                 most = max(most, room)
     return most if most > 0 else math.inf
 
@@ -301,6 +301,12 @@ def _replicated(work: LayerWork, tp: int) -> tuple[float, float]:
     copies = tp * math.ceil(work.kv_heads / tp) / work.kv_heads
     again = (copies - 1) * work.kv_weight_bytes + (tp - 1) * work.whole_weight_bytes
     return copies, work.weight_bytes + work.layers * again
+
+
+def _token_bytes(work: LayerWork, tp: int, copies: float) -> float:
+    """Cache of a token on tp GPUs: whole heads on each, and on each the keys of an indexer."""
+    index = work.layers * work.index_bytes_per_token
+    return copies * (work.kv_bytes_per_token_all_layers - index) + tp * index
 
 
 def _lengths(case: OrchestrationCase, m: int, held: float) -> tuple[float, float, float]:
@@ -361,7 +367,7 @@ def _candidates(
             for dp, batch in sorted({(dp, batch) for dp in choose.dp for batch in choose.batch}):
                 # MS(d): weights and KV cache are divided among a replica's GPUs, activations among a stage's.
                 copies, weights = _replicated(work, tp)
-                one = copies * work.seen(tokens) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
+                one = work.kept(tokens) * _token_bytes(work, tp, copies) + work.layers * work.state_bytes
                 hidden = work.whole_activation_bytes_per_token
                 passing = hidden + (work.activation_bytes_per_token - hidden) / tp
                 passing = min(prompt, PREFILL_CHUNK_TOKENS) * passing + work.logit_bytes_per_sequence / tp
@@ -480,7 +486,7 @@ def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array
     if drafts is not None:
         guessed = 0.0 if drafts.work is None else _cache_bytes(drafts.work, None, prompt)
         return (1.0 + drafts.head) * _cache_bytes(work, None, prompt) + guessed
-    kept = work.window_share * np.maximum(prompt - work.window_tokens, 0.0) if work.window_share else 0.0
+    kept = work.kept_share * np.maximum(prompt - work.window_tokens, 0.0) if work.kept_share else 0.0
     return (prompt - kept) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
 
 

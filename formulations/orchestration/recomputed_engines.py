@@ -22,7 +22,7 @@ from optmodels.engine.continuous import Stage
 from optmodels.engine.stages import Link
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.engines import drafted, steps_after
+from optmodels.plans.engines import drafted, steps_after
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit

@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from formulations.reserved_capacity.check_engines import check_engines
 from formulations.reserved_capacity.plan import FlowLine, ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
-from optmodels.plan.findings import TOLERANCE, Findings
-from optmodels.plan.outcome import CheckReport
+from optmodels.plans.findings import TOLERANCE, Findings
+from optmodels.plans.outcome import CheckReport
 from optmodels.solver.light_imports import graphs
 
 Array = npt.NDArray[np.float64]

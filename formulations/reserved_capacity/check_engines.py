@@ -9,8 +9,8 @@ from optmodels import catalog
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
-from optmodels.plan.engines import Kind, check_engine
-from optmodels.plan.findings import Findings
+from optmodels.plans.engines import Kind, check_engine
+from optmodels.plans.findings import Findings
 
 
 def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> None:

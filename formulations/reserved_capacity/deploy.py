@@ -11,7 +11,7 @@ from formulations.reserved_capacity.throughput import hardware_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import Market
-from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts
+from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts
 
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:

@@ -18,7 +18,7 @@ from formulations.reserved_capacity.plan import (
 )
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM, ReservedCase
-from optmodels.plan.lines import engine_line
+from optmodels.plans.lines import engine_line
 
 
 def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *, pooled: bool = True) -> ReservedPlan:

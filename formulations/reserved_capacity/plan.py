@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.catalog.types import Market
-from optmodels.plan.lines import Amount, Count, EngineLine, RankedDocument, SeveralRanks
-from optmodels.plan.outcome import Document
+from optmodels.plans.lines import Amount, Count, EngineLine, RankedDocument, SeveralRanks
+from optmodels.plans.outcome import Document
 
 Index = Annotated[int, Field(ge=0, le=10**6)]
 Money = Annotated[float, Field(allow_inf_nan=False)]

@@ -12,7 +12,7 @@ capacity in machines, money in USD/month (730 h) averaged over the horizon.
 
 `work[i, j]` is machines needed in j per request/s of i: κ·[r ≠ s]/(throughput·utilisation). Where work[i, j] =
 load[i]/strength[j] on every allowed pair ("pure": one service or proportional throughputs, and κ = 1), requests can
-be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; README.md).
+be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; docs/reserved-capacity-cuts.md).
 """
 
 from __future__ import annotations

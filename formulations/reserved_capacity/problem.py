@@ -20,7 +20,6 @@ from formulations.reserved_capacity.throughput import (
     Level,
     MixedWorkload,
     choice_of,
-    serving_of,
 )
 from optmodels import catalog
 from optmodels.catalog import geography
@@ -487,7 +486,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
             demand_of_it = parts[k]
             if found is None and s.workload is not None and rtt is not None and demand_of_it is not None:
                 near = nearest_s(names, s, demand_of_it.rps, rtt, offered[i])
-                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
+                found = wrong.collect(_serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
                 if s.slo.deadline_s is not None and found.e2e_s is None:
@@ -585,7 +584,7 @@ def _impossible(p: ReservedCapacity, service: Service, level: Level | None) -> s
         if getattr(service.slo, name) is None:
             continue
         without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
-        if any(serving_of(m, without, "", "", level, np.zeros(1)) is not None for m in p.machines):
+        if any(_serving_of(m, without, "", "", level, np.zeros(1)) is not None for m in p.machines):
             return name
     return None
 
@@ -959,3 +958,17 @@ def _reachable(
             )  # fmt: skip
     if wrong:
         raise UnattainableError(wrong)
+
+
+def _serving_of(
+    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
+) -> Serving | None:
+    """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
+
+    Raises:
+        InputError: unknown model or GPU, or the service has no tbt_s.
+    """
+    found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
+    if found is None:
+        return None
+    return Serving(requests_per_second=found.rps, prefill_s=found.prefill_s, e2e_s=found.e2e_s)

@@ -151,22 +151,6 @@ class Level:
     engine: EngineLimits | None = None
 
 
-def serving_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
-) -> Any:
-    """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
-
-    Raises:
-        InputError: unknown model or GPU, or the service has no tbt_s.
-    """
-    from formulations.reserved_capacity.problem import Serving
-
-    found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
-    if found is None:
-        return None
-    return Serving(requests_per_second=found.rps, prefill_s=found.prefill_s, e2e_s=found.e2e_s)
-
-
 def choice_of(
     machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
 ) -> Choice | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -33,6 +35,7 @@ __all__ = [
     "pools",
     "published_precision",
     "same_shape",
+    "with_own",
 ]
 
 _DATA = files("optmodels.catalog") / "data"
@@ -69,15 +72,39 @@ def _yaml(name: str) -> Any:
 
 
 @cache
-def gpus() -> dict[str, Gpu]:
-    """Every GPU of the catalogue by key."""
+def _shipped_gpus() -> dict[str, Gpu]:
     return TypeAdapter(dict[str, Gpu]).validate_python(_yaml("gpus.yaml"))
 
 
 @cache
+def _shipped_llms() -> dict[str, Architecture]:
+    return TypeAdapter(dict[str, Architecture]).validate_python(_yaml("llms.yaml"))
+
+
+_OWN: ContextVar[tuple[Mapping[str, Gpu], Mapping[str, Architecture]]] = ContextVar("own entries", default=({}, {}))
+
+
+@contextmanager
+def with_own(gpus: Mapping[str, Gpu] | None = None, llms: Mapping[str, Architecture] | None = None) -> Iterator[None]:
+    """Within the block the catalogue has these entries, too; they take precedence over shipped ones."""
+    old = _OWN.get()
+    token = _OWN.set(({**old[0], **(gpus or {})}, {**old[1], **(llms or {})}))
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
+def gpus() -> dict[str, Gpu]:
+    """Every GPU of the catalogue by key."""
+    own = _OWN.get()[0]
+    return _shipped_gpus() | own if own else _shipped_gpus()
+
+
 def llms() -> dict[str, Architecture]:
     """Every LLM architecture of the catalogue by key."""
-    return TypeAdapter(dict[str, Architecture]).validate_python(_yaml("llms.yaml"))
+    own = _OWN.get()[1]
+    return _shipped_llms() | own if own else _shipped_llms()
 
 
 def same_shape() -> dict[str, list[str]]:

@@ -1,12 +1,14 @@
 """LLMs by the `config.json` of a Hugging Face checkpoint: a file, or a folder such as one of the local cache.
 
-A key that is not read and may change the shape is refused by its name: nothing is guessed. Read are dense and
-mixture-of-experts models with grouped-query or latent attention, the indexer of sparse attention, and sliding windows
-of gpt-oss. Refused are vision towers, linear attention, chunked windows and every architecture that is not in `_KINDS`.
+A key that is not read and may change the shape is refused by its name: nothing is guessed. Read are dense models and
+mixtures of experts with grouped-query, latent, compressed or sparse attention, sliding and chunked windows, linear
+attention (gated DeltaNet, Kimi Delta Attention, Mamba-2), multi-token prediction, and the size of vision towers.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,31 +18,79 @@ from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistakes
 from optmodels.io.read import read_document, validate
 
+Config = dict[str, Any]
+
+
+class _Reading(dict[str, Any]):
+    """A section that remembers which of its keys were read, so that the others can be refused."""
+
+    def __init__(self, data: Config) -> None:
+        super().__init__(data)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+
+_PLAIN = {
+    "llama", "mistral", "qwen2", "qwen3", "mimo", "mixtral", "qwen2_moe", "qwen3_moe", "minimax_m2", "glm4_moe",
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "gpt_oss", "qwen3_vl_text",
+    "qwen3_vl_moe_text", "step3p5", "step3p7", "seed_oss",
+}  # fmt: skip
+_WRAPPED = {  # multimodal models: kind of the outer section → kinds of the language model within
+    "qwen3_vl": {"qwen3_vl_text"}, "qwen3_vl_moe": {"qwen3_vl_moe_text"}, "qwen3_5": {"qwen3_5_text"},
+    "qwen3_5_moe": {"qwen3_5_moe_text"}, "gemma3": {"gemma3_text"}, "gemma4": {"gemma4_text"},
+    "llama4": {"llama4_text"}, "kimi_k25": {"deepseek_v3", "kimi_k2"}, "minimax_m3_vl": {"minimax_m3", None},
+    "mistral3": {"mistral"},
+}  # fmt: skip
 _KINDS = {
-    "llama", "mistral", "qwen2", "qwen3", "mimo", "mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "deepseek_v2",
-    "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "gpt_oss",
+    *_PLAIN, *_WRAPPED, "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", "gemma4_text", "llama4_text",
+    "minimax_m3", "nemotron_h", "nemotron-nas", "deepseek_v4", "deepseek_ref", "kimi_linear", "mimo_v2_flash",
 }  # fmt: skip
-_SHAPE = {
-    "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
-    "vocab_size", "max_position_embeddings", "tie_word_embeddings", "hidden_act", "num_experts", "num_local_experts",
-    "n_routed_experts", "num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
-    "shared_intermediate_size", "first_k_dense_replace", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
-    "qk_rope_head_dim", "qk_head_dim", "v_head_dim", "index_n_heads", "index_head_dim", "index_topk", "sliding_window",
-    "use_sliding_window", "max_window_layers", "layer_types", "decoder_sparse_step", "moe_layer_freq",
-    "mlp_only_layers", "attn_type_list", "quantization_config", "model_type",
-}  # fmt: skip
-# Keys that do not change what a forward pass reads or multiplies. Layers of multi-token prediction are not loaded
-# unless the engine speculates, biases and norms are below 0.1 % of the weights.
+# Keys that do not change what a forward pass reads or multiplies. Biases and norms are below 0.1 % of the weights.
 _OTHER = {
+    "model_type", "quantization_config", "expert_dtype", "max_window_layers", "qk_head_dim", "index_topk_pattern",
+    "index_skip_topk_offset", "expand", "full_attention_interval", "index_topk_freq", "num_hidden_layers",
     "architectures", "attention_bias", "attention_dropout", "auto_map", "aux_loss_alpha", "bos_token_id", "dtype",
     "eos_token_id", "ep_size", "indexer_rope_interleave", "initial_context_length", "initializer_range", "mlp_bias",
-    "mtp_transformer_layers", "n_group", "norm_topk_prob", "num_mtp_modules", "num_nextn_predict_layers",
-    "output_router_logits", "pad_token_id", "partial_rotary_factor", "pretraining_tp", "qk_norm_type", "rms_norm_eps",
-    "rope_interleave", "rope_parameters", "rope_scaling", "rope_theta", "rotary_dim", "routed_scaling_factor",
-    "router_aux_loss_coef", "scoring_func", "seq_aux", "swiglu_limit", "topk_group", "topk_method", "torch_dtype",
-    "transformers_version", "use_cache", "use_mrope", "use_mtp", "use_qk_norm", "use_routing_bias", "_name_or_path",
-    "bos_token", "eos_token", "unsloth_fixed", "unsloth_version",
+    "mtp_transformer_layers", "n_group", "norm_topk_prob", "output_router_logits", "pad_token_id",
+    "partial_rotary_factor", "pretraining_tp", "qk_norm_type", "rms_norm_eps", "rope_interleave", "rope_parameters",
+    "rope_scaling", "rope_theta", "rotary_dim", "routed_scaling_factor", "router_aux_loss_coef", "scoring_func",
+    "seq_aux", "swiglu_limit", "swiglu_alpha", "topk_group", "topk_method", "torch_dtype", "transformers_version",
+    "use_cache", "use_mrope", "use_mtp", "use_qk_norm", "use_routing_bias", "_name_or_path", "bos_token", "eos_token",
+    "unsloth_fixed", "unsloth_version", "attn_implementation", "qkv_bias", "router_jitter_noise", "use_gemma_norm",
+    "mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "output_gate_type", "index_share_for_mtp_iteration",
+    "moe_router_dtype", "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar",
+    "rope_local_base_freq", "use_bidirectional_attention", "vocab_size_per_layer_input", "attn_scale",
+    "attn_temperature_tuning", "floor_scale", "for_llm_compressor", "chunk_size", "hidden_dropout",
+    "layer_norm_epsilon", "layernorm_epsilon", "mamba_hidden_act", "mamba_ssm_cache_dtype", "norm_eps",
+    "num_logits_to_keep", "rescale_prenorm_residual", "time_step_floor", "time_step_limit", "time_step_max",
+    "time_step_min", "time_step_rank", "use_conv_bias", "use_mamba_kernels", "mtp_hybrid_override_pattern",
+    "mtp_layers_block_type", "moe_shared_expert_overlap", "compress_rope_theta", "hc_eps", "hc_sinkhorn_iters",
+    "num_hash_layers", "use_moe_router_bias", "moe_router_scaling_factor", "mla_use_nope", "moe_renormalize",
+    "moe_router_activation_func", "num_expert_group", "use_grouped_topk", "num_heads", "attention_value_scale",
+    "add_full_attention_sink_bias", "add_swa_attention_sink_bias", "swa_rope_theta", "attention_projection_layout",
+    # of every configuration of transformers: how text is generated, and labels
+    "add_cross_attention", "bad_words_ids", "chunk_size_feed_forward", "do_sample", "early_stopping", "id2label",
+    "is_decoder", "is_encoder_decoder", "label2id", "length_penalty", "max_length", "num_beam_groups", "num_beams",
+    "num_return_sequences", "repetition_penalty", "return_dict", "temperature", "tokenizer_class", "top_k", "top_p",
+    "torchscript", "typical_p", "use_bfloat16", "problem_type", "output_attentions", "output_hidden_states",
+    # of multimodal models outside their towers
+    "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "audio_token_id",
+    "boa_token_id", "boi_token_id", "eoa_token_id", "eoa_token_index", "eoi_token_id", "boi_token_index",
+    "eoi_token_index", "image_token_index", "video_token_index", "vision_soft_tokens_per_image", "mm_tokens_per_image",
+    "ignore_index", "media_placeholder_token_id", "use_unified_vision_chunk", "video_placeholder",
+    "image_grid_pinpoints", "image_seq_length", "img_token_compression_config", "multimodal_projector_bias",
+    "num_reward_heads", "process_image_mode", "projector_hidden_act", "projector_hidden_size", "vision_feature_layer",
+    "vision_feature_select_strategy", "spatial_merge_size", "language_model_only",
 }  # fmt: skip
+_HYBRID = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
+_GATED = ("silu", "swigluoai", "gelu_pytorch_tanh")
 
 
 def config_file(name: str) -> Path | None:
@@ -63,38 +113,35 @@ def read_config(path: Path) -> tuple[Architecture, str]:
     Raises:
         InputError: no such file, an architecture or a key that is not read, or a key that is missing.
     """
-    data, line = read_document(path)
+    outer, line = read_document(path)
     wrong = Mistakes()
-    kind = data.get("model_type")
-    if kind not in _KINDS:
-        wrong.add("model_type", kind, f"one of {', '.join(sorted(_KINDS))}: the shape of others is not read")
-        _raise(wrong, path, line)
-    for key, value in data.items():
-        if key not in _SHAPE | _OTHER and value not in (None, False, 0, [], {}):
-            wrong.add(key, value, "no such key: it may change the shape, and is not read")
-    needed = ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "max_position_embeddings",
-              "intermediate_size"]  # fmt: skip
-    for key in needed:
-        if not isinstance(data.get(key), int):
-            wrong.add(key, data.get(key), "a whole number")
-    weights = _precision(data, path, wrong)
+    data, inside = _language_model(outer, wrong)
     _raise(wrong, path, line)
-    layers, heads = data["num_hidden_layers"], data["num_attention_heads"]
-    moe, mla = _experts(data, layers, wrong), _latent(data)
-    made = {
-        "title": _title(data, path), "layers": layers, "hidden": data["hidden_size"], "heads": heads,
-        "kv_heads": heads if mla else data.get("num_key_value_heads") or heads,
-        "head_dim": (mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"]) if mla
-        else data.get("head_dim") or data["hidden_size"] // heads,
-        "ffn": data["intermediate_size"], "ffn_matrices": 3, "vocab": data["vocab_size"],
-        "tied_embeddings": bool(data.get("tie_word_embeddings", False)),
-        "max_positions": data["max_position_embeddings"], "moe": moe, "mla": mla,
-        "window": _window(data, layers, wrong), "source": f"{path.name} of {_title(data, path)}",
-    }  # fmt: skip
-    if data.get("hidden_act", "silu") != "silu":
-        wrong.add("hidden_act", data["hidden_act"], "silu, whose feed-forward is gated")
+    try:
+        made = _shape(data, wrong, inside)
+        if inside:
+            made["vision_params"] = _vision(data.get("vision_config"), made)
+    except _MissingError as missing:
+        wrong.add(inside + missing.key, missing.value, missing.expected)
+        made = {}
+    for key, value in data.items() if made else ():
+        if key not in data.read | _OTHER and value not in (None, False, 0, "", [], {}):
+            expected = f"no such key in a model of kind {data['model_type']}: it may change the shape, and is not read"
+            wrong.add(key if key in outer else inside + key, value, expected)
+    _raise(wrong, path, line)
+    title = _title(outer, path)
+    made |= {"title": title, "source": f"{path.name} of {title}"}
+    weights, kept = _precision(outer, made, title, path, wrong)
+    if kept:
+        made["kept"] = kept
     _raise(wrong, path, line)
     return validate(Architecture, made, str(path)), weights
+
+
+class _MissingError(Exception):
+    def __init__(self, key: str, value: Any, expected: str) -> None:
+        super().__init__(key)
+        self.key, self.value, self.expected = key, value, expected
 
 
 def _raise(wrong: Mistakes, path: Path, line: Any) -> None:
@@ -102,7 +149,7 @@ def _raise(wrong: Mistakes, path: Path, line: Any) -> None:
         raise InputError(replace(m, file=str(path), line=line((m.path,))) for m in wrong)
 
 
-def _title(data: dict[str, Any], path: Path) -> str:
+def _title(data: Config, path: Path) -> str:
     """A name for people: that of the checkpoint's folder."""
     folder = path.resolve().parent
     for part in (folder.name, *(p.name for p in folder.parents)):
@@ -111,85 +158,478 @@ def _title(data: dict[str, Any], path: Path) -> str:
     return path.stem if path.stem != "config" else folder.name or str(data["model_type"])
 
 
-def _experts(data: dict[str, Any], layers: int, wrong: Mistakes) -> dict[str, Any] | None:
-    experts = next((data[k] for k in ("n_routed_experts", "num_experts", "num_local_experts") if data.get(k)), None)
-    if experts is None:
-        return None
-    for key, usual in (("decoder_sparse_step", 1), ("moe_layer_freq", 1), ("mlp_only_layers", [])):
-        if data.get(key, usual) not in (usual, None):
-            wrong.add(key, data[key], f"{usual}: experts in every layer but the leading ones")
-    active = data.get("num_experts_per_tok") or data.get("experts_per_token")
-    width = data.get("moe_intermediate_size") or data["intermediate_size"]
-    shared = data.get("n_shared_experts") or 0
-    found = {
-        "experts": experts, "active": active, "expert_ffn": width, "shared_experts": shared,
-        "shared_ffn": shared * width or data.get("shared_intermediate_size") or 0,
-        "dense_layers": data.get("first_k_dense_replace") or 0,
-    }  # fmt: skip
-    if (data.get("quantization_config") or {}).get("quant_method") == "mxfp4":
-        found["expert_precision"] = "mxfp4"
+def _language_model(outer: Config, wrong: Mistakes) -> tuple[_Reading, str]:
+    """The section of the language model, with the outer keys that it lacks, and its path as a prefix."""
+    kind = outer.get("model_type")
+    if kind not in _KINDS:
+        near = [k for k in sorted(_KINDS) if str(kind)[:4] == k[:4]][:3]
+        like = f" (nearest: {', '.join(near)})" if near else ""
+        wrong.add("model_type", kind, f"an architecture that is read{like}: the shape of others is not known")
+        return _Reading(outer), ""
+    if outer.get("audio_config"):
+        wrong.add("audio_config", "a section", "none: audio towers are not read")
+    text = outer.get("text_config")
+    if kind in _WRAPPED and not isinstance(text, dict):
+        wrong.add("text_config", text, "the section of the language model")
+        return _Reading(outer), ""
+    if not isinstance(text, dict):
+        return _Reading(outer), ""
+    inner = text.get("model_type")
+    if inner not in _WRAPPED.get(str(kind), {kind}):
+        wrong.add("text_config.model_type", inner, f"the language model of {kind}")
+    data = {k: v for k, v in outer.items() if k != "text_config"} | text
+    data["model_type"] = inner or {"minimax_m3_vl": "minimax_m3"}.get(str(kind), kind)
+    return _Reading(data), "text_config."
+
+
+def _first(data: Config, *keys: str) -> Any:
+    """The first of the keys that has a value other than 0."""
+    return next((v for v in [data.get(k) for k in keys] if v), None)
+
+
+def _whole(data: Config, *keys: str) -> int:
+    found = _first(data, *keys)
+    if type(found) is not int or found < 1:
+        raise _MissingError(keys[0], data.get(keys[0]), "a whole number")
     return found
 
 
-def _latent(data: dict[str, Any]) -> dict[str, Any] | None:
-    if not data.get("kv_lora_rank"):
+def _shape(data: Config, wrong: Mistakes, inside: str) -> Config:
+    """The keys of `Architecture` that the language model's section says."""
+    kind = data["model_type"]
+    if kind == "nemotron_h":
+        return _mixers(data, wrong, inside)
+    if kind == "nemotron-nas":
+        return _searched(data, wrong, inside)
+    layers, heads = _whole(data, "num_hidden_layers"), _whole(data, "num_attention_heads")
+    moe, width = _experts(data, layers, wrong, inside)
+    mla = _latent(data, layers, wrong, inside)
+    for key in ("hidden_act", "hidden_activation"):
+        allowed = _GATED if kind.startswith("gemma") else _GATED[:2]
+        if data.get(key, "silu") not in allowed:
+            wrong.add(inside + key, data[key], f"{' or '.join(allowed)}, whose feed-forward is gated")
+    made: Config = {
+        "layers": layers, "hidden": _whole(data, "hidden_size"), "heads": heads,
+        "kv_heads": heads if mla else data.get("num_key_value_heads") or heads,
+        "head_dim": (mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"]) if mla
+        else data.get("head_dim") or data["hidden_size"] // heads,
+        "ffn": width, "ffn_matrices": 3, "vocab": _whole(data, "vocab_size"),
+        "tied_embeddings": bool(data.get("tie_word_embeddings", kind.startswith("gemma"))),
+        "max_positions": _whole(data, "max_position_embeddings", "model_max_length"), "moe": moe, "mla": mla,
+        "mtp_layers": _first(data, "num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers") or 0,
+        "attention_gate": bool(data.get("attn_output_gate") or data.get("attention_output_gate")
+                               or kind == "qwen3_next"),
+    }  # fmt: skip
+    if kind in ("deepseek_v4", "deepseek_ref"):
+        made |= _compressed(data, layers, wrong, inside)
+        return made
+    kinds = _layer_kinds(data, layers, wrong, inside)
+    made["linear"] = _linear(data, kinds)
+    made["window"] = _window(data, kinds, made, wrong, inside)
+    sparse = data.get("sparse_attention_config") or {}
+    if sparse.get("use_sparse_attention"):
+        having = [f for f in sparse["sparse_attention_freq"][:layers] if f]
+        if len([f for f in (sparse.get("sparse_disable_index_value") or [])[:layers] if f]) != len(having):
+            wrong.add(f"{inside}sparse_attention_config.sparse_disable_index_value", "0 in a sparse layer",
+                      "1 wherever sparse_attention_freq is 1")  # fmt: skip
+        made["sparse"] = {
+            "layers": len(having), "heads": sparse["sparse_num_index_heads"], "head_dim": sparse["sparse_index_dim"],
+            "topk": sparse["sparse_topk_blocks"] * sparse["sparse_block_size"],
+        }  # fmt: skip
+    if kind == "mimo_v2_flash":
+        made["value_head_dim"] = _whole(data, "v_head_dim")
+    return made
+
+
+# --- which layers have what -------------------------------------------------------------------------------------------
+
+_LAYER_KINDS = {
+    "full_attention": "full", "sliding_attention": "window", "chunked_attention": "chunk",
+    "linear_attention": "linear", "deepseek_sparse_attention": "full",
+}  # fmt: skip
+
+
+def _layer_kinds(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[str]:
+    """full, window, chunk or linear: the attention of every layer."""
+    kind, named = data["model_type"], data.get("layer_types")
+    attention = data.get("attn_type_list")
+    if attention is not None and set(attention) != {1}:
+        wrong.add(inside + "attn_type_list", attention, "1 in every layer: lightning attention is not read")
+    if named is not None:
+        known = {k for k, v in _LAYER_KINDS.items() if v != "linear" or kind in _HYBRID}
+        for other in sorted({*named} - known):
+            wrong.add(inside + "layer_types", other, f"one of {', '.join(sorted(known))}: other layers are not read")
+        if len(named) != layers:
+            wrong.add(inside + "layer_types", len(named), f"{layers} entries, as num_hidden_layers says")
+        return [_LAYER_KINDS.get(k, "full") for k in named]
+    if kind == "mimo_v2_flash":
+        return ["window" if w else "full" for w in data["hybrid_layer_pattern"]]
+    if kind == "llama4_text" and data.get("attention_chunk_size"):
+        rotary = data.get("no_rope_layers")
+        if not rotary:
+            every = data.get("no_rope_layer_interval") or 4
+            rotary = [int((i + 1) % every != 0) for i in range(layers)]
+        return ["chunk" if r else "full" for r in rotary]
+    if kind == "kimi_linear":
+        full = set((data.get("linear_attn_config") or {}).get("full_attn_layers") or ())
+        return ["full" if i + 1 in full else "linear" for i in range(layers)]
+    if kind in _HYBRID:
+        every = _whole(data, "full_attention_interval")
+        return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)]
+    if not data.get("sliding_window") or data.get("use_sliding_window") is False:
+        return ["full"] * layers
+    if kind == "mistral":
+        return ["window"] * layers
+    if kind == "gemma3_text":
+        every = data.get("sliding_window_pattern") or 6
+        return ["full" if (i + 1) % every == 0 else "window" for i in range(layers)]
+    if kind.startswith("qwen") and type(data.get("max_window_layers")) is int:
+        return ["window" if i >= data["max_window_layers"] else "full" for i in range(layers)]
+    wrong.add(inside + "sliding_window", data["sliding_window"],
+              "layer_types beside it, which say the layers that have the window")  # fmt: skip
+    return ["full"] * layers
+
+
+def _window(data: Config, kinds: list[str], made: Config, wrong: Mistakes, inside: str) -> Config | None:
+    """Sliding and chunked windows, with the heads that their layers have in place of the others'."""
+    windowed, chunked = kinds.count("window"), kinds.count("chunk")
+    if windowed and chunked:
+        wrong.add(inside + "layer_types", "sliding and chunked attention", "one kind of window")
+    if chunked:
+        return {"tokens": _whole(data, "attention_chunk_size"), "layers": chunked, "chunked": True}
+    if not windowed:
         return None
-    found = {k: data[k] for k in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
-    found["q_lora_rank"] = data.get("q_lora_rank") or 0
-    if data.get("index_topk"):
+    found: Config = {"tokens": _whole(data, "sliding_window", "sliding_window_size"), "layers": windowed}
+    if data["model_type"] == "gemma4_text":  # the configuration's heads are the window's, global_* the others'
+        found |= {"kv_heads": made["kv_heads"], "head_dim": made["head_dim"]}
+        made["head_dim"] = _whole(data, "global_head_dim", "head_dim")
+        if data.get("attention_k_eq_v"):
+            made |= {"kv_heads": _whole(data, "num_global_key_value_heads"), "value_projection": False}
+    if data["model_type"] == "mimo_v2_flash":
         found |= {
-            "index_heads": data["index_n_heads"], "index_head_dim": data["index_head_dim"],
-            "index_topk": data["index_topk"],
+            "heads": _whole(data, "swa_num_attention_heads", "num_attention_heads"),
+            "kv_heads": _whole(data, "swa_num_key_value_heads"), "head_dim": _whole(data, "swa_head_dim"),
+            "value_head_dim": _whole(data, "swa_v_head_dim"),
         }  # fmt: skip
     return found
 
 
-def _window(data: dict[str, Any], layers: int, wrong: Mistakes) -> dict[str, int] | None:
-    kinds = data.get("layer_types")
-    if kinds is not None:
-        for other in sorted({*kinds} - {"full_attention", "sliding_attention"}):
-            wrong.add("layer_types", other, "full_attention or sliding_attention: other layers are not read")
-        if len(kinds) != layers:
-            wrong.add("layer_types", len(kinds), f"{layers} entries, as num_hidden_layers says")
-    attention = data.get("attn_type_list")
-    if attention is not None and set(attention) != {1}:
-        wrong.add("attn_type_list", attention, "1 in every layer: linear attention is not read")
-    tokens = data.get("sliding_window")
-    if not tokens or data.get("use_sliding_window") is False:
+def _linear(data: Config, kinds: list[str]) -> Config | None:
+    layers = kinds.count("linear")
+    if not layers:
         return None
-    if kinds is None and data["model_type"] != "mistral":
-        wrong.add("sliding_window", tokens, "layer_types beside it, which say the layers that have the window")
+    if data["model_type"] == "kimi_linear":
+        own = data["linear_attn_config"]
+        dim = {"key_head_dim": own["head_dim"], "value_head_dim": own["head_dim"]}
+        return {"kind": "kda", "layers": layers, "key_heads": own["num_heads"], "value_heads": own["num_heads"], **dim,
+                "conv_kernel": own.get("short_conv_kernel_size") or 0}  # fmt: skip
+    return {
+        "layers": layers, "key_heads": _whole(data, "linear_num_key_heads"),
+        "value_heads": _whole(data, "linear_num_value_heads"), "key_head_dim": _whole(data, "linear_key_head_dim"),
+        "value_head_dim": _whole(data, "linear_value_head_dim"), "conv_kernel": data.get("linear_conv_kernel_dim") or 0,
+    }  # fmt: skip
+
+
+def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[Config | None, int]:
+    """The mixture of experts, and the width of the plain feed-forward: an expert's where no layer has one."""
+    kind, experts = data["model_type"], _first(data, "n_routed_experts", "num_experts", "num_local_experts")
+    if experts is None or data.get("enable_moe_block", True) is False:
+        return None, _whole(data, "intermediate_size")
+    names = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
+    width = _whole(data, *(names[2:] if kind == "llama4_text" else names))
+    plain = _first(data, "dense_intermediate_size", "intermediate_size_mlp") or data.get("intermediate_size") or width
+    shared = _first(data, "n_shared_experts", "num_shared_experts") or 0
+    shared_width = _first(data, "shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim")
+    if shared_width is None:
+        shared_width = shared * width
+    if kind == "llama4_text":
+        shared, shared_width = 1, width
+    if kind == "gemma4_text":  # a plain feed-forward beside the experts of every layer
+        shared, shared_width, plain = 1, data["intermediate_size"], width
+    routed = _routed(data, layers, wrong, inside)
+    found = {
+        "experts": experts, "expert_ffn": width,
+        "active": _whole(data, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts"),
+        "shared_experts": max(shared, 1) if shared_width else 0, "shared_ffn": shared_width,
+        "dense_layers": layers - sum(routed),
+    }  # fmt: skip
+    if (data.get("quantization_config") or {}).get("quant_method") == "mxfp4":
+        found["expert_precision"] = "mxfp4"
+    return found, plain
+
+
+def _routed(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[bool]:
+    """Whether each layer has routed experts."""
+    lists: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+        ("mlp_layer_types", lambda v: v == "sparse"),
+        ("moe_layer_freq", bool),
+    )
+    for key, has in lists:
+        named = data.get(key)
+        if isinstance(named, list):
+            data.get("first_k_dense_replace"), data.get("moe_layer_freq")
+            if len(named) < layers:
+                wrong.add(inside + key, len(named), f"{layers} entries, as num_hidden_layers says")
+            return [has(v) for v in named[:layers]]
+    if data.get("moe_layers"):
+        return [i in data["moe_layers"] for i in range(layers)]
+    if data.get("moe_layer_freq", 1) not in (1, None):
+        wrong.add(inside + "moe_layer_freq", data["moe_layer_freq"], "1, or a list of the layers")
+    step = _first(data, "decoder_sparse_step", "interleave_moe_layer_step") or 1
+    leading, only = data.get("first_k_dense_replace") or 0, data.get("mlp_only_layers") or ()
+    return [i >= leading and (i + 1) % step == 0 and i not in only for i in range(layers)]
+
+
+def _latent(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config | None:
+    if not data.get("kv_lora_rank"):
         return None
-    windowed = layers if kinds is None else list(kinds).count("sliding_attention")
-    return {"tokens": tokens, "layers": windowed} if windowed else None
+    found = {k: _whole(data, k) for k in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+    found["q_lora_rank"] = data.get("q_lora_rank") or 0
+    data.get("head_dim"), data.get("num_key_value_heads"), data.get("layer_types")  # which say nothing of a latent
+    if data.get("index_topk"):
+        found |= {
+            "index_heads": _whole(data, "index_n_heads"), "index_head_dim": _whole(data, "index_head_dim"),
+            "index_topk": data["index_topk"],
+        }  # fmt: skip
+        types = data.get("indexer_types")
+        if types is None and data.get("index_topk_freq", 1) != 1:
+            wrong.add(inside + "index_topk_freq", data["index_topk_freq"], "indexer_types, which say the layers")
+        if types is not None and "shared" in types[:layers]:
+            found["index_layers"] = types[:layers].count("full")
+    return found
 
 
-def _precision(data: dict[str, Any], path: Path, wrong: Mistakes) -> str:
-    """Weight precision of `quantization_config`, or of `hf_quant_config.json` beside; 16 bits without either.
+def _compressed(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config:
+    """Attention of DeepSeek-V4: `compress_ratios` says the tokens of an entry of each layer, 0 for the window alone."""
+    ratios = list(data.get("compress_ratios") or [])[:layers]
+    data.get("qk_rope_head_dim")  # a part of head_dim
+    groups = sorted({*ratios} - {0})
+    if len(ratios) != layers or len(groups) != 2:
+        wrong.add(inside + "compress_ratios", ratios, f"{layers} entries of two ratios, or 0")
+        return {}
+    return {
+        "kv_heads": 1, "head_dim": _whole(data, "head_dim"), "residual_streams": data.get("hc_mult") or 1,
+        "compressed": {
+            "window": _whole(data, "sliding_window"), "q_lora_rank": _whole(data, "q_lora_rank"),
+            "indexed_ratio": groups[0], "indexed_layers": ratios.count(groups[0]),
+            "ratio": groups[1], "layers": ratios.count(groups[1]),
+            "output_groups": _whole(data, "o_groups"), "output_rank": _whole(data, "o_lora_rank"),
+            "index_heads": _whole(data, "index_n_heads"), "index_head_dim": _whole(data, "index_head_dim"),
+            "index_topk": _whole(data, "index_topk"),
+        },
+    }  # fmt: skip
 
-    A checkpoint whose name states another precision is refused where neither says so.
+
+def _mixers(data: Config, wrong: Mistakes, inside: str) -> Config:
+    """Nemotron-H: every layer is Mamba-2, attention, a plain feed-forward or a mixture of experts."""
+    letters = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    named = data.get("layers_block_type") or [letters.get(c, c) for c in data.get("hybrid_override_pattern") or ""]
+    for other in sorted({*named} - {*letters.values()}):
+        wrong.add(inside + "hybrid_override_pattern", other, "M, *, - or E")
+    if not named:
+        raise _MissingError("hybrid_override_pattern", None, "the kind of every layer")
+    if data.get("mlp_hidden_act", "relu2") != "relu2":
+        wrong.add(inside + "mlp_hidden_act", data["mlp_hidden_act"], "relu2, whose feed-forward is not gated")
+    count = {k: list(named).count(k) for k in letters.values()}
+    made: Config = {
+        "layers": len(named), "hidden": _whole(data, "hidden_size"), "heads": _whole(data, "num_attention_heads"),
+        "kv_heads": _whole(data, "num_key_value_heads"), "head_dim": _whole(data, "head_dim", "attention_head_dim"),
+        "attention_layers": count["attention"], "ffn": _whole(data, "intermediate_size"), "ffn_layers": count["mlp"],
+        "ffn_matrices": 2, "vocab": _whole(data, "vocab_size"),
+        "tied_embeddings": bool(data.get("tie_word_embeddings", False)),
+        "max_positions": _whole(data, "max_position_embeddings"),
+        "mtp_layers": data.get("num_nextn_predict_layers") or 0,
+        "linear": {
+            "kind": "mamba2", "layers": count["mamba"], "key_heads": _whole(data, "n_groups"),
+            "value_heads": _whole(data, "mamba_num_heads"), "key_head_dim": _whole(data, "ssm_state_size"),
+            "value_head_dim": _whole(data, "mamba_head_dim"), "conv_kernel": _whole(data, "conv_kernel"),
+        },
+    }  # fmt: skip
+    if count["moe"]:
+        made["moe"] = {
+            "experts": _whole(data, "n_routed_experts"), "active": _whole(data, "num_experts_per_tok"),
+            "expert_ffn": _whole(data, "moe_intermediate_size"), "shared_experts": data.get("n_shared_experts") or 0,
+            "shared_ffn": data.get("moe_shared_expert_intermediate_size") or 0, "layers": count["moe"],
+            "latent": data.get("moe_latent_size") or 0,
+        }  # fmt: skip
+    return made
+
+
+def _searched(data: Config, wrong: Mistakes, inside: str) -> Config:
+    """Llama-Nemotron: widths of the feed-forward differ, and some layers have no attention or no feed-forward."""
+    blocks, hidden = data.get("block_configs") or [], _whole(data, "hidden_size")
+    attention = [b["attention"] for b in blocks]
+    feeds = [b["ffn"] for b in blocks]
+    if data.get("hidden_act", "silu") != "silu":
+        wrong.add(inside + "hidden_act", data["hidden_act"], "silu, whose feed-forward is gated")
+    for i, (a, f) in enumerate(zip(attention, feeds, strict=True)):
+        if a.get("replace_with_linear") or f.get("replace_with_linear") or a.get("window_length"):
+            wrong.add(f"{inside}block_configs.{i}", "a linear layer or a window", "attention or none")
+    groups = {a["n_heads_in_group"] for a in attention if not a.get("no_op")}
+    if len(blocks) != _whole(data, "num_hidden_layers") or len(groups) != 1:
+        wrong.add(inside + "block_configs", len(blocks), "an entry a layer, all with one number of heads in a group")
+        return {}
+    # DeciLM: two thirds of the multiple, rounded up to 256
+    widths = [-(-int(2 * f["ffn_mult"] * hidden / 3) // 256) * 256 for f in feeds if not f.get("no_op")]
+    heads = _whole(data, "num_attention_heads")
+    return {
+        "layers": len(blocks), "hidden": hidden, "heads": heads, "kv_heads": heads // groups.pop(),
+        "head_dim": data.get("head_dim") or hidden // heads, "ffn": round(sum(widths) / len(widths)),
+        "ffn_layers": len(widths), "attention_layers": sum(not a.get("no_op") for a in attention), "ffn_matrices": 3,
+        "vocab": _whole(data, "vocab_size"), "tied_embeddings": bool(data.get("tie_word_embeddings", False)),
+        "max_positions": _whole(data, "max_position_embeddings"),
+    }  # fmt: skip
+
+
+def _vision(v: Config | None, made: Config) -> int:
+    """Parameters of the vision tower: its layers, patches, positions, and the projection into the language model."""
+    if not v:
+        return 0
+    try:
+        depth = _whole(v, "depth", "num_hidden_layers", "vt_num_hidden_layers")
+        h = _whole(v, "hidden_size", "vt_hidden_size")
+        width = _whole(v, "intermediate_size", "vt_intermediate_size")
+        patch = _whole(v, "patch_size")
+    except _MissingError as missing:
+        raise _MissingError(f"vision_config.{missing.key}", missing.value, missing.expected) from None
+    gated = 3 if str(v.get("model_type", "")).startswith(("gemma4", "pixtral")) else 2
+    merged = h * (_first(v, "spatial_merge_size") or 2) ** 2
+    text = _first(v, "out_hidden_size", "projection_dim", "text_hidden_size") or made["hidden"]
+    if gated == 3 or str(v.get("model_type", "")).startswith("siglip"):
+        projections = h * text
+    else:
+        projections = (1 + len(v.get("deepstack_visual_indexes") or ())) * (merged * merged + merged * text)
+    positions = h * (_first(v, "num_position_embeddings", "position_embedding_size") or 0)
+    pixels = h * 3 * patch * patch * (_first(v, "temporal_patch_size") or 1)
+    return int(depth * (4 * h * h + gated * h * width) + projections + positions + pixels)
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+_ALGORITHMS = {"FP8": "fp8", "NVFP4": "fp4", "MXFP4": "mxfp4", "MXFP8": "fp8", "FP8_PB_WO": "fp8_block",
+               "FP8_BLOCK_SCALES": "fp8_block", "W4A16_AWQ": "int4", "INT4_AWQ": "int4"}  # fmt: skip
+_SKIPPED = re.compile(
+    r"norm|bias|lm_head|^head$|embed|router|mtp|visual|vision|projector|rotary|conv1d|\.gate(\W|$)|^gate$"
+)
+
+
+def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mistakes) -> tuple[str, list[Config]]:
+    """Weight precision, and the parts that have another.
+
+    It is that of `quantization_config`, of `hf_quant_config.json` beside it, or what the checkpoint's name states; 16
+    bits without any.
     """
-    q, beside = data.get("quantization_config"), path.with_name("hf_quant_config.json")
+    q, beside = outer.get("quantization_config"), path.with_name("hf_quant_config.json")
+    q = q or (outer.get("text_config") or {}).get("quantization_config")
     if not q and beside.is_file():
         q = {"quant_method": "modelopt"} | (read_document(beside)[0].get("quantization") or {})
+    stated = precision_of(title)
     if not q:
-        stated = precision_of(_title(data, path))
-        if stated not in (None, "fp16"):
-            expected = f"the section, or hf_quant_config.json beside: the checkpoint's name says {stated}"
-            wrong.add("quantization_config", None, expected)
-        return "fp16"
-    method, algorithm = str(q.get("quant_method") or ""), str(q.get("quant_algo") or "")
+        return stated or ("mxfp4" if outer.get("expert_dtype") == "fp4" else "fp16"), []
+    method, algorithm = str(q.get("quant_method") or ""), str(q.get("quant_algo") or "").upper()
     bits = q.get("bits") or q.get("w_bit")
-    match method, algorithm.upper():
-        case "fp8", "":
-            return "fp8_block" if q.get("weight_block_size") else "fp8"
-        case _, "FP8":
-            return "fp8"
-        case _, "NVFP4":
-            return "fp4"
-        case "mxfp4", "":
-            return "mxfp4"
-        case (("awq" | "gptq"), "") if bits == 4:
-            return "int4"
-    wrong.add("quantization_config", q, "fp8, NVFP4, mxfp4, or AWQ or GPTQ of 4 bits")
-    return "fp16"
+    block = bool(q.get("weight_block_size"))
+    named = {
+        part: _ALGORITHMS.get(str(v.get("quant_algo")).upper())
+        for name, v in (q.get("quantized_layers") or {}).items() for part in _parts(name, made)
+    }  # fmt: skip
+    groups = {
+        part: _group_precision(g.get("weights") or {})
+        for g in (q.get("config_groups") or {}).values()
+        for name in g.get("targets") or () for part in _parts(name, made)
+    }  # fmt: skip
+    own: dict[str, str | None]
+    if algorithm == "MIXED_PRECISION":
+        own = named | groups
+        weights = _ALGORITHMS.get(str(q.get("moe_quant_algo") or "").upper())
+        if weights is None:
+            largest = next((p for p in ("experts", "dense") if p in own), None) if own else None
+            weights = (own.get("experts") if made.get("moe") else own.get(largest or "")) or stated
+        if method == "fp8":  # what the mixture does not name stays in the precision that it was published in
+            own = dict.fromkeys(("attention", "linear", "dense", "shared"), "fp8_block" if block else "fp8")
+    else:
+        own = {}
+        first = next(iter((q.get("config_groups") or {}).values()), {}).get("weights") or {}
+        weights = {
+            ("fp8", ""): "fp8_block" if block else "fp8", ("fbgemm_fp8", ""): "fp8", ("mxfp4", ""): "mxfp4",
+            ("awq", ""): "int4" if bits == 4 else None, ("gptq", ""): "int4" if bits == 4 else None,
+            ("compressed-tensors", ""): _group_precision(first),
+        }.get((method, algorithm), _ALGORITHMS.get(algorithm))  # fmt: skip
+    if weights is None or None in own.values():
+        shown = {k: v for k, v in q.items() if not isinstance(v, list | dict)}
+        wrong.add("quantization_config", shown, "FP8, NVFP4, MXFP4, or AWQ, GPTQ or integers of 4 bits, for every part")
+        return "fp16", []
+    kept = [{"part": part, "precision": p} for part, p in own.items() if p != weights and _has(part, made)]
+    if weights != "mxfp4":
+        kept += _ignored(q, made)
+    return weights, kept
+
+
+def _group_precision(weights: Config) -> str | None:
+    """Weight precision of a group of compressed-tensors or ModelOpt."""
+    bits, kind, size = weights.get("num_bits"), weights.get("type"), weights.get("group_size")
+    if (bits, kind) == (8, "float"):
+        return "fp8_block" if weights.get("strategy") == "block" else "fp8"
+    if (bits, kind) == (4, "float"):
+        return "mxfp4" if size == 32 else "fp4"
+    return "int4" if (bits, kind) == (4, "int") else None
+
+
+def _has(part: str, made: Config) -> bool:
+    return {"linear": made.get("linear"), "shared": (made.get("moe") or {}).get("shared_ffn"),
+            "experts": made.get("moe"), "dense": _dense_layers(made)}.get(part, True) not in (None, 0)  # fmt: skip
+
+
+def _dense_layers(made: Config) -> int:
+    if made.get("ffn_layers") is not None:
+        return int(made["ffn_layers"])
+    return int(made["moe"]["dense_layers"] if made.get("moe") else made["layers"])
+
+
+def _parts(name: str, made: Config) -> list[str]:
+    """The parts of the weights that a module's name means; none for norms, routers, embeddings and towers."""
+    if _SKIPPED.search(name):
+        return []
+    if "shared_expert" in name:
+        return ["shared"]
+    if "experts" in name or "block_sparse_moe" in name:
+        return ["experts"]
+    if "linear_attn" in name or "mamba" in name:
+        return ["linear"]
+    if re.search(r"attn|attention", name):
+        return ["attention"]
+    if "mlp" in name or "feed_forward" in name or "ffn" in name:
+        index = _layer(name)
+        moe = made.get("moe")
+        if moe is None or (index is not None and index < moe.get("dense_layers", 0)):
+            return ["dense"]
+        return ["dense"] if index is None else ["shared"] if moe.get("shared_ffn") else []
+    if _layer(name) is not None:  # a whole layer
+        index, moe = _layer(name) or 0, made.get("moe")
+        feed = "dense" if moe is None or index < moe.get("dense_layers", 0) else "experts"
+        return ["attention", feed, *(["shared"] if feed == "experts" and moe["shared_ffn"] else [])]
+    return []
+
+
+def _layer(name: str) -> int | None:
+    """The number of the layer in a module's name; None: all."""
+    found = re.search(r"layers\.(\d+)", name)
+    return int(found[1]) if found else None
+
+
+def _ignored(q: Config, made: Config) -> list[Config]:
+    """The parts that stay in 16 bits, with the number of layers where they do."""
+    found: dict[str, set[int] | None] = {}
+    for name in [*(q.get("ignore") or ()), *(q.get("modules_to_not_convert") or ()), *(q.get("exclude_modules") or ())]:
+        if q.get("moe_quant_algo"):  # what stays in the published precision
+            continue
+        for part in _parts(str(name), made):
+            index, seen = _layer(str(name)), found.setdefault(part, set())
+            if index is None or seen is None:
+                found[part] = None
+            else:
+                seen.add(index)
+    return [
+        {"part": part, "precision": "fp16"} | ({} if layers is None else {"layers": len(layers)})
+        for part, layers in found.items() if _has(part, made)
+    ]  # fmt: skip

@@ -43,6 +43,9 @@ class Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+Precision = Literal["fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4"]
+
+
 class Gpu(Entry):
     """One GPU (device peaks; dense, not sparse, FLOP/s)."""
 
@@ -71,6 +74,13 @@ class MoE(Entry):
     shared_experts: int = Field(default=0, ge=0, description="experts that every token uses")
     shared_ffn: int = Field(default=0, ge=0, description="total width of the shared experts")
     dense_layers: int = Field(default=0, ge=0, description="leading layers with the plain feed-forward")
+    layers: PositiveInt | None = Field(
+        default=None,
+        description="layers with experts; None: all but the dense ones. Layers with neither have no feed-forward",
+    )
+    latent: int = Field(
+        default=0, ge=0, description="width that experts work in (Nemotron 3); 0: the residual stream's"
+    )
     expert_precision: Literal["mxfp4"] | None = Field(
         default=None, description="of the experts as published, where the other weights have 16 bits"
     )
@@ -93,6 +103,9 @@ class Mla(Entry):
     index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
     index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
     index_topk: int = Field(default=0, ge=0, description="earlier tokens that it picks; 0: attention reads all")
+    index_layers: int = Field(
+        default=0, ge=0, description="layers with an indexer of their own, which others share (GLM-5.2); 0: all"
+    )
 
     @model_validator(mode="after")
     def _an_indexer_that_picks(self) -> Mla:
@@ -106,16 +119,69 @@ class Window(Entry):
 
     tokens: PositiveInt = Field(description="that a token attends to")
     layers: PositiveInt = Field(description="that have the window")
+    heads: PositiveInt | None = Field(default=None, description="query heads of these layers; None: as in the others")
+    kv_heads: PositiveInt | None = Field(default=None, description="key and value heads; None: as in the others")
+    head_dim: PositiveInt | None = Field(default=None, description="of one head; None: as in the others")
+    value_head_dim: PositiveInt | None = Field(default=None, description="of a value head; None: head_dim")
+    chunked: bool = Field(
+        default=False,
+        description="attention within chunks of so many tokens (Llama 4): the KV cache keeps every token, as vLLM does",
+    )
 
 
 class Linear(Entry):
-    """Linear attention in `layers` of the layers (gated DeltaNet): a state of fixed size, not a growing cache."""
+    """Linear attention in `layers` of the layers: a state of fixed size, not a growing cache."""
 
+    kind: Literal["delta", "kda", "mamba2"] = Field(
+        default="delta", description="gated DeltaNet (Qwen), Kimi Delta Attention, or Mamba-2 (Nemotron)"
+    )
     layers: PositiveInt = Field(description="that have linear attention")
     key_heads: PositiveInt = Field(description="heads of its keys")
     value_heads: PositiveInt = Field(description="heads of its values")
     key_head_dim: PositiveInt = Field(description="of a key head")
     value_head_dim: PositiveInt = Field(description="of a value head")
+    conv_kernel: int = Field(
+        default=0, ge=0, description="tokens of its convolution, whose last inputs are kept; 0: none"
+    )
+
+
+class Indexer(Entry):
+    """Sparse grouped-query attention: an indexer with one key a token picks what the heads attend to (MiniMax-M3)."""
+
+    layers: PositiveInt = Field(description="that have the indexer; the others with attention read every token")
+    heads: PositiveInt = Field(description="query heads of the indexer")
+    head_dim: PositiveInt = Field(description="of the indexer, per head")
+    topk: PositiveInt = Field(description="earlier tokens that it picks")
+
+
+class Compressed(Entry):
+    """Compressed attention (DeepSeek-V4): one shared head of keys that are values, too, over groups of tokens.
+
+    Every layer attends to the last `window` tokens as they are, and to one entry for `ratio` earlier ones: every entry,
+    or where the model has an indexer those it picks.
+    """
+
+    window: PositiveInt = Field(description="last tokens that every layer keeps uncompressed")
+    indexed_ratio: PositiveInt = Field(description="tokens of an entry in layers with an indexer")
+    indexed_layers: int = Field(ge=0, description="layers with an indexer")
+    ratio: PositiveInt = Field(description="tokens of an entry in layers without one")
+    layers: int = Field(ge=0, description="layers without an indexer; the remaining layers have the window alone")
+    q_lora_rank: PositiveInt = Field(description="of the queries' projection")
+    output_groups: PositiveInt = Field(description="groups of heads in the output projection")
+    output_rank: PositiveInt = Field(description="of a group in the output projection")
+    index_heads: int = Field(default=0, ge=0, description="query heads of the indexer")
+    index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
+    index_topk: int = Field(default=0, ge=0, description="entries that it picks")
+
+
+class Kept(Entry):
+    """A part of the weights that a quantised checkpoint stores in a precision of its own."""
+
+    part: Literal["attention", "linear", "dense", "shared", "experts"] = Field(
+        description="softmax attention, linear attention, plain feed-forward, shared experts or routed experts"
+    )
+    precision: Precision = Field(default="fp16", description="precision of that part")
+    layers: PositiveInt | None = Field(default=None, description="layers where it is so; None: all")
 
 
 class Architecture(Entry):
@@ -127,6 +193,16 @@ class Architecture(Entry):
     heads: PositiveInt = Field(description="query heads of a layer")
     kv_heads: PositiveInt = Field(description="key and value heads of a layer; as many as heads without grouping")
     head_dim: PositiveInt = Field(description="of one head")
+    value_head_dim: PositiveInt | None = Field(default=None, description="of a value head; None: head_dim")
+    value_projection: bool = Field(
+        default=True, description="False: layers without a window make values from the key projection (Gemma 4)"
+    )
+    attention_layers: PositiveInt | None = Field(
+        default=None, description="layers with softmax attention; None: all that have no linear attention"
+    )
+    ffn_layers: int | None = Field(
+        default=None, ge=0, description="layers with the plain feed-forward; None: all without experts"
+    )
     ffn: PositiveInt = Field(description="width of the plain feed-forward")
     ffn_matrices: Literal[2, 3] = Field(description="2: plain feed-forward, 3: gated (SwiGLU)")
     vocab: PositiveInt = Field(description="entries of the vocabulary")
@@ -145,6 +221,16 @@ class Architecture(Entry):
     mla: Mla | None = None
     window: Window | None = None
     linear: Linear | None = None
+    sparse: Indexer | None = None
+    compressed: Compressed | None = None
+    residual_streams: PositiveInt = Field(default=1, description="copies of the residual stream (hyper-connections)")
+    mtp_layers: int = Field(
+        default=0, ge=0, description="layers of multi-token prediction, loaded by engines that speculate with them"
+    )
+    vision_params: int = Field(default=0, ge=0, description="parameters of vision and audio towers, loaded in 16 bits")
+    kept: tuple[Kept, ...] = Field(
+        default=(), description="parts in a precision of their own where weights are quantised"
+    )
     checkpoint: str = Field(
         default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
         description="the weights: Hugging Face repository or path, used by `optmodels export`",
@@ -154,13 +240,32 @@ class Architecture(Entry):
 
     def same_shape(self, other: Architecture) -> bool:
         """Whether another model differs in what people are told and in its checkpoint alone."""
-        told = ("title", "checkpoint", "params", "source", "note")
+        told = ("title", "checkpoint", "params", "source", "note", "mtp_layers", "vision_params", "kept")
         return other.model_copy(update={k: getattr(self, k) for k in told}) == self
 
     @property
     def routed(self) -> bool:
         """Whether any layer has routed experts."""
         return self.moe is not None and self.moe.dense_layers < self.layers
+
+    @model_validator(mode="after")
+    def _layers_fit(self) -> Architecture:
+        linear = 0 if self.linear is None else self.linear.layers
+        attention = self.layers - linear if self.attention_layers is None else self.attention_layers
+        if attention + linear > self.layers:
+            raise ValueError(f"attention_layers ({attention}) at most {self.layers - linear}")
+        if self.moe is not None and (self.moe.layers or 0) + self.moe.dense_layers > self.layers:
+            raise ValueError(f"moe.layers ({self.moe.layers}) at most {self.layers - self.moe.dense_layers}")
+        if self.sparse is not None and (self.mla or self.window or self.sparse.layers > attention):
+            raise ValueError("sparse without mla or window, in layers with attention")
+        c = self.compressed
+        if c is not None and (self.mla or self.window or self.sparse or c.layers + c.indexed_layers > attention):
+            raise ValueError("compressed without mla, window or sparse, in layers with attention")
+        if self.window is not None:
+            heads, kv = self.window.heads or self.heads, self.window.kv_heads or self.kv_heads
+            if heads % kv:
+                raise ValueError(f"window.kv_heads ({kv}) dividing its heads ({heads})")
+        return self
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Architecture:

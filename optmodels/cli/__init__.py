@@ -1,4 +1,4 @@
-"""The command line: thin, every verb one call into `optmodels.api`."""
+"""The command line, one file a verb: each reads its options, calls the function of `optmodels` and prints."""
 
 from __future__ import annotations
 
@@ -7,42 +7,33 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.main import get_command_name
-from typer.models import CommandInfo
+from typer.core import TyperGroup
 
-from optmodels.cli import (
-    asking,
-    backtest,
-    choosing,
-    evaluating,
-    explaining,
-    latency,
-    measure,
-    planning,
-    replay,
-    reporting,
-    simulate,
-    sweeping,
-)
+from optmodels.api import VERBS, VERBS_BY_JOB
 from optmodels.cli.console import lost, ready, report_mistakes
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.formulation import Formulation, register
 from optmodels.io.write import FULL, path_text
 
+COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
-def _empty() -> typer.Typer:
-    return typer.Typer(
-        help="Plan LLM serving by mathematical optimisation, with a certificate.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
+
+class _ByJob(TyperGroup):
+    """Commands listed by the job that they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each job, its verbs in their order."""
+        room = formatter.width - 6 - max(map(len, COMMANDS))
+        for job, verbs in VERBS_BY_JOB.items():
+            names = [verb.replace("_", "-") for verb in verbs]
+            with formatter.section(job.capitalize()):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(room)) for name in names])
 
 
 def _say_version(asked: bool) -> None:
@@ -58,45 +49,27 @@ def _say_version(asked: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Versions, and exit.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print versions and exit.")
     ] = False,
 ) -> None:
     """Nothing but --version comes before a verb."""
 
 
-app = _empty()
-app.callback(help=app.info.help)(_options)
-for verbs in (
-    asking,
-    planning,
-    explaining,
-    evaluating,
-    replay,
-    simulate,
-    sweeping,
-    backtest,
-    reporting,
-    latency,
-    measure,
-    choosing,
-):
-    verbs.register(app)
-
-
-def _asked_for(arguments: list[str]) -> typer.Typer:
-    """The command line with the one verb that is asked for, where one is: reading the options of all takes a while."""
-    mine = [c for c in app.registered_commands if arguments and _name(c) == arguments[0]]
-    if not mine:
-        return app
-    small = _empty()
-    small.callback()(lambda: None)  # so that one verb is a verb
-    small.registered_commands = mine
-    return small
-
-
-def _name(command: CommandInfo) -> str:
-    assert command.callback is not None
-    return command.name or get_command_name(command.callback.__name__)
+def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
+    """The command line with some of the verbs; reading the options of all takes a while."""
+    app = typer.Typer(
+        cls=_ByJob,
+        help="Plan LLM serving by mathematical optimisation, with a certificate.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=app.info.help)(_options)
+    for verb in verbs:
+        app.command(verb.replace("_", "-"))(getattr(import_module(f"optmodels.cli.{verb}"), verb))
+    return app
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -111,8 +84,9 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    asked = COMMANDS.get(arguments[0]) if arguments else None
     try:
-        status: Any = _asked_for(arguments)(args=arguments, standalone_mode=False)
+        status: Any = command_line(VERBS if asked is None else [asked])(args=arguments, standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         report_mistakes(_by_option(error, arguments))
@@ -132,7 +106,7 @@ def _by_option(error: InputError, arguments: list[str]) -> InputError:
     given = {a.split("=")[0] for a in arguments}
 
     def named(m: Mistake) -> Mistake:
-        name = "--" + m.path.replace("_", "-")
+        name = "--" + m.path.strip("_").replace("_", "-")
         option = next((x for x in (name, name.removesuffix("-s")) if x in given), None)
         return m if m.file is not None or option is None else replace(m, path=option)
 
@@ -184,12 +158,12 @@ def solve_script(formulation: Formulation) -> None:
 
     After the name of a verb it is the whole command line: ``python -m PACKAGE compare INSTANCE``.
     """
-    from optmodels.cli.planning import check_formulation
+    from optmodels.cli.solve import check_formulation
 
     _begin()
     register(formulation)
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in typer.main.get_group(app).commands:
+    if arguments and arguments[0] in COMMANDS:
         sys.exit(run(arguments))
     try:
         check_formulation(arguments, formulation.name)

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from optmodels.solver.highs import Event
 
 T = TypeVar("T")
+VIOLATIONS_SHOWN = 20
 QUANTITY = 18  # characters of a cell that is a number with its unit
 
 
@@ -86,7 +87,33 @@ def attempted(call: Callable[[], T]) -> tuple[T, NotWrittenError | None]:
         return error.result, error
 
 
-def show(items: list[Any]) -> None:
+def answer(
+    call: Callable[[], T], as_json: bool, lines: Callable[[T], Sequence[Any]], to_text: Callable[[T], str] | None = None
+) -> T:
+    """Call a verb and print what it returns: one JSON document, or lines for people; returns it.
+
+    Args:
+        call: the verb.
+        as_json: print the document.
+        lines: of what the verb returns, for people (`show`).
+        to_text: the document as JSON text; None: as `json_text` writes it.
+
+    Raises:
+        NotWrittenError: what was printed could not be written.
+    """
+    from optmodels.io.write import json_text
+
+    found, unwritten = attempted(call)
+    if as_json:
+        sys.stdout.write((to_text or json_text)(found) + "\n")
+    else:
+        show(lines(found))
+    if unwritten is not None:
+        raise unwritten
+    return found
+
+
+def show(items: Sequence[Any]) -> None:
     """Rich renderables or markup on stdout: wrapped to a terminal or to COLUMNS, else each text in one line."""
     from rich.console import Console
     from rich.table import Table
@@ -227,6 +254,19 @@ def progress(enabled: bool) -> Iterator[Progress | None]:
 
 
 @contextmanager
+def one_line() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that the next replaces, where that is a terminal; yields what writes it."""
+    live = sys.stderr.isatty()
+
+    def write(line: str) -> None:
+        if live:
+            sys.stderr.write(f"\r{line}\x1b[K")
+
+    yield write
+    write("")
+
+
+@contextmanager
 def counted() -> Iterator[Any]:
     """How many rows of a study there are and what the last one was, on stderr where it is a terminal."""
     from rich.console import Console
@@ -246,3 +286,14 @@ def counted() -> Iterator[Any]:
             status.update(f"{done} runs done, last: {plain(row['instance'])} {plain(row['method'])}")
 
         yield on_row
+
+
+def violation_lines(found: Any) -> list[str]:
+    """What a check found, for the terminal: the first of many, each of a readable length."""
+    from optmodels.errors import printable
+    from optmodels.reporting.text import plain
+
+    lines = [plain(printable(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}", 400))
+             for v in found[:VIOLATIONS_SHOWN]]  # fmt: skip
+    more = len(found) - len(lines)
+    return [*lines, f"  and {more:,} more, in the document"] if more else lines

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from optmodels.cli import options
-from optmodels.cli.options import Columns, Json, PlanFile, SkipBad, Where, reading
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
-    app.command()(replay)
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import (
+    Columns,
+    First,
+    Json,
+    PlanFile,
+    RateFactor,
+    Seed,
+    SkipBad,
+    Where,
+    reading,
+    timed,
+)
+from optmodels.cli.results import result_of
 
 
 def replay(
@@ -44,10 +51,8 @@ def replay(
             " or several joined by commas (event by event: up to 20,000 requests)."
         ),
     ] = None,
-    rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
-    first: Annotated[
-        float | None, typer.Option(parser=options.seconds, metavar="SECONDS", help="Only so many seconds of the trace.")
-    ] = None,
+    rate_factor: RateFactor = 1.0,
+    first: First = None,
     part: Annotated[
         str | None, typer.Option(help="Only the first part of the trace's time, or the rest: first or rest.")
     ] = None,
@@ -56,18 +61,13 @@ def replay(
         int | None,
         typer.Option(help="Out of sample: another trace drawn from this one in blocks of time, with this seed."),
     ] = None,
-    block_s: Annotated[
-        float | None,
-        typer.Option(
-            parser=options.seconds, metavar="SECONDS", help="Seconds of such a block; default: a 24th of the trace."
-        ),
-    ] = None,
+    block_s: Annotated[float | None, timed("Length of such a block; default: a 24th of the trace.")] = None,
     predicted_error: Annotated[
         float | None,
         typer.Option(help="Dispatchers know output lengths with this standard deviation of ln(predicted/true)."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
-    instance: Annotated[Path | None, typer.Option(help="For this instance, not the one in the file.")] = None,
+    seed: Seed = 0,
+    instance: Annotated[Path | None, typer.Option(help="Instance, in place of the one in the file.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for replay.json and the requests (default: results/, not with --json).")
     ] = None,
@@ -75,24 +75,17 @@ def replay(
     as_json: Json = False,
 ) -> int:
     """Simulate a plan on a request trace. Predicted beside replayed."""
-    from optmodels import api
-    from optmodels.cli.console import attempted, show
-    from optmodels.cli.results import result_of
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))
-    found, unwritten = attempted(lambda: api.replay(
-        result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
-        overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
-        rate_factor=rate_factor, first_s=first, **reading(column, where, skip_bad),
-        part=part, share=share, resample=resample, block_s=block_s, predicted_error=predicted_error,  # type: ignore[arg-type]
-        seed=seed, out=target,
-        requests_as="parquet" if parquet else "csv",
-    ))  # fmt: skip
-    if as_json:
-        sys.stdout.write(api.to_json(found) + "\n")
-    else:
-        show(replay_lines(found))
-    if unwritten is not None:
-        raise unwritten
+    answer(
+        lambda: optmodels.replay(
+            result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
+            overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
+            rate_factor=rate_factor, first=first, **reading(column, where, skip_bad),
+            part=part, share=share, resample=resample, block_s=block_s,  # type: ignore[arg-type]
+            predicted_error=predicted_error, seed=seed, out=target, parquet=parquet,
+        ),
+        as_json, replay_lines,
+    )  # fmt: skip
     return 0

@@ -1,52 +1,73 @@
-"""What the `tables` verb shows."""
+"""`tables`: an instance's operating points, or any curve as a table with certified error."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+import optmodels
+from optmodels.cli.console import answer, show
+from optmodels.cli.options import Force, Json, OutFile, Where, pairs
+from optmodels.io.write import json_text
 
 
-def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_json: bool, force: bool) -> int:
+def tables(
+    source: Annotated[
+        Path, typer.Argument(help="Instance file; or, with --x, a CSV/Parquet curve or a latency model.")
+    ],
+    x: Annotated[str | None, typer.Option(help="First axis: a column; of a model NAME=FIRST:LAST[:STEP].")] = None,
+    y: Annotated[str | None, typer.Option(help="The latency or throughput: a column, or a model's target.")] = None,
+    z: Annotated[str | None, typer.Option(help="A second axis, e.g. context_tokens.")] = None,
+    max_error: Annotated[float | None, typer.Option(help="Largest relative error, e.g. 0.02.")] = None,
+    segments: Annotated[int | None, typer.Option(help="Or the number of segments (one axis).")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", help="Of a model: another input, NAME=VALUE.")] = None,
+    safety: Annotated[float | None, typer.Option(help="Of a model: probability of staying below.")] = None,
+    out: OutFile = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture to write (one axis).")] = None,
+    where: Where = None,
+    rows: Annotated[int, typer.Option(help="Of an instance: operating points to show.")] = 20,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Tabulate latencies linearised with a certified error. Of an instance, or of any curve or model."""
+    from optmodels.reporting.latencies import curve_document, curve_lines
+
+    how: dict[str, Any] = {
+        "y": y, "z": z, "max_error": max_error, "segments": segments, "set": pairs(set, "--set"), "safety": safety,
+        "out": out, "plot": plot, "where": pairs(where, "--where"), "force": force,
+    }  # fmt: skip
+    if x is None:
+        return _of_an_instance(source, how, rows, as_json)
+    notes: list[str] = []
+    answer(
+        lambda: optmodels.tables(source, x=x, **how, on_note=notes.append), as_json,
+        lambda found: curve_lines(found, notes), lambda found: json_text(curve_document(found, notes)),
+    )  # fmt: skip
+    return 0
+
+
+def _of_an_instance(source: Path, how: dict[str, Any], rows: int, as_json: bool) -> int:
     """Operating points at their best α, and the linearised curves with certified error."""
-    from optmodels import api, formulation
-    from optmodels.cli.console import show
-    from optmodels.errors import InputError, Mistake
-    from optmodels.io.write import data_frame, refuse_existing, write_frame
+    from optmodels.api.tables import USUAL_ERROR, frames_of
     from optmodels.loading import load
 
-    if not 0 < max_error < 1:
-        raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
     problem = load(source)
-    form, tables = formulation.get(problem.formulation), api.tables(problem)
-    frame = data_frame(next(iter(form.frames(tables, None).values())))
-    if form.curves is None:  # points at fixed α, nothing to linearise
-        if out is not None:
-            write_frame(out, frame, overwrite=force)
-        if as_json:
-            document = {"instance": problem.name, "operating_points": frame.to_dict("records")}
-            sys.stdout.write(api.to_json(document) + "\n")
-        else:
-            show([_shown(frame, rows), "", f"{len(frame)} operating points, shown at most {rows}"])
-        return 0
-    curves, worst = form.curves(tables, max_error)
-    if out is not None:
-        beside = out.with_name(f"{out.stem}-curves{out.suffix}")
-        if not force:  # both or neither
-            refuse_existing(out, beside)
-        write_frame(out, frame, overwrite=force)
-        write_frame(beside, curves, overwrite=force)
+    max_error = USUAL_ERROR if how["max_error"] is None else how["max_error"]
+    frame, curves, worst = frames_of(problem, optmodels.tables(problem, **how), max_error)
     if as_json:
-        document = {
-            "instance": problem.name, "max_error": max_error, "certified_error": worst,
-            "operating_points": frame.to_dict("records"), "curves": curves.to_dict("records"),
-        }  # fmt: skip
-        sys.stdout.write(api.to_json(document) + "\n")
+        document: dict[str, Any] = {"instance": problem.name, "operating_points": frame.to_dict("records")}
+        if curves is not None:
+            document |= {"max_error": max_error, "certified_error": worst, "curves": curves.to_dict("records")}
+        sys.stdout.write(json_text(document) + "\n")
         return 0
-    show([_shown(frame, rows), "",
-          f"{len(frame)} operating points, shown at most {rows}; {curves['configuration'].nunique()} latency curves"
-          f" linearised at {len(curves)} nodes,"
-          f" certified relative error ≤ {worst:.2g} (asked {max_error:.2g})"])  # fmt: skip
+    line = f"{len(frame)} operating points, shown at most {rows}"
+    if curves is not None:
+        line += f"; {curves['configuration'].nunique()} latency curves linearised at {len(curves)} nodes,"
+        line += f" certified relative error ≤ {worst:.2g} (asked {max_error:.2g})"
+    show([_shown(frame, rows), "", line])
     return 0
 
 

@@ -14,9 +14,9 @@ rates λ keep to the level is linear, one row a capacity (`ROWS`); `Points.load`
 sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
 
     time      Σ λ W           ≤ 1 − a₀/t                                                                    (S2)
-    running   Σ λ·steps·t     ≤ C,  the largest mean crowd whose P(N ≥ max_num_seqs) ≤ 0.5 %                (S3)
-    memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ 0.5 %                                      (S4)
-    tokens    Σ λ·u·t         ≤ 0.9·B, the prompt tokens that a step has room for beside its decodes        (S5)
+    running   Σ λ·steps·t     ≤ C,  the largest mean crowd with P(N ≥ max_num_seqs) ≤ `engine.most_full`    (S3)
+    memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ `engine.most_full`                         (S4)
+    tokens    Σ λ·u·t         ≤ β·B, `engine.most_filled` of the prompt tokens that a step has room for     (S5)
     chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
     waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S7)
 
@@ -130,19 +130,25 @@ from optmodels.limits import Limit
 from optmodels.units import PositiveFraction, PositiveInt, Seconds, Tokens
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
 
 Stage = Literal["both", "prefill", "decode"]
 ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
 TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
-OVERFLOW = 0.005  # probability that slots or KV run out
-TOKENS_FILLED = 0.9  # β of (S5)
+OVERFLOW = 0.005  # default of `engine.most_full`
+TOKENS_FILLED = 0.9  # default of `engine.most_filled`
+MOST_LOAD = 0.95  # default of `engine.most_load`
+# Docs/certificate.md says of these constants what each decides and how it was fitted.
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
 FEW = 8  # decode steps of a request in which prompts are counted one by one
-BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
-HALVINGS = 12  # of the step between two levels, to find them
+SPACING = 1.5  # of ρ/(1 − ρ) from a level to the next
+FINE = (16, 4)  # parts of that spacing: loads at which best levels of few classes, and of more, may be
+FEW_CLASSES = 4
+LEAST_LOAD = 0.01  # of the shortest level
+HALVINGS = 12  # of the step between two levels, to find the best one
 PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
 TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
 LONGEST_WAIT_S = 30.0  # default of `engine.longest_wait_s`
@@ -200,6 +206,26 @@ class EngineLimits(Entry):
         default=None,
         description="share of the requests that an engine could serve with every slot or all of its KV cache taken, at"
         " most, where requests wait for these; default: 0.95",
+    )
+    most_load: Annotated[
+        Annotated[PositiveFraction, Field(lt=1)] | None,
+        Limit("largest load of an engine", "most", "%", top=0.99, implied=_of_engines(MOST_LOAD)),
+    ] = Field(default=None, description="share of the time that an engine works on requests, at most; default: 0.95")
+    most_filled: Annotated[
+        Annotated[PositiveFraction, Field(lt=1)] | None,
+        Limit("largest use of a step's prompt tokens", "most", "%", top=0.99, implied=_of_engines(TOKENS_FILLED)),
+    ] = Field(
+        default=None,
+        description="share of the prompt tokens that steps have room for, at most, that prompts fill in the mean;"
+        " default: 0.9",
+    )
+    most_full: Annotated[
+        Annotated[PositiveFraction, Field(le=0.05)] | None,
+        Limit("time that slots or KV cache are full", "most", "%", top=0.05, implied=_of_engines(OVERFLOW)),
+    ] = Field(
+        default=None,
+        description="probability that all slots are taken, or all KV cache, at most, where a plan counts with no wait"
+        " for these; default: 0.005",
     )
     max_num_batched_tokens: Tokens = Field(
         default=8192, description="tokens of a step, at most: a plan may tell an engine less"
@@ -259,6 +285,21 @@ class EngineLimits(Entry):
     def busiest(self) -> float:
         """Largest b of (S12)."""
         return BUSIEST_PLACES if self.most_used is None else self.most_used
+
+    @property
+    def load(self) -> float:
+        """Largest ρ of a level."""
+        return MOST_LOAD if self.most_load is None else self.most_load
+
+    @property
+    def filled(self) -> float:
+        """β of (S5)."""
+        return TOKENS_FILLED if self.most_filled is None else self.most_filled
+
+    @property
+    def overflow(self) -> float:
+        """Probability of (S3) and (S4)."""
+        return OVERFLOW if self.most_full is None else self.most_full
 
     def room_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
         """Prompt tokens of a step beside a token of each running request, and its drafts."""
@@ -631,6 +672,21 @@ class Points:
         known = self.exists[:, :-1] & self.exists[:, 1:]
         return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
 
+    def take(self, deployment: Index, level: Index) -> Points:
+        """Only some levels, each as that of a deployment of its own, (n, 1)."""
+
+        def some(x: Any) -> Any:
+            if not isinstance(x, np.ndarray):
+                return x
+            rows = level if x.ndim > 1 and x.shape[1] > 1 else np.zeros_like(level)
+            return x[deployment] if x.ndim == 1 else x[deployment, rows][:, None]
+
+        of = {n: some(getattr(self, n)) for n in type(self).__dataclass_fields__ if n not in ("few", "of", "load")}
+        few, coefficients = (
+            type(x)(**{n: some(getattr(x, n)) for n in type(x).__dataclass_fields__}) for x in (self.few, self.of)
+        )
+        return Points(**of, load=self.load[:, deployment, level][:, :, None], few=few, of=coefficients)
+
     def waiting(self, wait_s: Array, most: float) -> Array:
         """One request/s as a share of the waiting that a mean wait ω allows (S7, S9), (P, L, V, W).
 
@@ -808,9 +864,12 @@ def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
         steady: least share of the time between two departures of a full engine that is work.
         busy: b.
     """
+    from scipy.special import betaln
+
     alone, load = (1.0 - steady) * busy * places, np.clip(steady * busy, 1e-9, 1.0 - 1e-9)
-    above, beyond = crowd_above(places, alone, load), crowd_above(places + 1.0, alone, load)
-    queue = np.maximum(above - beyond, 0.0) / (1.0 - busy)
+    above, more = crowd_above(places, alone, load), alone / load + 1.0
+    here = np.exp(places * np.log(load) + more * np.log1p(-load) - betaln(places, more)) / places  # P(N = n)
+    queue = here / (1.0 - busy)
     found: Array = queue / np.maximum(1.0 - above + queue, 1e-300)
     return found
 
@@ -826,17 +885,27 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
         busiest: b at most.
     """
     shape = np.broadcast_shapes(places.shape, wait_s.shape)
-    places, steady, slowest_s, omega = (np.broadcast_to(x, shape) for x in (places, steady, slowest_s, wait_s))
-    low, high = np.zeros(shape), np.full(shape, 2.0 * busiest)  # the first to be tried is b itself
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of engines without places
-        for _ in range(PLACE_HALVINGS):
-            busy = (low + high) / 2.0
-            used = np.minimum(busy, busiest)
-            waits = (1.0 - 0.5 / np.sqrt(np.maximum(places, 1.0))) * slowest_s / (1.0 - used)
-            keeps = (busy <= busiest) & (waits <= omega * (1.0 + most / 2.0))
-            keeps &= waits * chance_of_waiting(places, steady, used) <= omega
-            low, high = np.where(keeps, busy, low), np.where(keeps, high, busy)
-    return np.where(places >= 1.0, low, 0.0)
+    given = [np.broadcast_to(x, shape).ravel() for x in (places, steady, slowest_s, wait_s)]
+    found = np.zeros(given[0].shape)
+
+    def keeps(busy: Array, n: Array, steady: Array, slowest_s: Array, omega: Array) -> npt.NDArray[np.bool_]:
+        waits = (1.0 - 0.5 / np.sqrt(n)) * slowest_s / (1.0 - busy)
+        able = waits <= omega * (1.0 + most / 2.0)
+        able[able] &= waits[able] * chance_of_waiting(n[able], steady[able], busy[able]) <= omega[able]
+        return np.asarray(able)
+
+    some = np.flatnonzero(given[0] >= 1.0)  # engines without places have none
+    full = keeps(np.full(len(some), busiest), *(x[some] for x in given))
+    found[some[full]] = busiest
+    some = some[~full]
+    rest = [x[some] for x in given]
+    low, high = np.zeros(len(some)), np.full(len(some), busiest)
+    for _ in range(PLACE_HALVINGS - 1):
+        busy = (low + high) / 2.0
+        able = keeps(busy, *rest)
+        low, high = np.where(able, busy, low), np.where(able, high, busy)
+    found[some] = low
+    return found.reshape(shape)
 
 
 def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
@@ -846,8 +915,25 @@ def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
     return found & np.isfinite(others)
 
 
+def loads_of_levels(most: float = MOST_LOAD, parts: int = 1) -> Array:
+    """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through that of `MOST_LOAD`.
+
+    They depend on no limit of a request: a larger `most` adds some and moves none.
+
+    Args:
+        most: largest load.
+        parts: of each spacing; with more than 1 every `parts`-th of the loads, from the first on, is one with 1.
+    """
+    through, top = MOST_LOAD / (1.0 - MOST_LOAD), most / (1.0 - most)
+    first, last = (math.log(x / through) / math.log(SPACING) for x in (LEAST_LOAD, top))
+    steps = np.arange(parts * math.ceil(first), math.floor(parts * last + 1e-9) + 1.0) / parts
+    ratio = through * SPACING**steps
+    found: Array = ratio / (1.0 + ratio)
+    return found
+
+
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
-    """Step times (P, 2L + 1) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
+    """Step times (P, L) at which loads ρ are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
     The former are for steps shorter than any of the latter's. In place of those that are not, and first of all, stands
     a step without a level: `StepCosts.fixed_s`, which every step of a level is longer than.
@@ -857,39 +943,31 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     short, long = least / (1.0 - loads), most / (1.0 - loads)
     none = c.fixed_s[:, :, 0]
     short = np.where(short < long.min(axis=1, keepdims=True), short, none)
-    return np.sort(np.concatenate([none, short, long], axis=1), axis=1)
+    some = (short > none).any(axis=0)
+    return np.sort(np.concatenate([none, short[:, some], long], axis=1), axis=1)
 
 
 def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
-    """Step times (P, L + K) of levels, and those that are best for a class.
+    """Step times of levels, and the one that is best for the only class of each deployment, (P, L + 1).
 
-    A longer step takes less of time and more of slots, KV cache and prompt tokens: the longest one at which a class
-    keeps its limit per token and time is still scarcer than these carries most of it. It may be shorter than every
-    level's. Of a deployment's classes the first, the median and the last in the order of these steps are offered
-    (`BEST_STEPS`), each found between two steps in `HALVINGS`.
+    A longer step takes less of time and more of all else: the longest one at which the class keeps its limits and time
+    is still scarcest carries most of it. It may be shorter than every level. Found between two levels by `HALVINGS`, so
+    that it is one of as many fixed steps, and with a looser limit no shorter.
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
-        missed: of step times (P, J): `Points.missed`, (P, J, W).
+        missed: of step times (P, J): by how much they are too long, (P, J); above 1 they are, 0: too short for a level.
     """
     seen = missed(step_s)
-    L, W = seen.shape[1:]
+    L = seen.shape[1]
     fits = seen <= 1.0
-    last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that does
-    at, after = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
-    low, high = (np.take_along_axis(seen, k[:, None, :], axis=1)[:, 0] for k in (last, np.minimum(last + 1, L - 1)))
-    between = fits.any(axis=1) & (last < L - 1) & ((low > 0.0) | np.isfinite(high))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        near = at + (after - at) * np.where(between, (1.0 - low) / (high - low), 0.0)
-    order = np.argsort(np.where(between, near, np.inf), axis=1, kind="stable")
-    ranks = np.linspace(0.0, 1.0, min(BEST_STEPS, W)) * np.maximum(between.sum(axis=1) - 1, 0)[:, None]
-    rank = np.rint(ranks).astype(int)  # (P, K)
-    k = np.take_along_axis(order, rank, axis=1)
-    wanted = np.take_along_axis(between, k, axis=1) & (np.diff(rank, axis=1, prepend=-1) > 0)
-    low, high = np.take_along_axis(at, k, axis=1), np.take_along_axis(after, k, axis=1)
+    last = (L - 1 - np.argmax(fits[:, ::-1], axis=1))[:, None]  # the longest that does
+    low, high = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
+    at, after = (np.take_along_axis(seen, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
+    wanted = fits.any(axis=1, keepdims=True) & (last < L - 1) & ((at > 0.0) | np.isfinite(after))
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
-        keeps = np.take_along_axis(missed(middle), k[:, :, None], axis=2)[:, :, 0] <= 1.0
+        keeps = missed(middle) <= 1.0
         low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
     return np.sort(np.concatenate([step_s, np.where(wanted, low, step_s[:, :1])], axis=1), axis=1)
 
@@ -984,10 +1062,13 @@ def operating_points(
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho))
+        load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho, engine.overflow))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
-        load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight) / ranks
-        load[TOKENS] = u * t / (TOKENS_FILLED * ranks * room)
+        load[MEMORY] = load[RUNNING]
+        if not placed:  # else (S12) has both
+            load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight, engine.overflow)
+            load[MEMORY] /= ranks
+        load[TOKENS] = u * t / (engine.filled * ranks * room)
         load[CHUNKS] = 0.0
         if stage == "both":
             load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
@@ -1148,14 +1229,14 @@ def held_tokens(c: Coefficients, classes: Classes, chunks: Array) -> tuple[Array
 
 
 def _memory(
-    c: Coefficients, classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, weight: Array
+    c: Coefficients, classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, weight: Array, overflow: float
 ) -> Array:  # fmt: skip
     """One request/s as a share of the KV cache (S4), (P, L, W)."""
     S = classes.input_tokens
     one, two = held_tokens(c, classes, chunks)
     typical = (weight * two).sum(axis=2, keepdims=True) / (weight * one).sum(axis=2, keepdims=True)
     slots = kv / typical
-    mean = crowd_allowed(slots, rho)
+    mean = crowd_allowed(slots, rho, overflow)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         spread = np.sqrt(mean / (1.0 - rho))  # of the crowd
         z, sigma = (slots - mean) / spread, typical * spread

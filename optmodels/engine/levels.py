@@ -3,8 +3,10 @@
 A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
 of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
-*Open loops* (`levels`). Of the waits the longest that the limits allow carries most requests. Each bound b_w(g) on TTFT
-or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
+*Open loops* (`levels`). Step times are those of fixed loads (`loads_of_levels`), which depend on no limit, and the one
+at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
+requests. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
+ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
 
@@ -42,6 +44,7 @@ from optmodels.engine.continuous import (
     LatencyLimit,
     Points,
     levels_of_loads,
+    loads_of_levels,
     operating_points,
     seconds_and_quantile,
     waits_for_places,
@@ -52,7 +55,6 @@ from optmodels.engine.lengths import over_classes, shares_bounded
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
 HALVINGS = 40  # of the range in which the shortest step is
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
 HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
@@ -335,20 +337,23 @@ def _levels(
 
     def missed(step_s: Array, placed: bool = False) -> Array:
         points = of.at(step_s, placed)
-        return points.missed(of.per_token_s(points)[..., None], at_tpot, of.mean(points.rows_of_step())[..., None])
+        each = of.per_token_s(points)[..., None]
+        found: Array = points.missed(each, at_tpot, of.mean(points.rows_of_step())[..., None])[..., 0]
+        return found
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
 
-    crowd = of.at(with_best_steps(levels_of_loads(costs, LOADS), missed))
+    steps = levels_of_loads(costs, loads_of_levels(limits.load))
+    crowd = of.at(with_best_steps(steps, missed))
     rows = np.concatenate([of.mean(crowd.load), np.zeros_like(crowd.step_s)[None]])
     scarce = np.asarray(waits_for_places(rows).any(axis=1))
     ways = [(most, 0.0) for most in MOST_OF_WAIT]  # and turns that requests wait for prefill, where for places, too
     ways += [(MOST_OF_WAIT[0], turns) for turns in TURNS] if scarce.any() else []
     by_place = {False: crowd}
     if scarce.any():
-        by_place[True] = of.at(with_best_steps(levels_of_loads(costs, LOADS), partial(missed, placed=True)), True)
+        by_place[True] = of.at(with_best_steps(steps, partial(missed, placed=True)), True)
     parts: list[Levels] = []
     for most, turns in ways:
         points = by_place[turns > 0.0]

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -212,6 +212,25 @@ def numbers(values: pd.Series[Any]) -> npt.NDArray[np.float64]:
         return pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     except (OverflowError, TypeError):  # more digits than a float holds; lists and the like
         return np.array([_float(v) for v in plain], dtype=np.float64)
+
+
+def finite_numbers(frame: pd.DataFrame, name: str, file: str) -> npt.NDArray[np.float64]:
+    """A column of a user's table as numbers, (n,).
+
+    Raises:
+        InputError: a cell that is none.
+    """
+    found = numbers(frame[name])
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if len(wrong):
+        raise InputError(Mistake(file, f"row {wrong[0] + 1}.{name}", frame[name].iloc[wrong[0]], "a finite number"))
+    return found
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN."""
+    found = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return cast(list[dict[str, Any]], found)
 
 
 def _float(cell: Any) -> float:

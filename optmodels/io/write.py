@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import json
+import math
 import os
 import re
 import tempfile
@@ -233,3 +235,19 @@ def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:
         write_bytes(path, frame.to_parquet(index=False), overwrite=overwrite)
     else:
         raise InputError(Mistake(str(path), "", path.suffix or "no ending", "a file ending in .csv or .parquet"))
+
+
+def finite(data: Any) -> Any:
+    """JSON data with infinities and NaN as null."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    if isinstance(data, Mapping):
+        return {k: finite(v) for k, v in data.items()}
+    if isinstance(data, list | tuple):
+        return [finite(v) for v in data]
+    return data
+
+
+def json_text(data: Any) -> str:
+    """Rows or documents as JSON text; infinities and NaN become null."""
+    return json.dumps(finite(data), indent=2, ensure_ascii=False)

@@ -25,6 +25,27 @@ Quantiles = dict[  # safety level → quantile of measured/predicted on held-bac
 ]
 
 
+TOLERANCE = 1e-9  # of a level
+
+
+def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
+    """Residual quantile at the least stored level ≥ `safety`; 1 where safety is None.
+
+    Raises:
+        InputError: level outside (0, 1) or beyond what the measurements support.
+    """
+    if safety is None:
+        return 1.0
+    if not 0 < safety < 1:
+        raise InputError(Mistake(None, "safety", safety, "a probability between 0 and 1, e.g. 0.95"))
+    stored = sorted((float(k), v) for k, v in quantiles.items())
+    for level, value in stored:
+        if level >= safety - TOLERANCE:
+            return value
+    top = f"at most {stored[-1][0]:g}" if stored else "none: this file keeps no residuals"
+    raise InputError(Mistake(None, "safety", safety, f"a level that the calibration data support ({top})"))
+
+
 class Coefficient(Entry):
     """β₁ and β₀ of one phase: TTFT for prefill, mean time between tokens for decode; ``*`` matches any."""
 
@@ -95,8 +116,6 @@ def _factor(coefficient: Coefficient | None, safety: float | None, pair: tuple[s
     if coefficient is None:
         where = f"a calibration that covers {phase} on GPU {pair[0]}, family {pair[1]}"
         raise InputError(Mistake(None, "latency.safety", safety, f"{where}: its error is unknown"))
-    from optmodels.latency.fit.document import quantile_factor
-
     try:
         return quantile_factor(coefficient.residual_quantiles, safety)
     except InputError as error:

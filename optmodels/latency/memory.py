@@ -67,18 +67,24 @@ def pass_bytes(work: LayerWork, tp: Any, tokens: Any, requests: Any) -> Any:
     return tokens * per_token + requests * work.logit_bytes_per_sequence
 
 
+def kv_token_bytes(work: LayerWork, tp: Any) -> Any:
+    """Cache of a token that every layer keeps on all `tp` GPUs of a rank, bytes; an indexer's keys are on each."""
+    index = work.layers * work.index_bytes_per_token
+    copies = kv_copies(work, tp)
+    return copies * work.kv_bytes_per_token_all_layers + (tp - copies) * index
+
+
 def kv_bytes(work: LayerWork, tp: Any, requests: Any, tokens: Any) -> Any:
     """KV cache and recurrent states of `requests` sequences of `tokens` tokens on all `tp` GPUs of a rank, bytes."""
-    return kv_copies(work, tp) * work.kv_cache_bytes(requests, tokens) + requests * work.layers * work.state_bytes
+    return requests * (work.kept(tokens) * kv_token_bytes(work, tp) + work.layers * work.state_bytes)
 
 
 def longest_request(work: LayerWork, tp: int, room_bytes: float) -> float:
     """Tokens of the longest single sequence whose KV cache takes at most `room_bytes` on all `tp` GPUs of a rank."""
-    per_token = float(kv_copies(work, tp)) * work.kv_bytes_per_token_all_layers
-    most = (room_bytes - work.layers * work.state_bytes) / per_token
-    if most > work.window_tokens:
-        beyond = most - work.window_share * work.window_tokens
-        return beyond / (1.0 - work.window_share) if work.window_share < 1.0 else math.inf
+    most = (room_bytes - work.layers * work.state_bytes) / float(kv_token_bytes(work, tp))
+    if most > work.window_tokens and work.kept_share:
+        beyond = most - work.kept_share * work.window_tokens
+        return beyond / (1.0 - work.kept_share) if work.kept_share < 1.0 else math.inf
     return most
 
 
@@ -122,7 +128,7 @@ def kv_tokens(
             continue
         room -= share * weight_bytes(part, tp, attention_ranks)
         if request_tokens is None:
-            each = (1.0 - part.window_share) * part.kv_bytes_per_token_all_layers * float(kv_copies(part, tp))
+            each = (1.0 - part.kept_share) * float(kv_token_bytes(part, tp))
         else:
             each = float(kv_bytes(part, tp, 1.0, request_tokens)) / request_tokens
         per_token += share * each

@@ -401,9 +401,9 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     prompt = weights.get("prompt", 0.0) * float(step_terms(d, Loads(one, prompt_tokens * one, one))["prompt"][0])
     collective = term["collective"] / 2.0  # of a prompt token and of a decode token
     kept = weights.get("kv", 0.0) * states(d)
-    work, moe = layer_work(d.llm, d.precision, d.kv_precision), d.llm.moe
+    work = layer_work(d.llm, d.precision, d.kv_precision)
     every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
-    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_share)
+    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_pair_share)
     if work.top_tokens < np.inf:
         scored, kept_s, _ = context_seconds(d, work)
         window = Window(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
@@ -416,7 +416,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
         decode_request_s=term["decode"] + term["running"] + collective + kept,
         context_s=(term["kv"] - kept) / 1.5,
         mixed_context_s=(term["kv"] - kept) / 1.5,
-        experts=None if moe is None else Experts(term["experts"], moe.experts, moe.active),
+        experts=Experts(term["experts"], work.experts, work.active_experts) if work.experts else None,
         window=window,
         prompt_expert_s=term["routed"],
         decode_expert_s=term["decode"] * expert,

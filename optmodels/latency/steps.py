@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError
-from optmodels.latency.fit.document import quantile_factor
+from optmodels.latency.calibration import quantile_factor
 
 Array = npt.NDArray[np.float64]
 

@@ -22,16 +22,15 @@ what engines' steps take of it is in `engines.terms`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.catalog.types import Architecture, Gpu, spelled
+from optmodels.catalog.types import Architecture, Gpu, Precision, spelled
 
 Array = npt.NDArray[np.float64]
-Precision = Literal["fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4"]
 KvPrecision = Literal["fp16", "fp8", "int4"]
 StatedPrecision = Annotated[Precision, spelled("precision")]  # by any of its names, as files have it
 StatedKvPrecision = Annotated[KvPrecision, spelled("kv_precision")]
@@ -92,12 +91,18 @@ class LayerWork:
     kv_weight_bytes: float  # of the key and value projections, repeated with the heads
     attention_weight_bytes: float  # of all projections of attention, which every data-parallel attention rank holds
     whole_weight_bytes: float  # routers and a latent's down-projections: whole on every GPU of a tensor-parallel group
-    window_share: float = 0.0  # of the layers with attention, those that attend to the last tokens only
+    routed_flops_per_token: float = 0.0  # of `linear_flops_per_token`, the routed experts'
+    latent_share: float = 0.0  # of the layers, those with latent attention
+    window_share: float = 0.0  # of the KV cache, what belongs to the last tokens only
+    window_pair_share: float = 0.0  # the same of the FLOPs of attention
+    kept_share: float = 0.0  # the same of what the cache keeps: 0 where chunks attend and the whole sequence is kept
     window_tokens: float = np.inf
     top_tokens: float = np.inf  # of the context, that the indexer of sparse attention picks
+    top_share: float = 1.0  # of the layers with attention, those that read the picked tokens only
     index_bytes_per_token: float = 0.0  # of `kv_bytes_per_token`, the indexer's keys
     index_flops_per_pair: float = 0.0  # of both `*_flops_per_pair`, the indexer's
     state_bytes: float = 0.0  # of a sequence's recurrent state in linear layers, read and written in each decode step
+    params: float = 0.0  # of the whole model without layers of multi-token prediction
 
     def seen(self, context: Any) -> Any:
         """Mean over the layers with attention of the context tokens that one more token attends to."""
@@ -105,9 +110,16 @@ class LayerWork:
             return context
         return (1.0 - self.window_share) * context + self.window_share * np.minimum(context, self.window_tokens)
 
+    def kept(self, context: Any) -> Any:
+        """Mean over the layers with attention of the tokens that the cache keeps of a sequence."""
+        if not self.kept_share:
+            return context
+        return (1.0 - self.kept_share) * context + self.kept_share * np.minimum(context, self.window_tokens)
+
     def attended(self, S_in: Any) -> Any:
         """Mean over the layers with attention of the earlier tokens that a prompt's tokens attend to (`band`)."""
-        return (1.0 - self.window_share) * S_in / 2.0 + self.window_share * band(S_in, self.window_tokens)
+        share = self.window_pair_share
+        return (1.0 - share) * S_in / 2.0 + share * band(S_in, self.window_tokens)
 
     def seen_line(self, first: int, steps: int) -> tuple[float, float]:
         """(a, b): a + b·l stands for `seen(l)` of the contexts l = first … first + steps − 1; the mean is exact.
@@ -159,110 +171,256 @@ class LayerWork:
 
     def kv_cache_bytes(self, B: Any, tokens: Any) -> Any:
         """M_KV of LP(1): KV cache of B sequences of `tokens` tokens over all layers, bytes."""
-        return B * self.seen(tokens) * self.kv_bytes_per_token_all_layers
+        return B * self.kept(tokens) * self.kv_bytes_per_token_all_layers
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """Softmax attention of one layer: parameters, FLOPs of a pair, elements of a cached token."""
+
+    params: float = 0.0
+    kv_params: float = 0.0  # of the key and value projections, repeated with the heads
+    whole_params: float = 0.0  # on every GPU of a tensor-parallel group
+    pair_flops: float = 0.0
+    prefill_pair_flops: float = 0.0
+    kv_elements: float = 0.0
+    ao_elements: float = 0.0
+    index_params: float = 0.0
+    index_flops: float = 0.0
+    index_bytes: float = 0.0
+
+
+def _grouped(h: int, heads: int, kv_heads: int, dim: int, value_dim: int, gate: bool, values: bool) -> _Attention:
+    """Grouped-query attention. `values`: with a value projection of its own."""
+    kv_dim = kv_heads * (dim + value_dim)
+    kv_params = float(h * (kv_dim if values else kv_heads * dim))
+    pair = 2.0 * heads * (dim + value_dim)
+    params = (2 if gate else 1) * h * heads * dim + kv_params + heads * value_dim * h
+    return _Attention(params, kv_params, 0.0, pair, pair, kv_dim, heads * (dim + value_dim) + kv_dim)
+
+
+def _latent(arch: Architecture) -> _Attention:
+    """Latent attention; decode in the absorbed form, in which keys and values are the cached vectors."""
+    h, m = arch.hidden, arch.mla
+    assert m is not None
+    qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
+    q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
+    index_dim = m.index_heads * m.index_head_dim
+    own = (m.index_layers or arch.layers) / arch.layers
+    index_params = own * ((m.q_lora_rank or h) * index_dim + h * (m.index_head_dim + m.index_heads))
+    elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
+    params = (
+        q_params
+        + h * (m.kv_lora_rank + m.qk_rope_head_dim)
+        + m.kv_lora_rank * arch.heads * (m.qk_nope_head_dim + m.v_head_dim)
+        + arch.heads * m.v_head_dim * h
+        + index_params
+    )
+    return _Attention(
+        params, 0.0, float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim) + index_params),
+        2.0 * arch.heads * (elements + m.kv_lora_rank), 2.0 * arch.heads * (qk_dim + m.v_head_dim),
+        elements, arch.heads * (elements + m.kv_lora_rank) + elements, 0.0, own * 2.0 * index_dim,
+        own * _key_bytes(m.index_head_dim) if index_dim else 0.0,
+    )  # fmt: skip
+
+
+def _key_bytes(dim: float) -> float:
+    """Bytes of an indexer's key: elements of 8 bits and a scale."""
+    return dim + 4.0
+
+
+def _compressed(arch: Architecture) -> tuple[_Attention, float]:
+    """Compressed attention of DeepSeek-V4 in the mean layer, and the share of its cache that is the window's.
+
+    Every layer has projections of queries and outputs through low ranks and one head of keys that are values, too.
+    Compressors project to that head and to its gate, twice where entries overlap (with an indexer). A query reads
+    every entry: the indexer's choice is not subtracted, an upper bound.
+    """
+    h, c, dim = arch.hidden, arch.compressed, arch.head_dim
+    assert c is not None
+    indexed, plain = c.indexed_layers / arch.layers, c.layers / arch.layers
+    width = c.index_heads * c.index_head_dim
+    index_params = indexed * (c.q_lora_rank * width + h * c.index_heads + 4 * h * c.index_head_dim)
+    compressor = h * dim * (4 * indexed + 2 * plain)
+    params = (
+        h * c.q_lora_rank + c.q_lora_rank * arch.heads * dim + h * dim
+        + arch.heads * dim * c.output_rank + c.output_groups * c.output_rank * h + compressor + index_params
+    )  # fmt: skip
+    entries = indexed / c.indexed_ratio + plain / c.ratio
+    pair = 4.0 * arch.heads * dim * (1.0 + entries)
+    found = _Attention(
+        params, 0.0, h * (c.q_lora_rank + dim) + compressor + index_params, pair, pair, dim * (1.0 + entries),
+        2.0 * arch.heads * dim + dim, 0.0, indexed * 2.0 * width / c.indexed_ratio,
+        indexed * _key_bytes(c.index_head_dim) / c.indexed_ratio,
+    )  # fmt: skip
+    return found, 1.0 / (1.0 + entries)
+
+
+def _mixed(one: _Attention, other: _Attention, share: float) -> _Attention:
+    """Mean of two kinds of layers, `share` of the other."""
+    return _Attention(
+        *((1.0 - share) * getattr(one, f) + share * getattr(other, f) for f in _Attention.__dataclass_fields__)
+    )
+
+
+def _bytes_each(arch: Architecture, weights: Precision, part: str, layers: float) -> float:
+    """Bytes of a weight of one part, which `layers` layers have, with what the checkpoint keeps otherwise."""
+    stated = WEIGHT_BYTES[weights]
+    if weights == "fp16":
+        return stated
+    for kept in arch.kept:
+        if kept.part == part and layers:
+            stated += min((kept.layers or layers) / layers, 1.0) * (
+                WEIGHT_BYTES[kept.precision] - WEIGHT_BYTES[weights]
+            )
+    return stated
 
 
 def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision = "fp16") -> LayerWork:
     """Read the work coefficients off an architecture (see the module's docstring).
 
-    Embeddings, output head and routers stay in 16 bit where weights are quantised, and so does everything but the
-    experts of a model that was published so (`MoE.expert_precision`).
+    Embeddings, output head, routers and vision towers stay in 16 bit where weights are quantised, and so do the parts
+    that the checkpoint keeps so (`Architecture.kept`), or everything but the experts of a model that was published so
+    (`MoE.expert_precision`).
     """
-    h, q_dim, kv_dim = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    kv_params = whole_params = index_bytes = index_flops = 0.0
-    if arch.mla is None:
-        kv_params = 2.0 * h * kv_dim
-        attention_params = (2 if arch.attention_gate else 1) * h * q_dim + kv_params + q_dim * h
-        flops_per_pair = prefill_flops_per_pair = 4.0 * q_dim
-        kv_elements = 2.0 * kv_dim
-        ao_elements = 2.0 * q_dim + 2.0 * kv_dim
+    h, layers = arch.hidden, arch.layers
+    linear, window = arch.linear, arch.window
+    linear_layers = linear.layers if linear is not None else 0
+    attending = layers - linear_layers if arch.attention_layers is None else arch.attention_layers
+    with_attention = attending / layers
+    value_dim = arch.value_head_dim or arch.head_dim
+    window_share = pair_share = window.layers / attending if window is not None else 0.0
+    top_share, window_tokens = 1.0, float(window.tokens) if window is not None else np.inf
+    if arch.compressed is not None:
+        (one, window_share), window_tokens = _compressed(arch), float(arch.compressed.window)
+        pair_share = window_share
+    elif arch.mla is not None:
+        one = _latent(arch)
     else:
-        m = arch.mla
-        qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
-        q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
-        index_dim = m.index_heads * m.index_head_dim
-        index_flops = 2.0 * index_dim
-        index_params = (m.q_lora_rank or h) * index_dim + h * (m.index_head_dim + m.index_heads)
-        index_bytes = (m.index_head_dim + 4.0) if index_dim else 0.0  # a key of 8-bit elements and its scale
-        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim) + index_params)
-        attention_params = (
-            q_params
-            + h * (m.kv_lora_rank + m.qk_rope_head_dim)
-            + m.kv_lora_rank * arch.heads * (m.qk_nope_head_dim + m.v_head_dim)
-            + arch.heads * m.v_head_dim * h
-            + index_params
-        )
-        # Absorbed form: every head attends over the shared latent, so keys and values are the cached vectors.
-        kv_elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
-        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank) + index_flops
-        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim) + index_flops
-        ao_elements = arch.heads * (kv_elements + m.kv_lora_rank) + kv_elements
-    linear = arch.linear
-    state_elements = state_flops = 0.0
-    with_attention = 1.0
+        one = _grouped(h, arch.heads, arch.kv_heads, arch.head_dim, value_dim, arch.attention_gate,
+                       arch.value_projection)  # fmt: skip
+        if window is not None and any((window.heads, window.kv_heads, window.head_dim, window.value_head_dim,
+                                       not arch.value_projection)):  # fmt: skip
+            dim = window.head_dim or arch.head_dim
+            other = _grouped(h, window.heads or arch.heads, window.kv_heads or arch.kv_heads, dim,
+                             window.value_head_dim or (dim if window.head_dim else value_dim), arch.attention_gate,
+                             True)  # fmt: skip
+            share, full = window_share, one
+            one = _mixed(full, other, share)
+            window_share = share * other.kv_elements / one.kv_elements
+            pair_share = share * other.pair_flops / one.pair_flops
+        if arch.sparse is not None:
+            s = arch.sparse
+            top_share = s.layers / attending
+            one = replace(
+                one, index_params=top_share * h * s.head_dim * (s.heads + 1.0),
+                index_flops=top_share * 2.0 * s.heads * s.head_dim, index_bytes=top_share * s.head_dim * 2.0,
+            )  # fmt: skip
+    attention_params, kv_params, whole_params = one.params + one.index_params, one.kv_params, one.whole_params
+    state_elements = state_flops = linear_params = conv_elements = 0.0
     if linear is not None:
-        with_attention = 1.0 - linear.layers / arch.layers
-        keys, values = linear.key_heads * linear.key_head_dim, linear.value_heads * linear.value_head_dim
-        params = h * (2 * keys + 2 * values + 2 * linear.value_heads) + values * h
-        attention_params = with_attention * attention_params + (1 - with_attention) * params
+        with_linear = linear_layers / layers
+        attention_params = with_attention * attention_params
         kv_params, whole_params = with_attention * kv_params, with_attention * whole_params
-        state = linear.value_heads * linear.key_head_dim * linear.value_head_dim
-        state_elements = (1 - with_attention) * state
+        keys, values = linear.key_heads * linear.key_head_dim, linear.value_heads * linear.value_head_dim
+        dim = linear.value_head_dim
+        inputs = {
+            "delta": h * (2 * keys + 2 * values + 2 * linear.value_heads),
+            "mamba2": h * (2 * keys + 2 * values + linear.value_heads),
+            "kda": h * (2 * keys + values + linear.value_heads + 2 * dim) + dim * (keys + values),
+        }[linear.kind]
+        linear_params = with_linear * (inputs + values * h)
+        state_elements = with_linear * linear.value_heads * linear.key_head_dim * linear.value_head_dim
         state_flops = 8.0 * state_elements  # decay, the delta rule's read and write, the query's read
+        conv_elements = with_linear * max(linear.conv_kernel - 1, 0) * (2 * keys + values)
+    elif arch.attention_layers is not None:
+        attention_params, kv_params, whole_params = (
+            with_attention * p for p in (attention_params, kv_params, whole_params)
+        )
     dense_ffn = float(arch.ffn_matrices * h * arch.ffn)
-    router = 0.0
+    router = routed = shared = expert_params = moe_share = latent = 0.0
+    experts = active = 0
     if arch.moe is None:
-        ffn_active, ffn_fixed, expert_params, experts, active, width = dense_ffn, dense_ffn, 0.0, 0, 0, float(arch.ffn)
+        dense = 1.0 if arch.ffn_layers is None else arch.ffn_layers / layers
+        width = float(arch.ffn)
     else:
         e = arch.moe
-        dense = e.dense_layers / arch.layers
-        one_expert = arch.ffn_matrices * h * e.expert_ffn
-        router = (1 - dense) * h * e.experts
-        ffn_fixed = dense * dense_ffn + (1 - dense) * arch.ffn_matrices * h * e.shared_ffn
-        ffn_active = ffn_fixed + router + (1 - dense) * e.active * one_expert
-        expert_params = (1 - dense) * e.experts * one_expert
+        dense = (e.dense_layers if arch.ffn_layers is None else arch.ffn_layers) / layers
+        moe_share = 1.0 - e.dense_layers / layers if e.layers is None else e.layers / layers
+        one_expert = arch.ffn_matrices * (e.latent or h) * e.expert_ffn
+        router = moe_share * h * e.experts
+        latent = moe_share * 2.0 * h * e.latent
+        shared = moe_share * arch.ffn_matrices * h * e.shared_ffn
+        routed = moe_share * e.active * one_expert
+        expert_params = moe_share * e.experts * one_expert
         experts, active = e.experts, e.active
         width = max(dense * arch.ffn, e.active * e.expert_ffn + e.shared_ffn)
     head = float(arch.vocab * h)
     embeddings = head * (1 if arch.tied_embeddings else 2) + arch.learned_positions * h
-    w = expert_w = WEIGHT_BYTES[weights]
-    if arch.moe is not None and arch.moe.expert_precision is not None:
-        w, expert_w = WEIGHT_BYTES["fp16"], min(w, WEIGHT_BYTES[arch.moe.expert_precision])
     plain = WEIGHT_BYTES["fp16"]
+    shown: Precision = weights
+    if arch.moe is not None and arch.moe.expert_precision is not None:
+        expert_w, shown = min(WEIGHT_BYTES[weights], WEIGHT_BYTES[arch.moe.expert_precision]), "fp16"
+    else:
+        expert_w = _bytes_each(arch, weights, "experts", moe_share * layers)
+    attention_w = _bytes_each(arch, shown, "attention", attending)
     expert_bytes = expert_params * expert_w
-    body_bytes = (attention_params + ffn_fixed) * w + router * plain
-    kv_bytes = with_attention * (kv_elements * KV_BYTES[kv] + index_bytes)
-    whole_activations = 2 * h * ACTIVATION_BYTES
+    body_bytes = (
+        attention_params * attention_w + linear_params * _bytes_each(arch, shown, "linear", linear_layers)
+        + dense * dense_ffn * _bytes_each(arch, shown, "dense", dense * layers)
+        + (shared + latent) * _bytes_each(arch, shown, "shared", moe_share * layers) + router * plain
+    )  # fmt: skip
+    kv_bytes = with_attention * (one.kv_elements * KV_BYTES[kv] + one.index_bytes)
+    if arch.compressed is not None:  # an indexer's keys and products are beside, of every entry
+        window_share *= one.kv_elements * KV_BYTES[kv] / kv_bytes
+        pair_share *= one.pair_flops / (one.pair_flops + one.index_flops)
+    whole_activations = 2 * h * arch.residual_streams * ACTIVATION_BYTES
+    q_dim, kv_dim = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
+    kv_heads = 1 if arch.mla is not None or arch.compressed is not None else arch.kv_heads
+    top_tokens = np.inf
+    if arch.mla is not None and arch.mla.index_topk:
+        top_tokens = float(arch.mla.index_topk)
+    elif arch.sparse is not None:
+        top_tokens = float(arch.sparse.topk)
     return LayerWork(
-        layers=arch.layers,
-        linear_flops_per_token=2.0 * (attention_params + ffn_active) + state_flops,
-        attention_flops_per_pair=with_attention * flops_per_pair,
-        prefill_flops_per_pair=with_attention * prefill_flops_per_pair,
-        causal=arch.mla is not None,
+        layers=layers,
+        linear_flops_per_token=2.0 * (attention_params + linear_params + dense * dense_ffn + shared + latent
+                                      + router + routed) + state_flops,
+        attention_flops_per_pair=with_attention * (one.pair_flops + one.index_flops),
+        prefill_flops_per_pair=with_attention * (one.prefill_pair_flops + one.index_flops),
+        causal=arch.mla is not None or arch.compressed is not None,
         kv_bytes_per_token=kv_bytes,
-        ao_bytes_per_token=with_attention * ao_elements * ACTIVATION_BYTES,
-        head_flops_per_token=2.0 * head / arch.layers,
-        fixed_weight_bytes=body_bytes + head / arch.layers * plain,
+        ao_bytes_per_token=with_attention * one.ao_elements * ACTIVATION_BYTES,
+        head_flops_per_token=2.0 * head / layers,
+        fixed_weight_bytes=body_bytes + head / layers * plain,
         expert_weight_bytes=expert_bytes,
         experts=experts,
         active_experts=active,
-        expert_layers=1.0 - arch.moe.dense_layers / arch.layers if arch.moe is not None else 0.0,
+        expert_layers=moe_share,
         allreduce_bytes_per_token=h * ACTIVATION_BYTES,
-        weight_bytes=arch.layers * (body_bytes + expert_bytes) + embeddings * plain,
-        kv_bytes_per_token_all_layers=arch.layers * kv_bytes,
+        weight_bytes=layers * (body_bytes + expert_bytes) + (embeddings + arch.vision_params) * plain,
+        kv_bytes_per_token_all_layers=layers * kv_bytes,
         activation_bytes_per_token=(
             whole_activations + (q_dim + 2 * kv_dim + width * (arch.ffn_matrices - 1)) * ACTIVATION_BYTES
         ),
         whole_activation_bytes_per_token=whole_activations,
         logit_bytes_per_sequence=arch.vocab * 4.0,
-        kv_heads=arch.kv_heads if arch.mla is None else 1,
-        kv_weight_bytes=kv_params * w,
-        attention_weight_bytes=attention_params * w,
-        whole_weight_bytes=whole_params * w + router * plain,
-        window_share=arch.window.layers / (arch.layers * with_attention) if arch.window is not None else 0.0,
-        window_tokens=float(arch.window.tokens) if arch.window is not None else np.inf,
-        top_tokens=float(arch.mla.index_topk or np.inf) if arch.mla is not None else np.inf,
-        index_bytes_per_token=with_attention * index_bytes,
-        index_flops_per_pair=with_attention * index_flops,
-        state_bytes=state_elements * STATE_BYTES,
-    )
+        kv_heads=kv_heads,
+        kv_weight_bytes=kv_params * attention_w,
+        attention_weight_bytes=attention_params * attention_w + linear_params * _bytes_each(
+            arch, shown, "linear", linear_layers),
+        whole_weight_bytes=whole_params * attention_w + router * plain,
+        routed_flops_per_token=2.0 * routed,
+        latent_share=with_attention if arch.mla is not None or arch.compressed is not None else 0.0,
+        window_share=window_share,
+        window_pair_share=pair_share,
+        kept_share=0.0 if window is not None and window.chunked else window_share,
+        window_tokens=window_tokens,
+        top_tokens=top_tokens,
+        top_share=top_share,
+        index_bytes_per_token=with_attention * one.index_bytes,
+        index_flops_per_pair=with_attention * one.index_flops,
+        state_bytes=state_elements * STATE_BYTES + conv_elements * ACTIVATION_BYTES,
+        params=layers * (attention_params + linear_params + dense * dense_ffn + shared + latent + router
+                         + expert_params) + embeddings + arch.vision_params,
+    )  # fmt: skip

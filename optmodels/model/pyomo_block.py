@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,19 +13,41 @@ from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Variable
 from optmodels.solver.compile import paused_gc
 
-if TYPE_CHECKING:
-    from optmodels.model.model import Model
-
 NO_VALUES = "the model has no values: nobody solved it, or it has no solution"
 
 
-def attach(model: Model, block: Any) -> None:
+class Statement(Protocol):
+    """What of a model (`model.Model`) becomes a block."""
+
+    name: str
+
+    @property
+    def variables(self) -> Mapping[str, Variable]:
+        """By name, in the order of their columns."""
+
+    @property
+    def families(self) -> Mapping[str, Any]:
+        """Function by name."""
+
+    @property
+    def expressions(self) -> Mapping[str, Expression]:
+        """By name."""
+
+    @property
+    def objectives(self) -> Sequence[Any]:
+        """In order of priority."""
+
+    def rows(self, name: str) -> Rows:
+        """The rows of a family."""
+
+
+def attach(model: Statement, block: Any) -> None:
     """See `Model.attach`."""
     with paused_gc():
         _attach(model, block)
 
 
-def concrete(model: Model) -> Any:
+def concrete(model: Statement) -> Any:
     """See `Model.pyomo`."""
     import pyomo.environ as pyo
 
@@ -37,7 +60,7 @@ def concrete(model: Model) -> Any:
     return made
 
 
-def solution(model: Model, block: Any) -> Array:
+def solution(model: Statement, block: Any) -> Array:
     """See `Model.solution`."""
     values = [
         data.value
@@ -59,7 +82,7 @@ def value_of(variable: Any) -> float:
     return float(variable.value)
 
 
-def _attach(model: Model, block: Any) -> list[Any]:
+def _attach(model: Statement, block: Any) -> list[Any]:
     """Pyomo variables by column."""
     import pyomo.environ as pyo
 

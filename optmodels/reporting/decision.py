@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
 from optmodels.latency.steps import never_measured
+from optmodels.plans.deployment import note_on
 from optmodels.reporting.text import plain, told_apart
 
 HOURS_PER_MONTH = 730
@@ -69,7 +70,7 @@ def summary(
     lines = []
     for m in rented:
         place = geography.places().get(m.region)
-        note = _relevant((notes or {}).get((m.machine, m.region), ""), m.market)
+        note = note_on((notes or {}).get((m.machine, m.region), ""), m.market)
         lines.append({
             "machine": m.machine, "provider": place.provider if place is not None else "", "region": m.region,
             "market": m.market, "count": m.number, "gpu": m.gpu, "gpus": m.number * m.gpus_each,
@@ -143,11 +144,6 @@ def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
             if isinstance(m, Mapping) and m.get("note"):
                 found[m["machine"], m.get("region", "")] = m["note"]
     return found
-
-
-def _relevant(note: str, market: str) -> str:
-    """A note without what concerns the spot market alone, for machines bought on another."""
-    return "; ".join(part for part in note.split("; ") if market == "spot" or not part.startswith("spot price"))
 
 
 def latency_words(rows: Iterable[Seen]) -> list[str]:

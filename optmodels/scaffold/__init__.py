@@ -1,4 +1,7 @@
-"""A formulation of one's own to start from: the package `machine_counts` below, under a new name."""
+"""A formulation of one's own to start from: the files of `machine_counts` below, under a new name.
+
+Its modules end in ``.py.txt``: they are data here, and belong to no package until they are written.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_text
 
 EXAMPLE = "machine_counts"
+MODULE = ".py.txt"
 KEPT = ("formulation", "plan", "explanation", "compare", "sweep", "replay")  # `new` and `schema` mean something by them
 
 
@@ -45,14 +49,15 @@ def write_formulation(name: str, parent: Path = Path()) -> Path:
     except OSError as error:
         raise InputError(Mistake(str(target), "", error.strerror, "a folder that can be written")) from None
     for path, source in _files(files(__name__) / EXAMPLE):
-        write_text(target / path.replace(EXAMPLE, name), source.read_text(encoding="utf-8").replace(EXAMPLE, name))
+        file = path.replace(EXAMPLE, name).removesuffix(MODULE) + ".py" * path.endswith(MODULE)
+        write_text(target / file, source.read_text(encoding="utf-8").replace(EXAMPLE, name))
     return target
 
 
 def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
     """Every source file below a folder, by its path in it."""
     for item in folder.iterdir():
-        if item.is_dir() and item.name != "__pycache__":
+        if item.is_dir():
             yield from _files(item, f"{above}{item.name}/")
         elif item.is_file():
             yield above + item.name, item

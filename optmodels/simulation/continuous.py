@@ -62,7 +62,6 @@ Dispatcher = Literal[
 ]  # fmt: skip
 Within = Literal["shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 DISPATCHERS: tuple[Dispatcher, ...] = get_args(Dispatcher)
-LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what counts
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from optmodels.simulation.continuous import LAST_STEP
 from optmodels.simulation.engine import INF, LAST, compiled
 from optmodels.simulation.regions_kernel import find, link, put, record, remove, unlink
 from optmodels.simulation.step_kernel import clock as _clock
@@ -25,6 +24,7 @@ from optmodels.simulation.step_kernel import seen as _seen
 
 ASSIGNED, ROUND_ROBIN, SHORTEST_QUEUE, LEAST_KV, EARLIEST_FINISH, PLANNED_SHARES, PREFIX_AFFINE = range(7)
 UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before prefixes
+LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what counts
 WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
 # order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still within the

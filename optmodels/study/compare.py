@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from optmodels.io.write import new_folder, write_frame, write_text
-from optmodels.study.rows import best_bound, finite
+from optmodels.io.write import finite, new_folder, write_frame, write_text
+from optmodels.study.rows import best_bound
 
 MEASURES = ("objective", "gap_to_bound", "seconds_total", "seconds_to_first", "seconds_to_proof")
 Rows = Sequence[dict[str, Any]]

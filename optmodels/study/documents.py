@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from optmodels.plan.outcome import CheckReport, Document
+from optmodels.plans.outcome import CheckReport, Document
 from optmodels.simulation.cluster import Queue, Speed
 from optmodels.solver.highs import Limit, Status
 

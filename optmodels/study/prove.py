@@ -17,7 +17,7 @@ from typing import Any
 
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Bounded, Formulation, Method, Options
-from optmodels.plan.outcome import Attempt, DocumentReport, Proof, Verdict, Violation
+from optmodels.plans.outcome import Attempt, DocumentReport, Proof, Verdict, Violation
 from optmodels.solver.highs import PROVED, relative_gap
 from optmodels.solver.otherwise import Way, otherwise
 from optmodels.solver.scip import installed

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from optmodels.errors import InputError
 from optmodels.formulation import Formulation, Options
-from optmodels.plan.outcome import Outcome, judged
+from optmodels.plans.outcome import Outcome, judged
 from optmodels.solver.highs import relative_gap
 
 Row = dict[str, Any]
@@ -129,14 +128,3 @@ def figures(data: Any, prefix: str, *, records: bool = False) -> Row:
     if isinstance(data, bool | int | float) or data is None or (isinstance(data, str) and len(data) <= 80):
         return {prefix: data}
     return {}
-
-
-def finite(data: Any) -> Any:
-    """JSON data with infinities and NaN as null."""
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    if isinstance(data, Mapping):
-        return {k: finite(v) for k, v in data.items()}
-    if isinstance(data, list | tuple):
-        return [finite(v) for v in data]
-    return data

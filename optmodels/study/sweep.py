@@ -25,7 +25,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
 from optmodels.io.paths import Location, Place, find, put, value_at
 from optmodels.io.read import read_document, validate
-from optmodels.io.write import bare_name, keeping, new_folder, path_text, safe_name, write_frame, write_text
+from optmodels.io.write import bare_name, finite, keeping, new_folder, path_text, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.solver.cancel import caught_interrupt
@@ -34,7 +34,7 @@ from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier, refuse_u
 from optmodels.study.identity import as_document, canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
-from optmodels.study.rows import Row, figures, finite, solved_row
+from optmodels.study.rows import Row, figures, solved_row
 
 MOST_MISTAKES = 20
 MOST_WORKERS = 1024
@@ -359,47 +359,12 @@ def _checked(task: Task, base: _Base, design: Sequence[Point]) -> None:
         raise InputError(list(wrong.values())[:MOST_MISTAKES])
 
 
-def sweep(
-    source: Any, vary: Vary, *, method: str = "exact", samples: int | None = None, seed: int = 0,
-    time_limit: float | None = None, gap: float = 0.0, workers: int = 1, scheduler: str | None = None,
-    out: str | PathLike[str] | None = None, resume: bool = False, pareto: str | None = None,
-    on_row: Progress | None = None,
-) -> Sweep:  # fmt: skip
-    """Solve an instance at every combination of values of some of its fields.
-
-    Args:
-        source: instance file, mapping or loaded problem.
-        vary: ``{"budget_usd_per_hour": [1, 2, 5], "slo.ttft_s": "0.1:2:20"}``, or the command line's ``KEY=…`` texts.
-        method: ``exact`` or any other of the formulation's methods.
-        samples: draws of the random fields (``"~0.1:2"``).
-        seed: of the draws, the solver and heuristics.
-        time_limit: seconds of each solve.
-        gap: relative gap at which each solve stops.
-        workers: processes; 1 solves in this one. A script that asks for more needs ``if __name__ == "__main__":``.
-        scheduler: address of a Dask scheduler, in place of processes of ours.
-        out: folder of this sweep; None: nothing is written and nothing can be resumed.
-        resume: go on with the sweep in `out`.
-        pareto: ``X:min,Y:max``, columns of the table.
-        on_row: called with (solves done, solves, row) after each solve.
-
-    Raises:
-        InputError: the instance, a path, a value or an argument is wrong; before the first solve.
-        NotWrittenError: the tables could not be written; it carries them, and the folder can be resumed.
-        SweepInterrupted: Ctrl-C; the folder can be resumed.
-    """
-    folder = None if out is None else lambda: Path(out)
-    return run_sweep(
-        source, vary, method=method, samples=samples, seed=seed, time_limit=time_limit, gap=gap, workers=workers,
-        scheduler=scheduler, folder=folder, resume=resume, pareto=pareto, on_row=on_row,
-    )  # fmt: skip
-
-
 def run_sweep(
     source: Any, vary: Vary, *, method: str, samples: int | None, seed: int, time_limit: float | None, gap: float,
     workers: int | None, scheduler: str | None, folder: Callable[[], Path] | None, resume: bool, pareto: str | None,
     on_row: Progress | None,
 ) -> Sweep:  # fmt: skip
-    """`sweep`; `folder` is made once everything asked for is known to be right, `workers` None: what pays."""
+    """`optmodels.sweep`; `folder` makes the folder once all that is asked for is known to be right."""
     options = checked_options(seed, time_limit, gap)
     base = _Base.of(source)
     given = axes(vary)

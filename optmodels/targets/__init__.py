@@ -19,7 +19,7 @@ from optmodels import catalog
 from optmodels.catalog.spelling import precision_of
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
 DRAFT_PLACEHOLDER = "SET-THE-DRAFT"

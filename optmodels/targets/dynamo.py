@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, Pool, about, as_yaml, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 

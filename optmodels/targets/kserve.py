@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, keda
 from optmodels.targets.kubernetes import labels, of_line, pod, written
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from optmodels.errors import printable
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, about, as_yaml, head, names, prefixed, said, vllm
 
 IMAGE = f"vllm/vllm-openai:v{vllm.VERSION}"
@@ -39,7 +39,7 @@ def labels(name: str) -> dict[str, str]:
 
 def of_line(d: Deployment) -> dict[str, str]:
     """Which line of the plan this is."""
-    return {"optmodels/plan": printable(d.name, 500)}
+    return {"optmodels/plans": printable(d.name, 500)}
 
 
 def pod(d: Deployment, container: str = "vllm") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, Lines, Pool, about, as_yaml, comment, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, vllm
 from optmodels.targets.kubernetes import labels, of_line, pod, service, written
 

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 from optmodels.targets import Export, about, as_yaml, head, names, prefixed, said, vllm
 
 PROVIDERS = ("aws", "gcp", "azure")

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from optmodels.errors import printable
-from optmodels.plan.deployment import Deployments, Purchase
+from optmodels.plans.deployment import Deployments, Purchase
 from optmodels.targets import Export, head
 
 VARIABLES = """

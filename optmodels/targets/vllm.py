@@ -9,7 +9,7 @@ import json
 import shlex
 from typing import Any
 
-from optmodels.plan.deployment import Deployment, Deployments, Drafts
+from optmodels.plans.deployment import Deployment, Deployments, Drafts
 from optmodels.targets import (
     DRAFT_PLACEHOLDER,
     PLACEHOLDER,

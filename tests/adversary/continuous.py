@@ -1,6 +1,6 @@
 """Engines that batch continuously, from the mathematics: what the references of all formulations share.
 
-Written from formulations/fleet/README.md ("Continuous batching"), request class by request class and with plain sums
+Written from docs/continuous-batching.md and docs/engine.md, request class by request class and with plain sums
 over chunks and tokens; engines of one kind of requests from the READMEs of the formulations that have them. Of the
 product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
 """
@@ -27,17 +27,17 @@ from optmodels.latency.work import LayerWork
 from tests.adversary.roofline import held_bytes, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
-SELDOM = 0.005  # probability that slots or KV run out
+SELDOM, FILLED = 0.005, 0.9  # defaults of most_full and most_filled
 Mixture = Sequence[tuple[float, float, float, float]]  # weight, prompt, output, prompt tokens that caches have
 WHOLE = 1e-9  # by which requests in flight may miss a whole number
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
 FEWEST, MOST = 256, 2048  # max_num_seqs where it is to be chosen
-UNSAID = {"max_num_seqs": None, "most_num_seqs": None, "longest_wait_s": None, "most_used": None, "chunk_tokens": None}
+UNSAID = {"max_num_seqs": None, "most_num_seqs": None, "longest_wait_s": None, "most_used": None, "chunk_tokens": None,
+          "most_load": None, "most_filled": None, "most_full": None}  # fmt: skip
 BEFORE = (1.0, 4.0)  # waits before prefill of requests that wait for places too, in the longest turn
 MANY = 1e9  # prompts that come while one request is there, at most
-NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
-TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
+MOST_LOAD = 0.95  # through whose ρ/(1 − ρ) those of levels go
 HALVINGS = 12  # of the interval in which a level ceases to be good for a class
 QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)  # at which classes that share a limit are looked at
 ENOUGH = 1e-9  # relative, by which a sum of shares may miss a quantile
@@ -67,6 +67,30 @@ def choices(limits: Any, drafts: int) -> list[int]:
         return [limits.max_num_seqs]
     most = min(limits.most_num_seqs or MOST, (limits.max_num_batched_tokens - 16) // (1 + drafts))
     return [*itertools.takewhile(lambda n: n < most, (FEWEST << k for k in itertools.count())), most]
+
+
+def loads(most: float | None = None, parts: int = 1) -> list[float]:
+    """ρ that levels are offered at, from 0.01 on: ρ/(1 − ρ) grows by a half, in so many equal factors."""
+    most = most or MOST_LOAD
+    odds = [MOST_LOAD / (1 - MOST_LOAD) * 1.5 ** (k / parts) for k in range(-30 * parts, 30 * parts)]
+    least = min(o for k, o in enumerate(odds) if k % parts == 0 and o >= 0.01 / 0.99 * (1 - 1e-9))
+    return [o / (1 + o) for o in odds if least <= o <= most / (1 - most) * (1 + 1e-9)]
+
+
+def step_times(c: StepCosts, limits: Any, parts: int = 1) -> list[float]:
+    """Steps of these loads, of the largest a₀ and shorter ones of the least; the first is too short for a level."""
+    at_loads = loads(getattr(limits, "most_load", None), parts)
+    long, short = ([a0 / (1.0 - rho) for rho in at_loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
+    return sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
+
+
+def longest_step(times: Sequence[float], beyond: Callable[[float], float]) -> float | None:
+    """The longest step that is not `beyond`, above 1; None where there is none. All longer ones are."""
+    low, high = -1, len(times)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if beyond(times[middle]) <= 1.0 else (low, middle)
+    return times[low] if low >= 0 else None
 
 
 def beside(limits: Any, seqs: int) -> SimpleNamespace:
@@ -210,11 +234,11 @@ def least_fixed_s(c: StepCosts) -> float:
     return fixed_s(c, 1.0, 0.0, True)
 
 
-def allowed_crowd(most: float, load: float) -> float:
+def allowed_crowd(most: float, load: float, seldom: float = SELDOM) -> float:
     """The largest mean of a negative binomial crowd, variance/mean 1/(1 − ρ), that seldom reaches `most`; 0: none."""
 
     def above(mean: float) -> float:
-        return float(betainc(most, mean * (1.0 - load) / load + 1.0, load)) - SELDOM
+        return float(betainc(most, mean * (1.0 - load) / load + 1.0, load)) - seldom
 
     if most <= 0 or above(0.0) > 0:
         return 0.0
@@ -383,68 +407,56 @@ def binds(rows: Iterable[Sequence[float]], which: Sequence[int]) -> bool:
 
 
 def levels(
-    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
-    stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
-    ranks: int = 1, together: bool = False, place: bool = False,
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, *, stage: str = "both",
+    moved_s: Sequence[float] = (), ranks: int = 1, place: bool = False,
+    beyond: Callable[[Level], float] | None = None,
 ) -> list[Level]:  # fmt: skip
-    """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
+    """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and the best one.
 
-    The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots, cache and
-    prompt tokens. It may be shorter than the shortest of these: down to what a step takes whatever is in it.
+    The best is the longest that is not `beyond`, above 1: a longer one takes less of time and more of all else. It may
+    be shorter than the shortest of these: down to what a step takes whatever is in it.
 
-    `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one. `together`: all
-    classes are asked for as one mixture, with one limit. `place`: requests wait for one of `max_num_seqs` places, of
-    which as many are taken as may ever be.
+    `place`: requests wait for one of `max_num_seqs` places, of which as many are taken as may ever be.
     """
-    asking = [range(len(kinds))] if together else [range(i, i + 1) for i in range(len(kinds))]
-    long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    times = sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
+    times = step_times(c, limits)
 
     @cache
     def at(t: float) -> Level | None:
         x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
         return x.with_places(0.0, limits.most_used) if x is not None and place else x
 
-    def beyond(t: float, i: int) -> float:
-        """m: TPOT over its limit, or slots, cache or tokens over time, whichever is most; above 1 a step is too long.
+    def m(t: float) -> float:
+        """0 where there is no level, as the step is too short for one."""
+        return 0.0 if beyond is None or (x := at(t)) is None else beyond(x)
 
-        0 where there is no level, as the step is too short for one.
-        """
-        if (x := at(t)) is None:
-            return 0.0
-        weights = [kinds[j].weight for j in asking[i]]
-        time, *others = mean_row(weights, [x.rows[j][:4] for j in asking[i]])
-        scarcer = max(others) / time if time > 0 else math.inf
-        if not tpot or stage == "prefill" or all(kinds[j].output <= 1 for j in asking[i]):
-            return scarcer
-        joins = [joins_s(c, x.step_s, s) for s in moved_s] if stage == "decode" else [0.0] * len(kinds)
-
-        def tokens_s(j: int, quantile: float | None) -> float:
-            j = asking[i][j]
-            after = kinds[j].output - 1.0
-            return tpot_s(x, j, quantile) + joins[j] / after if after > 0 else 0.0
-
-        answers = [w if kinds[j].output > 1 else 0.0 for w, j in zip(weights, asking[i], strict=True)]
-        late = bound(weights if tpot[i][1] is not None else answers, tokens_s, tpot[i][1])
-        return max(scarcer, late / tpot[i][0])
-
-    between = []  # (about where m is 1, class, an interval that has this)
-    for i in range(len(asking)):
-        of = [beyond(t, i) for t in times]
-        last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
-        if last is None or last == len(times) - 1:
-            continue
-        t1, t2, m1, m2 = times[last], times[last + 1], of[last], of[last + 1]
-        if m2 < math.inf or at(t1) is not None:  # else it is on no level
-            between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
-    between.sort()
-    for nth in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
-        _, i, kept, over = between[nth]
+    of = [m(t) for t in times] if beyond is not None else []
+    last = max((j for j, each in enumerate(of) if each <= 1.0), default=len(times) - 1)
+    if last < len(times) - 1 and (of[last + 1] < math.inf or at(times[last]) is not None):  # else it is on no level
+        kept, over = times[last], times[last + 1]
         for _ in range(HALVINGS):
             middle = (kept + over) / 2
-            kept, over = (middle, over) if beyond(middle, i) <= 1.0 else (kept, middle)
+            kept, over = (middle, over) if m(middle) <= 1.0 else (kept, middle)
         times.append(kept)
     return [x for t in sorted(set(times)) if (x := at(t)) is not None]
+
+
+def too_long(kinds: Sequence[Kind], tpot: tuple[float, float | None]) -> Callable[[Level], float]:
+    """TPOT of a mixture over its limit, or slots, cache or tokens over time, whichever is most."""
+    weights = [k.weight for k in kinds]
+
+    def beyond(x: Level) -> float:
+        time, *others = mean_row(weights, [row[:4] for row in x.rows])
+        scarcer = max(others) / time if time > 0 else math.inf
+        if all(k.output <= 1 for k in kinds):
+            return scarcer
+        answers = [w if k.output > 1 else 0.0 for w, k in zip(weights, kinds, strict=True)]
+        late = bound(
+            weights if tpot[1] is not None else answers,
+            lambda j, q: tpot_s(x, j, q) if kinds[j].output > 1 else 0.0, tpot[1],
+        )  # fmt: skip
+        return max(scarcer, late / tpot[0])
+
+    return beyond
 
 
 def joins_s(c: StepCosts, step_s: float, moved_s: float) -> float:
@@ -530,7 +542,8 @@ def level(
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
     own = [d / r if r > 0 else 0.0 for d, r in zip(decode, decodes, strict=True)]
     per_token = [r / (k.output - 1.0) if k.output > 1 else 0.0 for r, k in zip(decodes, kinds, strict=True)]
-    slots = ranks * allowed_crowd(float(seqs), rho)
+    seldom, filled = getattr(limits, "most_full", None) or SELDOM, getattr(limits, "most_filled", None) or FILLED
+    slots = ranks * allowed_crowd(float(seqs), rho, seldom)
 
     # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
     # way; one that has come waits for the next step.
@@ -550,7 +563,7 @@ def level(
     kv /= ranks  # a rank's, which has so small a part of the requests, too
     held_whole = [k.prompt + k.output + c.drafts <= kv for k in kinds]
     typical = mixture(squares) / mixture(held)
-    mean = allowed_crowd(kv / typical, rho)
+    mean = allowed_crowd(kv / typical, rho, seldom)
     rows = []
     for i in range(len(kinds)):
         memory = math.inf
@@ -560,7 +573,7 @@ def level(
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0) / ranks
         rows.append((
             work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory,
-            fresh[i] * t / (0.9 * ranks * room), chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
+            fresh[i] * t / (filled * ranks * room), chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
         ))  # fmt: skip
 
     each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
@@ -884,7 +897,7 @@ def ways(
     ttft: tuple[float, float | None], tpot: tuple[float, float | None], waiting_s: float = math.inf,
     deadline: tuple[float, float | None] = (math.inf, None), ranks: int = 1,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads, and the best, at the longest wait.
+    """Every level, and the best of the mixture, at the longest wait.
 
     Args:
         c, slower, kinds: as in `Bounds`.
@@ -899,8 +912,8 @@ def ways(
         asked, cache, full = beside(limits, seqs), kv(seqs), False
         if cache <= 0:
             return
-        at = {"tpot": [tpot], "ranks": ranks, "together": True}
-        found = levels(c, kinds, asked, cache, TWENTY_FIVE, **at)
+        at: dict[str, Any] = {"ranks": ranks, "beyond": too_long(kinds, tpot)}
+        found = levels(c, kinds, asked, cache, **at)
         for x in found:
             for most in CLASSES_OF_WAIT:
                 yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
@@ -908,7 +921,7 @@ def ways(
         n = places(kinds, c.drafts, seqs, cache, ranks)
         if n and binds(mixed, (1, 2)):
             asked = beside(limits, n)
-            for x in levels(c, kinds, asked, cache, TWENTY_FIVE, **at, place=True):
+            for x in levels(c, kinds, asked, cache, **at, place=True):
                 of = Bounds(c, slower, kinds, x, CLASSES_OF_WAIT[0])
                 yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, deadline)
         full = binds(mixed, (1,))

@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -906,8 +906,9 @@ def _engines(
                 if stage == "prefill":
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
-                tpots = [continuous.limit(d.workload.slo.tbt_s) for d in members]
-                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots, "ranks": k.ranks}
+                more: Instance = {"stage": stage, "moved_s": moved, "ranks": k.ranks}
+                alone = stage == "both" and len(members) == 1 and members[0].workload.soft is None
+                timed = stage != "both" and any(d.workload.slo.deadline_s is not None for d in members)
                 for seqs in continuous.choices(p.engine, costs.drafts):
                     limits = continuous.beside(p.engine, seqs)
                     kv = continuous.kv_tokens(
@@ -917,20 +918,36 @@ def _engines(
                     cached, kept = _cached(p, members, kv)
                     kinds = [dataclasses.replace(of, cached=share) for of, share in zip(kinds, cached, strict=True)]
                     kv *= 1 - kept
-                    levels = continuous.levels(steps, kinds, limits, kv, **more) if kv > 0 else []
-                    for x in levels:
-                        if stage == "decode":
-                            rows.append(_decoding(members, x, moved, steps))
-                            continue
-                        for most in continuous.CLASSES_OF_WAIT:
-                            sends = (moved, rests) if stage == "prefill" else None
-                            rows += _at_waits(limits, members, x, most, steps.request_s, slower, generous, sends)
+                    if kv <= 0:
+                        break
+                    levels = continuous.levels(steps, kinds, limits, kv, **more)
+                    sends = (moved, rests) if stage == "prefill" else None
                     n = continuous.places(kinds, costs.drafts, seqs, kv, k.ranks)
+                    ways = [(seqs, most, math.inf) for most in continuous.CLASSES_OF_WAIT]
                     if stage == "both" and n and any(continuous.binds(x.rows, (1, 2)) for x in levels):
-                        limits = continuous.beside(p.engine, n)
-                        for x in continuous.levels(steps, kinds, limits, kv, **more, place=True):
-                            most = continuous.CLASSES_OF_WAIT[0]
-                            rows += _at_waits(limits, members, x, most, steps.request_s, slower, generous, None)
+                        ways += [(n, continuous.CLASSES_OF_WAIT[0], turns) for turns in continuous.BEFORE]
+                    for told, most, turns in ways if stage != "decode" else ((seqs, math.inf, math.inf),):
+                        limits, place = continuous.beside(p.engine, told), turns < math.inf
+                        seen = (limits, members, most, steps.request_s, slower, generous, sends)
+                        row = functools.partial(_at_wait, seen, turns)
+                        if stage == "decode":
+                            row = functools.partial(_decoding, members, moved, steps)
+                        beyond = functools.partial(_too_long, seen, turns) if alone else None
+                        again = place or alone
+                        for x in continuous.levels(steps, kinds, limits, kv, **more, place=place, beyond=beyond) \
+                                if again else levels:  # fmt: skip
+                            waits = [0.0] if stage == "decode" else _waits(seen, x)
+                            rows += [found for omega in waits if (found := row(x, omega)) is not None]
+                        if alone or timed:
+                            continue
+
+                        at = functools.partial(_level_at, (steps, kinds, limits, kv), (stage, moved, k.ranks), place)
+                        fixed = [0.0] if stage == "decode" else [
+                            2.0**j for j in range(-10, 10) if 2.0**j <= limits.longest_wait_s
+                        ]  # fmt: skip
+                        rows += _at_best_steps(
+                            members, functools.cache(at), continuous.step_times(steps, limits, 16 if len(kinds) <= 4 else 4), row, fixed
+                        )
                     if not any(continuous.binds(x.rows, (1,)) for x in levels):
                         break
                 known[key] = rows
@@ -977,7 +994,7 @@ def _cached(p: Fleet, members: list[Demand], kv: float) -> tuple[list[float], fl
 Row = tuple[Serves | None, ...]  # by demand, of one engine
 
 
-def _decoding(members: list[Demand], x: Level, moved_s: list[float], costs: StepCosts) -> Row:
+def _decoding(members: list[Demand], moved_s: list[float], costs: StepCosts, x: Level, _: float) -> Row:
     """What an engine that only decodes does of each demand: whose cache has come joins at the end of the step."""
     row: list[Serves | None] = []
     for i, d in enumerate(members):
@@ -996,22 +1013,64 @@ def _decoding(members: list[Demand], x: Level, moved_s: list[float], costs: Step
     return tuple(row)
 
 
-def _at_waits(
-    limits: Any, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool,
-    sends: tuple[list[float], list[list[float]]] | None,
+Seen = tuple[Any, list[Demand], float, float, float, bool, tuple[list[float], list[list[float]]] | None]
+
+
+def _too_long(seen: Seen, turns: float, x: Level) -> float:
+    """By how much a step is too long for the only demand: what it takes of anything over time; infinite: it is late."""
+    found = [_at_wait(seen, turns, x, omega) for omega in _waits(seen, x)]
+    rows = [row[0] for row in found if row is not None and row[0] is not None]
+    return min((max(r.takes) / r.takes[0] for r in rows), default=math.inf)
+
+
+def _level_at(engine: tuple[Any, ...], more: tuple[Any, ...], place: bool, t: float) -> Level | None:
+    """A level, or None; with `place` one at which requests wait for a place, of which as many are taken as may be."""
+    x = continuous.level(*engine, t, *more)
+    return x.with_places(0.0, engine[2].most_used) if x is not None and place else x
+
+
+def _at_best_steps(
+    members: list[Demand], at: Callable[[float], Level | None], times: list[float],
+    row: Callable[[Level, float], Row | None], waits: list[float],
 ) -> Iterator[Row]:  # fmt: skip
-    """At each wait that a level is offered with, by demand: load of every capacity and whether it is late, or None.
+    """With each wait the longest step at which a demand keeps its limits, or soft ones, and takes no more than of time.
 
-    A demand keeps its limits on the first token and the whole request up to a wait of its own. Of these waits, and
-    those of soft limits, the shortest, the middle one and the longest are offered.
-
-    `sends`, where the engine only prefills, by demand: seconds that the cache is on its way, and what decoding takes
-    of a deadline, anywhere. There such waits are offered that leave the fastest decoding its time, that leave it to the
-    slowest for which there is any, and that leave what is halfway between.
+    Of each demand; of demands those alone are there whose own longest step is no shorter.
     """
-    hair = static.PLAN_TOLERANCE if generous else continuous.HAIR
-    missed, allowed, soft, able, parts = [], [], [], [], []
-    leaving: list[list[float]] = []
+    several = any(d.workload.soft is not None for d in members)
+    for omega in waits:
+
+        def beyond(t: float, i: int, soft: bool, omega: float = omega) -> float:
+            if (x := at(t)) is None:
+                return 0.0
+            served = row(x, omega)
+            mine = None if served is None else served[i]
+            kept = mine is not None and max(mine.takes) <= mine.takes[0] and (soft or not mine.late)
+            return 1.0 if kept else 2.0
+
+        ends = [[continuous.longest_step(times, lambda t, i=i, soft=soft: beyond(t, i, soft)) or 0.0
+                 for soft in ((False, True) if several else (False,))] for i in range(len(members))]  # fmt: skip
+        for t in sorted({t for of in ends for t in of}):
+            if t > 0 and (x := at(t)) is not None and (served := row(x, omega)) is not None:
+                yield tuple(mine if of[-1] >= t else None for mine, of in zip(served, ends, strict=True))
+
+
+class _Ends(NamedTuple):
+    """Of each demand on a level: TPOT over its limit, longest waits within its limits and within soft ones, whether it
+    can be there, and seconds of its part of a deadline, without waiting and times ω."""  # fmt: skip
+
+    missed: list[float]
+    allowed: list[float]
+    soft: list[float]
+    able: list[bool]
+    parts: list[tuple[float, float]]
+
+
+def _ends(seen: Seen, x: Level) -> _Ends:
+    """`sends` of what is seen, where the engine only prefills, by demand: seconds that the cache is on its way, and
+    what decoding takes of a deadline, anywhere."""  # fmt: skip
+    limits, members, most, request_s, slower, _, sends = seen
+    found = _Ends([], [], [], [], [])
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
@@ -1019,49 +1078,67 @@ def _at_waits(
         )  # fmt: skip
         if sends is None:
             sent, least = 0.0, 0.0
-            missed.append(continuous.tpot_s(x, i, each_at) / each_s)
+            found.missed.append(continuous.tpot_s(x, i, each_at) / each_s)
             rest = ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at)
         else:
             sent, least = sends[0][i], min(sends[1][i], default=math.inf)
-            missed.append(0.0)
+            found.missed.append(0.0)
             rest = sent
         ends: list[list[float]] = [[], []]
-        left_s = whole_s - least if least < math.inf else 0.0
+        left_s = whole_s - least if least < math.inf else -math.inf
         for limit, at, after in ((first_s, first_at, sent), (left_s, whole_at, rest)):
             base, waits = continuous.ttft_s(x, i, at, most, request_s)
             for end, factor in zip(ends, (1.0, up_to), strict=True):
                 end.append((limit * factor - (base * slower + after)) / (waits * slower))
-        parts.append((base * slower + rest, waits * slower))
-        if sends is not None and least < math.inf:
-            most_s = max([r for r in sends[1][i] if r < whole_s - parts[i][0]], default=least)
-            budgets = (least, (least + most_s) / 2, most_s)
-            leaving.append([(whole_s - parts[i][0] - budget) / parts[i][1] for budget in budgets])
-        else:
-            leaving.append([math.inf] * 3)
-        allowed.append(min(limits.longest_wait_s, *ends[0]))
-        soft.append(min(limits.longest_wait_s, *ends[1]))
-        able.append((x.fits[i] if x.place else max(x.rows[i]) < math.inf) and missed[i] <= up_to)
-    picked: set[float] = set()
-    for budget in range(3):
-        upto = [[min(w, each[budget]) for w, each in zip(of, leaving, strict=True)] for of in (allowed, soft)]
-        offered = sorted(w for of in upto for w, can in zip(of, able, strict=True) if can and w > 0)
-        picked |= {offered[round((len(offered) - 1) * v / 2)] for v in range(3) if offered}
-    for omega, before_s in itertools.product(sorted(picked), continuous.before_places(x) if x.place else (math.inf,)):
-        if before_s < math.inf and omega <= before_s:
+        found.parts.append((base * slower + rest, waits * slower))
+        found.allowed.append(min(limits.longest_wait_s, *ends[0]))
+        found.soft.append(min(limits.longest_wait_s, *ends[1]))
+        found.able.append((x.fits[i] if x.place else max(x.rows[i]) < math.inf) and found.missed[i] <= up_to)
+    return found
+
+
+def _waits(seen: Seen, x: Level) -> list[float]:
+    """Waits that a level of a fixed load is offered with.
+
+    A demand keeps its limits on the first token and the whole request up to a wait of its own. Each of these, and of
+    those of soft limits, is offered; of more than four rounded down to 2^(k/2) s. Where the engine only prefills, and
+    some demand has a deadline, 2^(k/2) s from 1/1024 s on are offered in place of these.
+    """
+    members, sends, of = seen[1], seen[6], _ends(seen, x)
+    offered = [w for ends in (of.allowed, of.soft) for w, can in zip(ends, of.able, strict=True) if can and w > 0]
+    fixed = [2.0 ** (k / 2) for k in range(-80, 80)]
+    if sends is not None and any(d.workload.slo.deadline_s is not None for d in members):
+        return [w for w in fixed if 2.0**-10 <= w <= max(offered, default=0.0)]
+    if len(members) * (2 if any(d.workload.soft is not None for d in members) else 1) > 4:
+        offered = [max(f for f in fixed if f <= w) for w in offered]
+    return sorted(set(offered))
+
+
+def _at_wait(seen: Seen, turns: float, x: Level, omega: float) -> Row | None:
+    """By demand what it takes of every capacity and whether it is late, or None; None where there is no such wait.
+
+    `turns`: of the longest prompt, that requests wait before prefill where they wait for places, too.
+    """
+    limits, members, most, _, _, generous, sends = seen
+    hair = static.PLAN_TOLERANCE if generous else continuous.HAIR
+    of = _ends(seen, x)
+    longest = max((s for s, fits in zip(x.turn_s, x.fits, strict=True) if fits), default=0.0)
+    before_s = turns * x.ranks * longest if x.place else math.inf
+    if omega <= before_s < math.inf:
+        return None
+    y, wait_s = x, min(omega, before_s)  # before prefill
+    if x.place:
+        y = x.with_places(before_s, x.place_load(before_s, omega - before_s, limits.most_used))
+    row: list[Serves | None] = []
+    for i, s in enumerate(x.turn_s):
+        too_long = x.ranks * s > most * wait_s * (1 + hair)
+        if not of.able[i] or omega > of.soft[i] * (1 + hair) or too_long or max(y.rows[i]) == math.inf:
+            row.append(None)
             continue
-        y, wait_s = x, min(omega, before_s)  # before prefill
-        if x.place:
-            y = x.with_places(before_s, x.place_load(before_s, omega - before_s, limits.most_used))
-        row: list[Serves | None] = []
-        for i, s in enumerate(x.turn_s):
-            too_long = x.ranks * s > most * wait_s * (1 + hair)
-            if not able[i] or omega > soft[i] * (1 + hair) or too_long or max(y.rows[i]) == math.inf:
-                row.append(None)
-                continue
-            late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
-            takes = (*y.rows[i], x.ranks * s * s / (2 * wait_s) + x.mean_turn_s[i])
-            row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
-        yield tuple(row)
+        late = omega > of.allowed[i] * (1 + hair) or of.missed[i] > 1 + hair
+        takes = (*y.rows[i], x.ranks * s * s / (2 * wait_s) + x.mean_turn_s[i])
+        row.append(Serves(members[i].name, takes, late, of.parts[i][0] + of.parts[i][1] * omega if sends else 0.0))
+    return tuple(row)
 
 
 def _seconds(limit: Any) -> float | None:

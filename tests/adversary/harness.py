@@ -34,10 +34,11 @@ import numpy as np
 import yaml
 from pydantic import BaseModel
 
-from optmodels import api, formulation
+import optmodels
+from optmodels import formulation
 from optmodels.errors import InputError, UnattainableError
 from optmodels.limits import SECONDS_USUAL
-from optmodels.plan.outcome import Result
+from optmodels.plans.outcome import Result
 
 FORMULATIONS = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity")
 FILES = "_files"
@@ -149,7 +150,7 @@ def judge(
     with tempfile.TemporaryDirectory() as folder:
         file = written(data, Path(folder))
         try:
-            exact = api.solve(file, time_limit=TIME_LIMIT_S)
+            exact = optmodels.solve(file, time_limit=TIME_LIMIT_S)
         except UnattainableError:
             exact = None
         except InputError as error:
@@ -172,7 +173,7 @@ def judge(
             if method == "exact":
                 continue
             try:
-                other = api.solve(file, method, time_limit=TIME_LIMIT_S)
+                other = optmodels.solve(file, method, time_limit=TIME_LIMIT_S)
             except InputError:
                 continue  # a method may refuse what it does not know
             except Exception as error:

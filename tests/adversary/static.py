@@ -1,6 +1,6 @@
 """Serving in static batches, from the mathematics: what cost efficiency and fleet share, and random parts of instances.
 
-Written from LLM-Pilot's equations LP(1)–(18) as the README of cost efficiency states them, with a plain loop over
+Written from LLM-Pilot's equations LP(1)–(18) as docs/static-batches.md states them, with a plain loop over
 decode steps. Of the product come the catalogue, the work of a layer (Table V) and the schemas, for defaults and units.
 """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from optmodels import api
+import optmodels
 from optmodels.errors import UnattainableError
 from tests.adversary.harness import FILES, FORMULATIONS, Instance, instance, written
 
@@ -128,7 +128,7 @@ def looser(data: Instance) -> Instance | None:
 
 def answer(data: Instance, folder: Path) -> tuple[str, float | None, float | None, str]:
     try:
-        found = api.solve(written(data, folder), time_limit=5.0)
+        found = optmodels.solve(written(data, folder), time_limit=5.0)
     except UnattainableError:
         return "infeasible", None, None, ""
     assert found.status in ("optimal", "infeasible", "feasible", "no_solution_found"), found.log

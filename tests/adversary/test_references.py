@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import nbinom
+from scipy.stats import nbinom, norm, poisson
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
@@ -121,34 +121,15 @@ KINDS = [continuous.Kind(300.0, 200.0, 0.0, 1.0), continuous.Kind(900.0, 40.0, 0
 
 def best_levels(kinds: list[continuous.Kind], limits: Any, kv: float, **more: Any) -> list[continuous.Level]:
     """Those that are at no load."""
-    fixed = (continuous.largest_fixed_s(COSTS), continuous.least_fixed_s(COSTS))
-    at_loads = {a0 / (1 - rho) for a0 in fixed for rho in continuous.NINE}
+    at_loads = {*continuous.step_times(COSTS, limits)}
     return [x for x in continuous.levels(COSTS, kinds, limits, kv, **more) if x.step_s not in at_loads]
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])
-def test_a_level_is_the_longest_that_keeps_a_limit_per_token(quantile: float | None) -> None:
-    tpot = [(0.02, quantile), (0.025, quantile)]
-    new = best_levels(KINDS, SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 1e7, tpot=tpot)
-    assert len(new) == 2
-    for i, (limit_s, _) in enumerate(tpot):
-        below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, quantile)) <= limit_s]
-        assert min(below) < 1e-3 * limit_s
-
-
-@pytest.mark.parametrize(("seqs", "kv", "row"), [(64, 1e7, 1), (1024, 2e4, 2)])
-@pytest.mark.parametrize("stage", ["both", "prefill", "decode"])
-def test_a_level_is_the_longest_with_time_the_scarcest(seqs: int, kv: float, row: int, stage: str) -> None:
-    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs})
-    moved_s = [0.5, 0.6] if stage == "prefill" and row == 2 else [0.0, 0.0]  # caches are held while they are sent
-    kinds = [continuous.Kind(20.0, k.output, 0.0, 1.0) for k in KINDS] if stage == "prefill" and row == 1 else KINDS
-    more: dict[str, Any] = {"stage": stage, "moved_s": moved_s}
-    new = best_levels(kinds, limits, kv, **more)
-    assert new
-    for x in new:
-        assert any(abs(r[row] / r[0] - 1.0) < 2e-3 and max(r[1:3]) <= r[0] for r in x.rows)
-    slack = [(math.inf, None)] * len(kinds)
-    assert [x.step_s for x in best_levels(kinds, limits, kv, tpot=slack, **more)] == [x.step_s for x in new]
+def test_the_best_level_is_the_longest_that_keeps_a_limit_per_token(quantile: float | None) -> None:
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024})
+    (new,) = best_levels(KINDS[:1], limits, 1e7, beyond=continuous.too_long(KINDS[:1], (0.02, quantile)))
+    assert 0.0 <= 0.02 - continuous.tpot_s(new, 0, quantile) < 2e-5
 
 
 @pytest.mark.parametrize(
@@ -163,15 +144,15 @@ def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
     stage: str, seqs: int, kv: float, row: int, short: bool
 ) -> None:
     limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs})
-    long, less = ([a0 / (1 - 0.95 * 0.8**k) for k in range(9)] for a0 in (0.012, 0.01))
-    grid = [0.01, *sorted(long + [t for t in less if t < min(long)])]
+    grid = continuous.step_times(COSTS, limits)
 
     def scarcer(t: float) -> float:
         x = continuous.level(COSTS, KINDS[:1], limits, kv, t, stage, [0.0])
         assert x is not None
         return max(x.rows[0][1:4]) / x.rows[0][0]
 
-    (new,) = best_levels(KINDS[:1], limits, kv, stage=stage, moved_s=[0.0])
+    beyond = lambda x: max(x.rows[0][1:4]) / x.rows[0][0]  # noqa: E731
+    (new,) = best_levels(KINDS[:1], limits, kv, stage=stage, moved_s=[0.0], beyond=beyond)
     interval = next(t for t in grid if t > new.step_s) - max(t for t in grid if t < new.step_s)
     assert scarcer(new.step_s) <= 1.0 < scarcer(new.step_s + 1.001 * interval / 2**12)
     assert new.rows[0][row] == pytest.approx(new.rows[0][0], rel=5e-3)
@@ -180,23 +161,13 @@ def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
 
 def test_a_class_that_no_level_serves_has_no_best_one() -> None:
     long = continuous.Kind(6000.0, 40.0, 0.0, 1e-6)  # of more tokens than the cache has
-    assert len(best_levels([KINDS[0], long], LIMITS, 5000.0)) == 1
-    assert best_levels([long], LIMITS, 5000.0) == []
+    assert best_levels([long], LIMITS, 5000.0, beyond=continuous.too_long([long], (1.0, None))) == []
 
 
-def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their_limit() -> None:
-    limits, n = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 5
-    kinds = [continuous.Kind(300.0, 50.0, 0.0, 1.0) for _ in range(n)]
-    seconds = [0.040, 0.020, 0.035, 0.025, 0.030]
-    new = best_levels(kinds, limits, 1e7, tpot=[(s, None) for s in seconds])
-    for x, s in zip(new, (0.020, 0.030, 0.040), strict=True):
-        assert continuous.tpot_s(x, 0, None) == pytest.approx(s, rel=1e-3)
-
-
-def test_a_limit_that_no_level_keeps_makes_none() -> None:
-    alone = best_levels(KINDS, LIMITS, 1e6, tpot=[(9.0, None), (1e-3, None)])
-    assert len(alone) == 1  # that of the other, whose slots become scarcer
-    assert alone[0].rows[0][1] == pytest.approx(alone[0].rows[0][0], rel=2e-3)
+def test_the_longest_step_is_found_by_halves() -> None:
+    for last in range(-1, 7):
+        found = continuous.longest_step(list(range(7)), lambda t, last=last: 2.0 if t > last else 0.5)
+        assert found == (None if last < 0 else last)
 
 
 PLAIN = replace(COSTS, prompt_step_s=0.0)  # a₀ is 10 ms, whatever prompts there are
@@ -238,6 +209,27 @@ def test_prompts_vary_as_those_of_the_worst_mixture_that_a_level_takes(seldom: f
     crowd = continuous.crowd_at(0.95, rho * 0.01 / x.crowd_s[0], rho, variance / 199 / x.crowd_s[0] ** 2)
     running = min(max(crowd, 1.0), 64 * x.most_crowd_s / x.crowd_s[0])
     assert continuous.tpot_s(x, 0, 0.95) == pytest.approx(0.01 + 1.15 * x.crowd_s[0] * running + x.late_token_s[0])
+
+
+@pytest.mark.parametrize(("decodes", "counts"), [(2, 1.0), (4, 1.0), (12, 0.5), (16, 0.0), (40, 0.0)])
+@pytest.mark.parametrize("quantile", [0.9, 0.99])
+def test_prompts_in_the_steps_of_a_short_answer(decodes: int, counts: float, quantile: float) -> None:
+    # Of one kind of requests: 300 prompt tokens, 3.45 ms, in one step with room for 1984; half of a step is work.
+    x = at_ranks(1, kinds=[continuous.Kind(300.0, decodes + 1.0, 0.0, 1.0)])
+    p, d, u = 3.45e-3, sum(1e-4 + 1e-6 * (300 + i) for i in range(decodes)), 300 / 1984
+    busy, per_s = 0.5 * p / (p + d), 0.5 / (p + d)  # Σλp and λ
+    beside = 0.01 + 0.5 * 0.02 * d / (p + d)  # a step in which prompts are prefilled, but for these
+    turn = u * beside + p
+    waits = per_s * turn**2 / (2 * (1 - per_s * turn))
+    came = per_s * (decodes * 0.02 + beside + p + waits)  # from its arrival to its last step, in the mean
+    z = norm.ppf(quantile)
+    equal = poisson.ppf(quantile, came) * p  # all equal, and each is followed by those that come in its own time
+    spread = (came + z * math.sqrt(came) + (z * z - 1) / 6) * p
+    longer = min(1.15 * max(equal, spread) / (decodes * (1 - busy)), p / u)
+    c = (p + d) / (decodes + 1)
+    few = 0.01 + 1.15 * d / decodes * max(continuous.crowd_at(quantile, 0.5 * 0.01 / c, 0.5), 1.0) + longer
+    crowd = continuous.tpot_s(replace(x, prompts=(0.0, 0.0, 0.0, 0.0)), 0, quantile)
+    assert continuous.tpot_s(x, 0, quantile) == pytest.approx(crowd + counts * max(few - crowd, 0.0), rel=1e-9)
 
 
 @pytest.mark.parametrize("quantile", [None, 0.9])

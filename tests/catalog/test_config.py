@@ -64,14 +64,16 @@ def test_a_fine_tune_with_other_layers_is_another_model(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "path"), [
-    ({"model_type": "nemotron_h"}, "model_type"), ({"vision_config": {"depth": 27}}, "vision_config"),
+    ({"model_type": "rwkv7"}, "model_type"), ({"vision_config": {"depth": 27}}, "vision_config"),
     ({"linear_num_key_heads": 16}, "linear_num_key_heads"), ({"attention_chunk_size": 8192}, "attention_chunk_size"),
     ({"hidden_size": None}, "hidden_size"), ({"hidden_act": "gelu"}, "hidden_act"),
-    ({"sliding_window": 4096, "use_sliding_window": True}, "sliding_window"),
+    ({"model_type": "llama", "sliding_window": 4096, "use_sliding_window": True}, "sliding_window"),
+    ({"model_type": "qwen3_5"}, "text_config"), ({"model_type": "nemotron_h"}, "hybrid_override_pattern"),
+    ({"audio_config": {"hidden_size": 8}}, "audio_config"), ({"num_kv_shared_layers": 20}, "num_kv_shared_layers"),
     ({"layer_types": ["linear_attention"] * 64}, "layer_types"),
     ({"layer_types": ["full_attention"] * 3}, "layer_types"),
     ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "quantization_config"),
-    ({"num_experts": 8, "num_experts_per_tok": 2, "decoder_sparse_step": 2}, "decoder_sparse_step"),
+    ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": 3}, "moe_layer_freq"),
 ])  # fmt: skip
 def test_what_is_not_read_is_refused_by_its_name(tmp_path, changes, path):
     with pytest.raises(InputError) as error:
@@ -79,12 +81,11 @@ def test_what_is_not_read_is_refused_by_its_name(tmp_path, changes, path):
     assert path in {m.path for m in error.value.mistakes} and error.value.mistakes[0].file.endswith("config.json")
 
 
-def test_a_quantised_folder_without_its_section_is_refused_and_modelopt_s_file_is_read(tmp_path):
-    with pytest.raises(InputError, match="name says fp4"):
-        read(tmp_path, QWEN, "Mine-32B-NVFP4")
-    beside = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
+def test_without_a_section_the_file_of_modelopt_or_the_name_says_the_precision(tmp_path):
+    assert read(tmp_path, QWEN, "Mine-32B-NVFP4")[1] == "fp4"
+    beside = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     (tmp_path / "Mine-32B-NVFP4" / "hf_quant_config.json").write_text(json.dumps(beside))
-    assert read_config(tmp_path / "Mine-32B-NVFP4" / "config.json")[1] == "fp4"
+    assert read_config(tmp_path / "Mine-32B-NVFP4" / "config.json")[1] == "fp8"
 
 
 def test_a_folder_of_the_local_cache_is_found(tmp_path):
@@ -101,3 +102,56 @@ def test_a_plan_of_a_config(cli, folder):
                "--write", "mine.yaml")  # fmt: skip
     assert said.status == 0 and "optimal, proved" in said.out, said.err
     assert cli("solve", "mine.yaml").status == 0
+
+
+def test_an_instance_has_a_model_by_its_configuration(cli, folder):
+    fp8 = QWEN | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    (folder / "config.json").write_text(json.dumps(fp8))
+    written = """
+        formulation: fleet
+        schema: 1
+        workloads:
+        - {name: chat, model: %s, buckets: [{input_tokens: 1000, output_tokens: 300, requests_per_s: 20}], slo: {tbt_s: 50 ms}}
+        pool: {catalog: aws}
+        markets: {main: [on_demand]}
+        strategies: {families: [high_end]}
+        serving: continuous
+        latency: {engine: vllm}
+    """  # noqa: E501 - one line of YAML
+    plans = []
+    for name, model in (("a", "{config: config.json}"), ("b", "./config.json")):
+        (folder / f"{name}.yaml").write_text(written % model)
+        said = cli("solve", f"{name}.yaml", "--json")
+        assert said.status == 0, said.err
+        plans.append(json.loads(said.out)["plan"] | {"name": ""})
+    assert plans[0] == plans[1] and plans[0]["usd_per_hour"] > 0
+    (folder / "d.yaml").write_text(written % "{config: gone.json}")
+    said = cli("solve", "d.yaml")
+    assert said.status == 2 and "gone.json" in said.err
+
+
+GPU = """
+title: mine
+fp16_flops: 9.9e14
+fp8_flops: 1.98e15
+mem_bytes_per_s: 4.0e12
+vram_gib: 100
+link_bytes_per_s: 4.5e11
+"""
+
+
+def test_a_gpu_by_its_file_in_plan_and_simulate(cli, folder):
+    (folder / "config.json").write_text(json.dumps(QWEN))
+    (folder / "mine.yaml").write_text(GPU)
+    ask = ("plan", "--model", "config.json", "--gpu", "mine.yaml", "--input", "1k", "--output", "300", "--rate", "20",
+           "--tpot", "50ms")  # fmt: skip
+    said = cli(*ask)
+    assert said.status == 2 and "usd_per_hour" in said.err
+    (folder / "mine.yaml").write_text(GPU + "usd_per_hour: 3.0\n")
+    said = cli(*ask, "--write", "plan.yaml")
+    assert said.status == 0 and "MINE" in said.out, said.err
+    assert cli("solve", "plan.yaml").status == 0
+    said = cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine.yaml", "--llm", "config.json", "--json")
+    found = json.loads(said.out)
+    assert found["deployment"]["gpu"] == "mine" and found["deployment"]["llm"] == "qwen3-32b"
+    assert cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine", "--llm", "qwen3-32b").status == 2

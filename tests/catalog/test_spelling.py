@@ -22,7 +22,7 @@ from optmodels.latency.engines.document import deployment
         ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b", None),
         # other models, or weights of no precision that is known here
         ("DeepSeek-R1-Distill-Llama-70B", None, None), ("DeepSeek-R1-0101", None, None), ("Llama-3-18B", None, None),
-        ("Qwen3-32B-Instruct-2507", None, None), ("Qwen3-VL-32B", None, None), ("qwen3-3b", None, None),
+        ("Qwen3-32B-Instruct-2507", None, None), ("Qwen3-VL-33B", None, None), ("qwen3-3b", None, None),
         ("moonshotai/Kimi-K2-Thinking", None, None), ("Qwen/Qwen3-8B-Base", None, None),
         ("Qwen2.5-7B-GPTQ-Int8", None, None), ("DeepSeek-R1-0528-Qwen3-8B", None, None), ("", None, None),
     ],

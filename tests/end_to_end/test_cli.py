@@ -95,12 +95,11 @@ def test_an_instance_in_a_folder_of_another_language(command, write, tiny):
 @pytest.mark.parametrize("verb", ["solve", "tables"])
 def test_ctrl_c_outside_the_solver_ends_without_a_plan(cli, write, tiny, monkeypatch, verb):
     """Inside the solver it returns the incumbent: tests/solver."""
-    from optmodels import api
 
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, verb, interrupted)
+    monkeypatch.setattr(f"optmodels.api.{verb}.{verb}", interrupted)
     done = cli(verb, write(tiny()))
     done.assert_clean()
     assert (done.status, done.out) == (4, "")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from benchmarks.library import Item, Library, export, main, problems, read, reproduced, update, updated
 from optmodels import catalog
-from optmodels.cli.library import Item, Library, export, main, problems, read, reproduced, update, updated
 from optmodels.errors import InputError
 from optmodels.latency import resolve
 from optmodels.latency.engines.document import EngineModel

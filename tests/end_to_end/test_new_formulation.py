@@ -25,7 +25,7 @@ WALK = ROOT / "docs" / "own-formulation.md"
 @pytest.fixture
 def beside(tmp_path):
     """A folder with a new formulation my_counts, and Python started in it."""
-    assert optmodels.new_formulation("my_counts", tmp_path) == tmp_path / "my_counts"
+    assert optmodels.new("formulation", "my_counts", tmp_path) == str(tmp_path / "my_counts")
 
     def python(*arguments: str, site: str = "", **environment: str) -> commands.Run:
         path = os.pathsep.join(p for p in (site, str(ROOT)) if p)
@@ -38,7 +38,7 @@ def test_it_has_the_files_of_the_example_under_its_own_name(beside):
     folder, _ = beside
     example = ROOT / "optmodels" / "scaffold" / "machine_counts"
     expected = {p.relative_to(example).as_posix() for p in example.rglob("*") if p.is_file()}
-    expected = {p.replace("machine_counts", "my_counts") for p in expected if "__pycache__" not in p}
+    expected = {p.replace("machine_counts", "my_counts").replace(".py.txt", ".py") for p in expected}
     found = {p.relative_to(folder / "my_counts").as_posix(): p for p in folder.rglob("*") if p.is_file()}
     assert found.keys() == expected and "test_my_counts.py" in expected
     assert not [name for name, path in found.items() if "machine_counts" in path.read_text(encoding="utf-8")]
@@ -141,7 +141,7 @@ def test_the_walk_through_adds_a_constraint(beside):
 )  # fmt: skip
 def test_a_name_that_is_none_or_taken_is_refused(tmp_path, name):
     with pytest.raises(InputError, match="name: got"):
-        optmodels.new_formulation(name, tmp_path)
+        optmodels.new("formulation", name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,7 +150,7 @@ def test_nothing_is_overwritten(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     for parent in (tmp_path, tmp_path / "file"):
         with pytest.raises(InputError):
-            optmodels.new_formulation("mine", parent)
+            optmodels.new("formulation", "mine", parent)
     assert list((tmp_path / "mine").iterdir()) == []
 
 

@@ -36,7 +36,7 @@ def test_one_deployment_on_a_poisson_trace(cli, folder):
     assert report["good_share"] == pytest.approx((rows["ttft_s"] <= 0.5).mean())
     over = report["over_time"]
     assert {len(v) for v in over.values()} == {len(over["time_s"])} and max(over["kv_use"]) <= 1
-    again = optmodels.simulate("llama-3.1-8b", "h100", "poisson:4:200-2000:50-400:60", ttft_limit_s=0.5)
+    again = optmodels.simulate("llama-3.1-8b", "h100", "poisson:4:200-2000:50-400:60", ttft_limit=0.5)
     assert again["report"] == report
 
 
@@ -50,7 +50,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
     assert "9 of 10 measurements stay below" in " ".join(seen.out.split())
 
 
-def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
+def test_model_is_the_llm_as_in_plan(cli):
     rest = ("--gpu", "h100", "--trace", "poisson:4:500:100:30", "--json")
     ways = [
         ("--llm", "llama-3.1-8b"),
@@ -59,10 +59,9 @@ def test_model_is_the_llm_as_in_plan_and_what_gives_latencies_as_it_was(cli):
     ]
     seen = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
     assert seen[0] == seen[1] == seen[2]
-    ways = [("--llm", "llama-3.1-8b", option, "roofline") for option in ("--model", "--latencies")]
-    peaks = [json.loads(cli("simulate", *way, *rest).out)["report"] for way in ways]
-    assert peaks[0] == peaks[1] != seen[0]
-    assert "--llm: missing" in cli("simulate", "--model", "roofline", *rest).err
+    peak = json.loads(cli("simulate", *ways[0], "--latencies", "roofline", *rest).out)["report"]
+    assert peak != seen[0]
+    assert "roofline" in cli("simulate", "--model", "roofline", *rest).err
 
 
 def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(monkeypatch):
@@ -72,7 +71,7 @@ def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(mo
     """
 
     def held(prompt, output):
-        return optmodels.simulate("gpt-oss-20b", "h100", f"poisson:2:{prompt}:{output}:5", model="roofline",
+        return optmodels.simulate("gpt-oss-20b", "h100", f"poisson:2:{prompt}:{output}:5", latencies="roofline",
                                   precision="fp4")["deployment"]["kv_tokens"]  # fmt: skip
 
     assert held(200, 56) == pytest.approx(24 / 18 * held(32, 32), rel=1e-6)
@@ -101,7 +100,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
             host = HOST_REQUEST_S if name == "decode_request_s" else 0.0
             assert getattr(costs, name) == pytest.approx(value + host, rel=1e-3)
     (folder / "trace.csv").write_text(TRACE)
-    seen = cli(*ON, "--model", "steps.yaml", "--trace", "trace.csv", "--json")
+    seen = cli(*ON, "--latencies", "steps.yaml", "--trace", "trace.csv", "--json")
     report = json.loads(seen.out)["report"]
     alone = [8e-3 + 1e-3 + 3e-5 * p + 1e-9 * p * p / 2 for p in (1000, 200)]
     assert report["ttft_s"]["mean"] == pytest.approx(np.mean(alone), rel=1e-3)
@@ -115,7 +114,6 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
         (("--trace", "poisson:4:200"), "poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS"),
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--trace", "poisson:4:9:9:9", "--gpu", "h101"), "h100"),
-        (("--trace", "poisson:4:9:9:9", "--model", "default", "--latencies", "roofline"), "--latencies alone"),
         (("--trace", "poisson:4:9:9:9", "--llm", "llama-3-70b"), "GPUs enough for the weights"),
         (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "--max-num-seqs"),
         (("--trace", "poisson:4:9:9:9", "--dispatcher", "planned_shares"), "earliest_finish"),
@@ -128,7 +126,7 @@ def test_mistakes_are_named(cli, arguments, said):
 
 
 def test_what_is_good_is_said_where_a_limit_says_what_that_is():
-    found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", model="roofline", ttft_limit_s=0.5)
+    found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", latencies="roofline", ttft_limit=0.5)
     assert any(str(line).startswith("good share: ") for line in simulate_lines(found))
     found["limits"] = dict.fromkeys(found["limits"])
     found["report"]["requests"] = 1

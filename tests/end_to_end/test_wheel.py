@@ -100,8 +100,8 @@ def test_writes_a_new_formulation_that_solves(run, installed, tmp_path):
     assert run("new", "formulation", "my_counts").returncode == 0
     example = installed / "optmodels" / "scaffold" / "machine_counts"
     written = {p.relative_to(tmp_path / "my_counts").as_posix() for p in (tmp_path / "my_counts").rglob("*.*")}
-    expected = {p.relative_to(example).as_posix() for p in example.rglob("*.*") if p.parent.name != "__pycache__"}
-    assert written == {name.replace("machine_counts", "my_counts") for name in expected}
+    expected = {p.relative_to(example).as_posix() for p in example.rglob("*.*")}
+    assert written == {name.replace("machine_counts", "my_counts").replace(".py.txt", ".py") for name in expected}
     command = [sys.executable, "-m", "my_counts", "my_counts/template.yaml", "--json"]
     environment = os.environ | {"PYTHONPATH": str(installed)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)

@@ -23,6 +23,7 @@ from optmodels.engine.continuous import (
     crowd_allowed,
     crowd_quantile,
     levels_of_loads,
+    loads_of_levels,
     longest_wait,
     operating_points,
     predict,
@@ -125,7 +126,7 @@ def test_a_prompt_turns_with_all_decodes_beside_it_take_no_longer_than_the_linea
     rng = np.random.default_rng(1)
     classes = Classes.of(rng.uniform(50, 4000, 6), rng.uniform(2, 500, 6), weight=rng.uniform(0, 1, 6))
     p = operating_points(
-        [PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7]))[:, 2:]
+        [PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7]))[:, 1:]
     )
     t, room, u = p.step_s[0, 0], float(p.engine.room_beside(np.inf, 0)), classes.new_tokens
     decodes = (p.work_s - p.prefill_s)[0, 0]
@@ -407,31 +408,34 @@ def test_light_requests_beside_heavy_ones_keep_their_time_per_token():
     assert 0.018 + 1.15 * 256 * p.crowd_s[0, 0, 0] + p.left_s[0, 0, 0] < got <= p.tpot_s(0.95)[0, 0, 0]
 
 
-def test_levels_lie_where_limits_per_token_bind():
-    """Of three classes with limits of their own, one of which binds nowhere."""
-    classes, limits = Classes.of([300.0, 100.0, 2000.0], [101.0, 400.0, 50.0]), EngineLimits()
-    at_most = np.array([0.031, np.inf, 0.055])
+def test_the_best_level_lies_where_a_limit_per_token_binds():
+    """Of two engines with the same class; with a looser limit it is no shorter."""
+    classes, limits = Classes.of([300.0], [101.0]), EngineLimits()
     levels = levels_of_loads([PLAIN, EVERYTHING], np.array([0.2, 0.5, 0.8, 0.95]))
 
-    def missed(step_s, kv=1e6):
-        p = operating_points([PLAIN, EVERYTHING], np.array([kv, kv]), limits, classes, step_s)
-        return p.missed(p.tpot_s(None), at_most)
+    def missed(step_s, at_most=0.031):
+        p = operating_points([PLAIN, EVERYTHING], np.array([1e6, 1e6]), limits, classes, step_s)
+        return p.missed(p.tpot_s(None), at_most)[..., 0]
 
     every = with_best_steps(levels, missed)
-    assert every.shape == (2, levels.shape[1] + 3) and (np.diff(every, axis=1) >= 0).all()
+    assert every.shape == (2, levels.shape[1] + 1) and (np.diff(every, axis=1) >= 0).all()
+    longest = np.zeros(2)
     for e in range(2):
         assert np.isin(levels[e], every[e]).all()
-        for w in (0, 2):
-            kept = every[e][missed(every)[e, :, w] <= 1]
-            assert missed(np.full((2, 1), kept.max()))[e, 0, w] == pytest.approx(1.0, rel=1e-3)
-    # With a cache of 40,000 tokens the second class is best served where it takes as much of it as of time.
-    p = operating_points([PLAIN], np.array([4e4]), limits, classes, levels[:1])
-    step = with_best_steps(levels[:1], lambda t: missed(np.repeat(t, 2, axis=0), 4e4)[:1])
-    best = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[:, 0, :, 1].max(axis=0)
-    assert best.min() < 0.999 * p.load[:, 0, :, 1].max(axis=0).min()
-    at = best.argmin()
-    time, memory = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[[TIME, MEMORY], 0, at, 1]
-    assert memory == pytest.approx(time, rel=1e-3)
+        kept = every[e][missed(every)[e] <= 1]
+        assert missed(np.full((2, 1), kept.max()))[e, 0] == pytest.approx(1.0, rel=1e-3)
+    for at_most in np.linspace(0.02, 0.06, 30):
+        found = with_best_steps(levels, lambda t, at_most=at_most: missed(t, at_most))
+        now = np.where(missed(found, at_most) <= 1, found, 0.0).max(axis=1)
+        assert (now >= longest).all()
+        longest = now
+
+
+def test_fixed_loads_are_among_finer_ones_and_among_those_of_a_larger_load():
+    for parts in (4, 16):
+        assert np.isin(loads_of_levels(), loads_of_levels(parts=parts)).all()
+    assert np.isin(loads_of_levels(0.5), loads_of_levels(0.95)).all()
+    assert loads_of_levels()[-1] == pytest.approx(0.95) and loads_of_levels(0.949)[-1] < 0.949
 
 
 def carried(costs, limits, classes, step, stage):
@@ -455,7 +459,7 @@ def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row
 
     def missed(step_s):
         p = operating_points([PLAIN], np.array([1e5]), limits, classes, step_s, stage)
-        return p.missed(np.zeros_like(p.work_s), np.inf)
+        return p.missed(np.zeros_like(p.work_s), np.inf)[..., 0]
 
     (step,) = set(with_best_steps(levels, missed)[0]) - set(levels[0])
     assert (step < 0.0154) == (stage == "both")  # the shortest level's, 0.01/(1 - 0.35)
@@ -463,23 +467,6 @@ def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row
     assert rows[row] == pytest.approx(rows[TIME], rel=5e-3) and rows.argmax() in (row, TIME)
     for other in np.geomspace(0.0101, 0.2, 200):
         assert carried(PLAIN, limits, classes, other, stage)[0] <= most * 1.005
-
-
-def test_a_class_that_no_level_serves_takes_no_best_step_from_others():
-    """Of one output token nothing is left to decode."""
-    limits = EngineLimits(max_num_seqs=8, max_num_batched_tokens=2048)
-    levels = levels_of_loads([PLAIN], np.array([0.5]))
-
-    def best(inputs, outputs):
-        def missed(step_s):
-            p = operating_points([PLAIN], np.array([1e5]), limits, Classes.of(inputs, outputs), step_s, "decode")
-            return p.missed(p.tpot_s(None), np.inf)
-
-        return set(with_best_steps(levels, missed)[0]) - set(levels[0])
-
-    alone = best([300.0], [101.0])
-    assert len(alone) == 1 and min(alone) < levels[0, -1]
-    assert best([300.0, 300.0], [101.0, 1.0]) == alone
 
 
 def test_a_level_below_what_a_step_takes_does_not_exist():

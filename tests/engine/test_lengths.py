@@ -13,11 +13,11 @@ from mixture_levels import Mixture, smallest
 from optmodels.engine.continuous import Classes, EngineLimits, LatencyLimit, Percentile, longest_wait
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import GRID, Length, classes, normalised, over_classes, shares_bounded
-from optmodels.engine.levels import LOADS, levels, loop_levels
+from optmodels.engine.levels import levels, loads_of_levels, loop_levels
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.plan.engines import Kind, check_engine
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import engine_line
+from optmodels.plans.engines import Kind, check_engine
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import engine_line
 
 COSTS = StepCosts(
     fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7, mixed_context_s=2e-7,
@@ -71,7 +71,7 @@ def test_shorter_answers_make_up_for_longer_ones() -> None:
 def test_levels_are_those_of_plain_numbers_and_of_the_check(
     monkeypatch: pytest.MonkeyPatch, ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
 ) -> None:
-    monkeypatch.setattr("optmodels.engine.levels.LOADS", LOADS[::6])
+    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most: loads_of_levels(most)[::9])
     at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, deadline=deadline)
     asked = [(x.at_most, x.percentile) if isinstance(x, Percentile) else (x, None) for x in (ttft, tpot)]
     rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline)]
@@ -117,7 +117,7 @@ def test_closed_loops_have_the_shortest_steps_and_waits(quantiles: tuple[float |
 
 
 def test_waits_add_what_the_queue_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optmodels.engine.levels.LOADS", LOADS[::6])
+    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most: loads_of_levels(most)[::9])
     kind = classes(MIXED)
     ttft = Percentile(at_most=1e9, percentile=0.95)
     at = levels([ENGINE], LIMITS, kind, ttft, 0.1, 0.3)

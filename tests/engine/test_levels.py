@@ -9,9 +9,9 @@ from optmodels.engine.continuous import Classes, EngineLimits, Percentile
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.levels import levels
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.plan.engines import Kind, check_engine
-from optmodels.plan.findings import Findings
-from optmodels.plan.lines import EngineLine, engine_line
+from optmodels.plans.engines import Kind, check_engine
+from optmodels.plans.findings import Findings
+from optmodels.plans.lines import EngineLine, engine_line
 
 ENGINE = EngineCosts(
     StepCosts(fixed_s=0.01, prompt_token_s=5e-5, prompt_pair_s=1e-9, decode_request_s=1e-4, context_s=1e-7,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optmodels import api
+import optmodels
 from optmodels.engine.continuous import (
     Classes,
     EngineLimits,
@@ -34,7 +34,7 @@ def _arrivals(rate: float, prompt: int, output: int, count: int, seed: int = 0) 
 
 def _deployments(file: Path) -> list[dict[str, Any]]:
     """Of a plan that passed its check."""
-    result = api.solve(file, method="exact")
+    result = optmodels.solve(file, method="exact")
     assert result.status == "optimal"
     found: list[dict[str, Any]] = result.plan["periods"][0]["deployments"]
     return found

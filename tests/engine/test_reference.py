@@ -15,13 +15,13 @@ from optmodels.engine.continuous import (
     Classes,
     EngineLimits,
     levels_of_loads,
+    loads_of_levels,
     operating_points,
-    with_best_steps,
 )
 from optmodels.latency.steps import Experts, StepCosts
 from tests.adversary import continuous as reference
 
-LOADS = np.array(sorted(reference.NINE))
+LOADS = loads_of_levels()
 STAGES = ("both", "both", "prefill", "decode")
 RANKS = (1, 2, 8)
 
@@ -61,7 +61,6 @@ def test_levels_are_those_of_the_reference(seed):
         outputs = np.maximum(outputs, 2.0)
     moved = rng.uniform(0, 0.05, len(inputs)) if stage != "both" else np.zeros(len(inputs))
     classes = Classes.of(inputs, outputs, cached=0.25, weight=weight)
-    asked = np.array([s for s, _ in at_most])
 
     def at(step_s):
         return operating_points([costs], np.array([kv]), limits, classes, step_s, stage, moved[None, None, :], ranks)
@@ -73,16 +72,12 @@ def test_levels_are_those_of_the_reference(seed):
         joins = points.step_s[..., None] + moved + points.request_s[:, None, None]
         return each + (joins / (outputs - 1.0) if stage == "decode" else 0.0)
 
-    def missed(step_s):
-        points = at(step_s)
-        return points.missed(tpot(points), asked)
-
-    points = at(with_best_steps(levels_of_loads([costs], LOADS), missed))
+    points = at(levels_of_loads([costs], LOADS))
     there = np.flatnonzero(points.exists[0])
     there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
     kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
     expected = reference.levels(
-        costs, kinds, limits, kv, reference.NINE, stage=stage, moved_s=moved.tolist(), tpot=at_most, ranks=ranks
+        costs, kinds, limits, kv, stage=stage, moved_s=moved.tolist(), ranks=ranks
     )  # fmt: skip
     np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
     each = tpot(points)
@@ -107,7 +102,7 @@ def test_levels_are_those_of_the_reference(seed):
 def test_levels_with_waits_for_places_are_those_of_the_reference(seed):
     rng = np.random.default_rng(seed)
     costs, inputs, outputs, weight, limits, _, at_most = drawn(rng)
-    ranks, asked = RANKS[seed % 3], np.array([s for s, _ in at_most])
+    ranks = RANKS[seed % 3]
     largest = np.sort(inputs + outputs)[-1 if seed % 4 else len(inputs) // 2]  # some of the others do not fit then
     kv = ranks * largest * np.exp(rng.uniform(0.0, np.log(1.5 * limits.max_num_seqs)))
     classes = Classes.of(inputs, outputs, cached=0.25, weight=weight)
@@ -118,14 +113,14 @@ def test_levels_with_waits_for_places_are_those_of_the_reference(seed):
     def tpot(points):
         return np.stack([points.tpot_s(q)[..., i] for i, (_, q) in enumerate(at_most)], axis=-1)
 
-    points = at(with_best_steps(levels_of_loads([costs], LOADS), lambda t: at(t).missed(tpot(at(t)), asked)))
+    points = at(levels_of_loads([costs], LOADS))
     there = np.flatnonzero(points.exists[0])
     there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
     kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
     places = reference.places(kinds, 0, limits.max_num_seqs, kv, ranks)
     assert points.slots[0, 0, 0] == places >= 1
     told = reference.beside(limits, places)
-    expected = reference.levels(costs, kinds, told, kv, reference.NINE, tpot=at_most, ranks=ranks, place=True)
+    expected = reference.levels(costs, kinds, told, kv, ranks=ranks, place=True)
     np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
     each, rows = tpot(points), points.rows_of_step()
     for j, x in zip(there, expected, strict=True):

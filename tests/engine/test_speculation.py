@@ -20,7 +20,7 @@ from optmodels.engine.continuous import (
 from optmodels.engine.running import running
 from optmodels.latency.speculation import Speculation, steps_for, with_drafts
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.engines import steps_after
+from optmodels.plans.engines import steps_after
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 PLAIN = StepCosts(0.01, prompt_token_s=3e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)

@@ -27,11 +27,11 @@ from formulations.fleet.certify import (
 from formulations.fleet.check import check
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables, cut, engines
+from optmodels.certification import rounds as certification
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.outcome import Outcome
-from optmodels.simulation import certification
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import Promise, Station, Stream, Verdict, judge
 

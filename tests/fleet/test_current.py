@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 
 import optmodels
 from formulations.fleet.current import RoutingModel, of_trace
-from optmodels import api
+from optmodels.api.solve import MOMENT_S
 from optmodels.cli import run
 from optmodels.cli.console import show
 from optmodels.errors import InputError
@@ -54,7 +54,7 @@ def found():
 
 
 def test_it_costs_what_its_machines_cost(found):
-    price = next(m["on_demand"] for m in optmodels.listing("machines")
+    price = next(m["on_demand"] for m in optmodels.list("machines")
                  if (m["machine"], m["region"]) == ("g6e.xlarge", "us-east-1"))  # fmt: skip
     report = found["report"]
     assert report["usd_per_hour"] == pytest.approx(4 * price + 5.0)
@@ -185,6 +185,40 @@ def test_the_command_line(tmp_path, capsys):
     assert "instance: got '../shop.yaml'; expected an existing file in" in capsys.readouterr().err
 
 
+def test_a_file_to_start_from_is_evaluated_as_it_is(cli, folder):
+    (folder / "below").mkdir()
+    (folder / "below" / "shop.yaml").write_text(yaml.safe_dump(INSTANCE))
+    assert cli("new", "current", "today.yaml", "--from", "below/shop.yaml").out == "today.yaml\n"
+    written = yaml.safe_load((folder / "today.yaml").read_text())
+    assert written["instance"] == "below/shop.yaml"
+    assert [(d["workloads"], d["machine"], d["machines"]) for d in written["deployments"]] == [
+        (["chat"], "g6e.xlarge", 1), (["mail"], "g6e.xlarge", 1),
+    ]  # fmt: skip
+    done = cli("evaluate", "today.yaml", "--json", "--time-limit", "20")
+    assert done.status == 0, done.err
+    price = next(m["on_demand"] for m in optmodels.listing("machines") if m["machine"] == "g6e.xlarge")
+    assert json.loads(done.out)["report"]["usd_per_hour"] == pytest.approx(2 * price)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"pool": {"catalog": "aws", "include": ["g4dn.xlarge"]}}, "pool"), ({"serving": "static"}, "serving")],
+)
+def test_a_file_to_start_from_needs_engines_that_hold_the_models(change, words, cli, folder):
+    large = [w | {"model": "qwen3-32b"} for w in INSTANCE["workloads"]]
+    (folder / "shop.yaml").write_text(yaml.safe_dump(INSTANCE | {"workloads": large} | change))
+    done = cli("new", "current", "--from", "shop.yaml")
+    assert done.status == 2 and words in done.err
+
+
+def test_a_file_to_start_from_lies_beside_its_instance_or_above(cli, folder):
+    (folder / "below").mkdir()
+    (folder / "shop.yaml").write_text(yaml.safe_dump(INSTANCE))
+    done = cli("new", "current", "below/today.yaml", "--from", "shop.yaml")
+    assert done.status == 2 and "--from" in done.err
+    assert cli("new", "current").status == 2
+
+
 def gpus_of(plan):
     return sum(m["count"] * m["gpus_per_machine"] * d["count"]
                for d in plan["periods"][0]["deployments"] for m in d["machines"])  # fmt: skip
@@ -208,8 +242,8 @@ def test_the_fewest_gpus_of_a_fleet():
 
 def test_the_time_limit_is_of_everything(monkeypatch):
     """What has no time is left out and named, what is predicted stays; the best plan has what is left."""
-    given, solve = [], api.solve
-    monkeypatch.setattr(api, "solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
+    given, solve = [], optmodels.solve
+    monkeypatch.setattr("optmodels.api.evaluate.solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
     found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=1e-3)
     assert found["left_out"] == ["the replay", "the planned routing"]
     report = found["report"]
@@ -217,7 +251,7 @@ def test_the_time_limit_is_of_everything(monkeypatch):
     assert report["planned_routing"] is None
     assert all("load" in d and "replayed_step_s" not in d for d in report["deployments"])
     assert "Left out at the time limit: the replay, the planned routing" in evaluate_lines(found)
-    assert given == [api.MOMENT_S]
+    assert given == [MOMENT_S]
 
 
 def test_no_replay_begins_that_has_to_be_compiled_for_longer_than_there_is_time(monkeypatch):

@@ -17,10 +17,10 @@ import optmodels
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.show import summary
 from optmodels import question
-from optmodels.cli.planning import _headline
+from optmodels.cli.solve import _headline
 from optmodels.errors import InputError
 from optmodels.loading import load
-from optmodels.plan.replayed import missed
+from optmodels.plans.replayed import missed
 from optmodels.reporting.page.articles import of_result
 
 CASES = Path(__file__).parents[1] / "reported" / "tracing"

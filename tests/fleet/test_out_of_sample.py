@@ -133,7 +133,7 @@ def test_certification_leaves_it_time(file: Path, monkeypatch: pytest.MonkeyPatc
 
     optmodels.solve(file)  # compiles the simulator, which is no part of the limit below
     monkeypatch.setattr(FleetRounds, "judge", judge)
-    result = optmodels.solve(file, certify=True, time_limit=4.0)
+    result = optmodels.solve(file, certify_replay=True, time_limit=4.0)
     assert result.plan is not None and result.plan["certification"]["status"] == "incomplete"
     assert result.log.get("left_out", []) == []
     assert len(result.report["out_of_sample"]["promises"]) == 4
@@ -177,7 +177,7 @@ def test_of_a_long_trace_the_busiest_stretch_is_kept_and_all_of_it_replayed(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("optmodels.traces.buckets.MOST_REQUESTS", 200)
-    result = optmodels.solve(file, certify=True, out=tmp_path)
+    result = optmodels.solve(file, certify_replay=True, out=tmp_path)
     [kept] = [w["requests"] for w in result.problem["workloads"]]
     assert (len(kept["arrival_s"]), kept["of"]) == (200, 300)
     assert result.report["replayed"]["requests"] == "its own busiest 200 of 300 requests"

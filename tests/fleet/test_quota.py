@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import optmodels
+from optmodels.plans.outcome import Result
 
 
 def _fleet(gpu: str, at_most: int) -> dict:
@@ -32,7 +33,7 @@ def _fleet(gpu: str, at_most: int) -> dict:
     }  # fmt: skip
 
 
-def _used(result: optmodels.api.Result) -> dict[str, int]:
+def _used(result: Result) -> dict[str, int]:
     found = {"x": 0, "y": 0}
     for d in result.plan["periods"][0]["deployments"]:
         for m in d["machines"]:

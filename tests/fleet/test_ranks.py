@@ -39,7 +39,7 @@ from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, resolve
 from optmodels.latency.steps import Experts, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.plans.engines import Request, at_level, capacities, latencies
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
 from optmodels.targets import of_plan

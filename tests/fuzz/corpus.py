@@ -365,9 +365,9 @@ def _made(folder: Path) -> dict[str, Any]:
     kept = folder / "made.json"
     if not kept.exists():
         import optmodels
+        from optmodels.io.write import finite
         from optmodels.latency.fit import calibrate_measurements, read_measurements
         from optmodels.latency.output import yaml_text
-        from optmodels.study.rows import finite
 
         folder.mkdir(parents=True, exist_ok=True)
         made: dict[str, Any] = {}

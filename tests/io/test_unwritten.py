@@ -61,7 +61,7 @@ def test_a_folder_that_is_none_is_refused_before_anything_is_solved(cli, folder,
 
 
 def test_the_result_is_in_the_error(tmp_path, tiny, monkeypatch):
-    monkeypatch.setattr("optmodels.api.save", lambda *_: write_bytes(tmp_path / "a\0b", b""))
+    monkeypatch.setattr("optmodels.api.solve.save", lambda *_: write_bytes(tmp_path / "a\0b", b""))
     with pytest.raises((NotWrittenError, ValueError)):
         optmodels.solve(tiny(), out=tmp_path)
 
@@ -69,7 +69,7 @@ def test_the_result_is_in_the_error(tmp_path, tiny, monkeypatch):
         (tmp_path / "taken").write_text("")
         write_bytes(tmp_path / "taken", b"")
 
-    monkeypatch.setattr("optmodels.api.save", full)
+    monkeypatch.setattr("optmodels.api.solve.save", full)
     with pytest.raises(NotWrittenError) as error:
         optmodels.solve(tiny(), out=tmp_path)
     assert error.value.result.plan is not None

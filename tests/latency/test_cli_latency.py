@@ -4,18 +4,16 @@ import json
 
 import numpy as np
 import pytest
-import typer
 import yaml
 from typer.testing import CliRunner
 
-from optmodels.cli.latency import register
+from optmodels.cli import command_line
 from optmodels.errors import InputError
 from optmodels.io.read import read_model
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.fit.document import read_latency_model
 
-app = typer.Typer()
-register(app)
+app = command_line(["calibrate", "attribute", "batch_limits", "tables"])
 
 
 def run(*arguments):

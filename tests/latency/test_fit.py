@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from optmodels.errors import InputError
 from optmodels.io.read import validate
+from optmodels.latency.calibration import quantile_factor
 from optmodels.latency.fit import calibrate_measurements
 from optmodels.latency.fit.calibrate import calibrate_pairs, folds, to_calibration
-from optmodels.latency.fit.document import LatencyModel, errors, quantile_factor, residual_quantiles
+from optmodels.latency.fit.document import LatencyModel, errors, residual_quantiles
 from optmodels.latency.fit.forms import MODELS, Options, fit_segments, targets_of
 from optmodels.latency.fit.linear import fit_nonnegative
 from optmodels.latency.fit.loads import served_load, static_load, step_load

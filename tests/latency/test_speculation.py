@@ -13,7 +13,7 @@ from optmodels.latency.memory import Drafts, kv_bytes, kv_tokens, pass_bytes, we
 from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import drafted
+from optmodels.plans.engines import drafted
 from optmodels.units import GIB
 
 TARGET = StepCosts(

@@ -6,9 +6,10 @@ import json
 import pytest
 from commands import python
 
+from optmodels import importers
 from optmodels.errors import InputError
+from optmodels.importers import rows
 from optmodels.latency.fit import read_measurements
-from optmodels.measure import importers, rows
 from tests.measure.tool_files import (
     AIC,
     AIPERF,

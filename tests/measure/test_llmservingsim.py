@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from optmodels import importers
 from optmodels.errors import InputError
+from optmodels.importers import rows
 from optmodels.latency.engines.document import deployment
 from optmodels.latency.fit import calibrate_measurements, read_measurements
 from optmodels.latency.fit.steps import step_costs
 from optmodels.latency.resolve import collective_costs
-from optmodels.measure import importers, rows
 
 SHARED = ROOT.parent / "shared" / "data" / "latency" / "mixed_batches"
 DENSE = ("embedding", "layernorm", "qkv_proj", "qk_norm", "rotary_emb", "o_proj", "final_layernorm")

@@ -15,10 +15,10 @@ import optmodels
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.methods.by_model import Value, alone, best_split, by_model, separable
-from formulations.orchestration.methods.rounding import Fits, scheduled
 from formulations.orchestration.model import FlowModel, dispatch
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.rounding import Fits, scheduled
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.solver.highs import Settings, relaxation, solve_compiled

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from orchestration_cases import two_models
 
 import optmodels
 from formulations.orchestration.current import CurrentCluster, _ascended, _best_use, _lines
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.rounding import scheduled
 from optmodels.errors import InputError
 from optmodels.reporting.evaluate import evaluate_lines
 from optmodels.traces.types import Label, Trace
@@ -99,6 +101,16 @@ def test_a_trace_takes_the_place_of_the_requests():
     assert found["requests"] == 3
     assert found["report"]["attainment"]["replayed"] == 1.0
     assert [d["demand"] for d in found["report"]["demands"]] == ["mistral-7b"]
+
+
+def test_a_file_to_start_from_is_evaluated_as_it_is(tmp_path):
+    for name, instance in (("slots", two_models(60)), ("engines", two_models(1, **ONE_H100))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(instance))
+        today = tmp_path / f"{name}-today.yaml"
+        optmodels.new("current", today, shipped=str(tmp_path / f"{name}.json"))
+        found = optmodels.evaluate(today, time_limit=1e-3)
+        lines = found["report"]["deployments"]
+        assert lines and all(d["engines"] == d["dp"] for d in lines)  # one instance of each
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 from orchestration_cases import handful
 
 import optmodels
-from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.place import place
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.rounding import scheduled
 from optmodels.cli import run
 from optmodels.errors import InputError
-from optmodels.plan.fewest import least_number
-from optmodels.plan.outcome import Result
+from optmodels.plans.fewest import least_number
+from optmodels.plans.outcome import Result
 
 
 @pytest.mark.parametrize("seed", range(3))

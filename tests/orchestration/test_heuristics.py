@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.flow import metrics, weights
-from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.greedy_dp import deploy
 from formulations.orchestration.methods.printed import Printed
 from formulations.orchestration.methods.search import Group, Search

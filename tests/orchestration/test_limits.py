@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import optmodels
+from formulations.orchestration import rounding
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import ceiling, demand
 from formulations.orchestration.making import counts_of
-from formulations.orchestration.methods import METHODS, by_model, exact, rounding
-from formulations.orchestration.methods.assign import reserve
+from formulations.orchestration.methods import METHODS, by_model, exact
 from formulations.orchestration.methods.by_model import separable
-from formulations.orchestration.methods.rounding import rounded, scheduled
 from formulations.orchestration.methods.trials import MOST_DRAWN, sample
 from formulations.orchestration.model import FlowModel, dispatch, nonzeros
 from formulations.orchestration.named import name_requests
@@ -28,6 +28,7 @@ from formulations.orchestration.points import build_tables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.problem import MOST_BINS
 from formulations.orchestration.replay import dispatched
+from formulations.orchestration.rounding import rounded, scheduled
 from formulations.orchestration.slots import schedule
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Options

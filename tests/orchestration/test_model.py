@@ -18,10 +18,10 @@ from formulations.orchestration import literal
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.methods import METHODS
 from formulations.orchestration.methods.exact import exact
-from formulations.orchestration.methods.rounding import Fits, scheduled, without_idle
 from formulations.orchestration.model import FlowModel, attach, build, dispatch
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
+from formulations.orchestration.rounding import Fits, scheduled, without_idle
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.model.golden import differences, statement

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formulations.orchestration import points
-from formulations.orchestration.methods.rounding import Fits, scheduled
 from formulations.orchestration.model import FlowModel
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules, restrict
+from formulations.orchestration.rounding import Fits, scheduled
 from optmodels.solver.highs import solve_compiled
 from papers.maaso import case
 from tests.maaso_cases import MODELS, problem, rows, tables, whole

@@ -14,7 +14,6 @@ import numpy as np
 
 from optmodels.latency.controllers import Controller, Observation
 from optmodels.simulation.continuous import (
-    LAST_STEP,
     Arrivals,
     Dispatcher,
     Engine,
@@ -25,6 +24,7 @@ from optmodels.simulation.continuous import (
     _binned,
     _validate,
 )
+from optmodels.simulation.continuous_kernel import LAST_STEP
 
 RECENT = 10  # decode steps in the averages that controllers see
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from optmodels import importers
 from optmodels.catalog.prices import gpu_of, machines_of, read_prices
 from optmodels.engine.lengths import Cut
 from optmodels.errors import InputError
 from optmodels.loading import load
-from optmodels.measure import importers
 from optmodels.traces.buckets import bucket_trace
 from optmodels.traces.columns import epoch_unit, recognised
 from optmodels.traces.readers import read_trace

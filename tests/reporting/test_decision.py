@@ -42,7 +42,7 @@ def test_a_note_of_a_rented_machine_is_printed_and_one_on_another_market_is_not(
 
 
 def test_markets_that_are_not_sold_cannot_be_bought():
-    gcp = [m for m in optmodels.listing("machines") if re.fullmatch("a3-highgpu-[124]g", m["machine"])]
+    gcp = [m for m in optmodels.list("machines") if re.fullmatch("a3-highgpu-[124]g", m["machine"])]
     assert len(gcp) == 54 and all(m["on_demand"] is None and m["reserved_1y"] is None and m["spot"] for m in gcp)
 
 

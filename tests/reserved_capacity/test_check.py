@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from reserved import service, two_regions
 
+import optmodels
 from formulations.reserved_capacity.check import _Network, check
-from optmodels import api
 from optmodels.loading import load
 
 
 def plan_of(document):
-    return api.solve(document).plan
+    return optmodels.solve(document).plan
 
 
 def first_violation(document, plan):

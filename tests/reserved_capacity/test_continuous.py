@@ -16,11 +16,10 @@ from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.replay import RegionReplayOptions, engine_of, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
-from optmodels.engine.continuous import levels_of_loads, seconds_and_quantile
+from optmodels.engine.continuous import levels_of_loads, loads_of_levels, seconds_and_quantile
 from optmodels.engine.costs import engine_costs
-from optmodels.engine.levels import LOADS
 from optmodels.errors import InputError, UnattainableError
-from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.plans.engines import Request, at_level, capacities, latencies
 
 SLO = {
     "ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
@@ -60,7 +59,7 @@ def most(problem: ReservedCapacity) -> tuple[float, float, float]:
         e = engine_costs(of, told, catalog.gpus()[gpu or ""], gpu or "", tp, vram)
         fixed = e.costs.fixed_s + e.costs.prompt_step_s
         request = Request(512, 512, 128, 1.0)
-        for t in with_best(fixed / (1 - LOADS), told, e, request, 0.1, 0.9):
+        for t in with_best(fixed / (1 - loads_of_levels()), told, e, request, 0.1, 0.9):
             at = at_level(told, e.costs, e.kv_tokens, {"": request}, t)
             if at is None:
                 continue
@@ -265,7 +264,7 @@ def test_engines_of_several_attention_ranks() -> None:
     for n in level.engine.choices:
         told = level.engine.choosing(n)
         e = engine_costs(of, told, catalog.gpus()["h200"], "h200", 1, 141.0, 8)
-        for t in with_best(levels_of_loads([e.costs], LOADS)[0], told, e, request, 0.1, 0.9):
+        for t in with_best(levels_of_loads([e.costs], loads_of_levels())[0], told, e, request, 0.1, 0.9):
             at = at_level(told, e.costs, e.kv_tokens, {"": request}, t, ranks=8)
             for of_wait in (4.0, None) if at is not None else ():
                 (first, tpot, _), (later, _, _) = (

@@ -10,11 +10,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from reserved import machine, random_instance, service, two_regions
 
+import optmodels
 from formulations.reserved_capacity.dispatch import RowLp
 from formulations.reserved_capacity.methods import exact
 from formulations.reserved_capacity.methods.oracles import RowByRow
 from formulations.reserved_capacity.points import families, union_closed
-from optmodels import api, formulation
+from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -221,11 +222,11 @@ def test_the_block_fits_into_another_model():
 
 
 def test_result_document():
-    result = api.solve(two_regions())
+    result = optmodels.solve(two_regions())
     assert result.status == "optimal"
     assert result.gap == 0
     assert result.unit == "USD/month"
-    assert api.check(result).ok
+    assert optmodels.check(result).ok
 
 
 def test_parts_of_a_network_are_listed_apart():
@@ -494,7 +495,7 @@ def test_enough_is_read_alike_where_one_service_has_a_price():
     ],
 )  # fmt: skip
 def test_what_full_finds_on_hairs_is_a_plan(problem, machines):
-    found = {name: api.solve(problem, name) for name in ("exact", "full")}
+    found = {name: optmodels.solve(problem, name) for name in ("exact", "full")}
     assert all(r.check.ok and r.objective == pytest.approx(machines * 730, rel=1e-5) for r in found.values())
     assert found["exact"].status == "optimal" and found["full"].status in ("optimal", "feasible")
     assert all(r.bound is None or r.bound <= machines * 730 * (1 + 1e-5) for r in found.values())

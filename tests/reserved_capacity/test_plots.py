@@ -11,7 +11,8 @@ import yaml
 from commands import python
 from reserved import service, two_regions
 
-from optmodels import api, formulation
+import optmodels
+from optmodels import formulation
 from optmodels.loading import load
 from papers import skylb
 from papers.reserved_capacity import worth
@@ -27,7 +28,7 @@ def placed():
 
 
 def drawn(document, folder):
-    api.report(api.solve(document), figures=folder)
+    optmodels.report(optmodels.solve(document), figures=folder)
     return {p.name.partition("-")[2]: p for p in folder.glob("*.png")}
 
 
@@ -52,7 +53,7 @@ def test_every_region_that_reserves_has_its_name_on_the_map():
 
 
 def test_cost_is_drawn_in_all_its_parts_and_steps_end_where_the_next_begin():
-    result = api.solve(two_regions()).model_dump(mode="json")
+    result = optmodels.solve(two_regions()).model_dump(mode="json")
     result["plan"]["cost"] |= {"egress_usd_per_month": 12.0}
     *_, served, cost = FORM.charts(result)
     parts = {r["part"]: r["usd"] for r in cost.spec["data"]["values"] if r["way"] == "this plan"}
@@ -81,7 +82,7 @@ def test_study_modules_print(tmp_path):
 def test_no_demand_costs_nothing_and_no_less():
     document = two_regions()
     document["services"][0]["demand"]["by_region"] = {"west": [0.0, 0.0], "east": [0.0, 0.0]}
-    compared = api.solve(load(document)).report["comparisons"]
+    compared = optmodels.solve(load(document)).report["comparisons"]
     assert [str(usd) for usd in compared.values()] == ["0.0"] * 3  # and not −0
 
 

@@ -11,7 +11,6 @@ import yaml
 from reserved import machine, service, two_regions
 
 import optmodels
-from optmodels import api
 from optmodels.catalog import geography
 from optmodels.errors import InputError, UnattainableError
 from optmodels.loading import load
@@ -255,8 +254,8 @@ def test_catalogue_round_trips_and_their_estimate():
 
 def test_inline_problem_stands_alone(tmp_path):
     path = written(tmp_path, hourly(5))
-    result = api.solve(path)
-    again = api.solve(result.problem)
+    result = optmodels.solve(path)
+    again = optmodels.solve(result.problem)
     assert again.objective == pytest.approx(result.objective)
     assert "file" not in str(result.problem["services"])
 
@@ -338,7 +337,7 @@ def test_the_unit_of_requests_does_not_matter(factor):
             terms=["reserved_3y", "on_demand"],
         )  # fmt: skip
 
-    here, there = api.solve(document(1.0)), api.solve(document(factor))
+    here, there = optmodels.solve(document(1.0)), optmodels.solve(document(factor))
     assert there.check.ok and there.status == "optimal"
     assert there.objective == pytest.approx(here.objective)
     assert there.plan["reservations"] == here.plan["reservations"]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from reserved import machine, service, two_regions
 
+import optmodels
 from formulations.reserved_capacity.points import build_tables
 from formulations.reserved_capacity.replay import RegionReplayOptions, chat_of, replay, routing_of, stated_engine
-from optmodels import api, formulation
+from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.simulation.options import ReplayOptions
@@ -22,7 +23,7 @@ FORM = formulation.get("reserved_capacity")
 
 
 def replayed(document, trace=None, **options):
-    result = api.solve(document)
+    result = optmodels.solve(document)
     return FORM.replay(load(document), result.plan, trace, RegionReplayOptions(**options)), result
 
 
@@ -96,7 +97,7 @@ def test_quarter_and_scenario_are_those_asked_for():
         uncertainty={"scenarios": [{"scenario": "as now", "probability": 0.5},
                                    {"scenario": "west", "probability": 0.5, "by_region": {"east": 0.2}}]},
     )  # fmt: skip
-    problem, plan = load(document), api.solve(document).plan
+    problem, plan = load(document), optmodels.solve(document).plan
     for scenario, shares in ((0, (6, 6)), (1, (10, 2))):
         options = RegionReplayOptions(quarter=1, scenario=scenario, seconds=200.0)
         found = FORM.replay(problem, plan, None, options)
@@ -138,7 +139,7 @@ def test_generated_requests_have_the_workloads_means_and_rates():
 
 
 def test_mistakes_are_named():
-    result = api.solve(two_regions())
+    result = optmodels.solve(two_regions())
     wrong = (
         (RegionReplayOptions(hour=7), "hour"), (RegionReplayOptions(quarter=1), "quarter"),
         (RegionReplayOptions(lose="mars"), "lose"), (ReplayOptions(policy="best"), "policy"),

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from reserved import machine, service, two_regions
 
+import optmodels
 from formulations.reserved_capacity import values as reserved_values
-from optmodels import api, formulation
+from optmodels import formulation
 from optmodels.loading import load
 
 FORM = formulation.get("reserved_capacity")
 
 
 def reported(document, **options):
-    return api.solve(document, **options).report
+    return optmodels.solve(document, **options).report
 
 
 def test_one_more_machine_saves_one():
@@ -79,7 +80,7 @@ def test_large_instances_say_what_the_value_is_based_on(monkeypatch):
 
 
 def test_summary_names_them():
-    result = api.solve(two_regions()).model_dump(mode="json")
+    result = optmodels.solve(two_regions()).model_dump(mode="json")
     text = "\n".join(map(str, FORM.summary(result)))
     assert "Binding constraints" in text
     assert "Shadow prices" in text

@@ -15,7 +15,7 @@ from conftest import ROOT
 import optmodels
 from optmodels import formulation
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.reporting.charts.comparison import charts as comparison_charts
 from optmodels.reporting.charts.comparison import gap_over_time, ratios
 from optmodels.reporting.page.comparison import _by_method, of_comparison

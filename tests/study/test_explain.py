@@ -19,7 +19,7 @@ from optmodels import formulation as registry
 from optmodels.formulation import Formulation, Options
 from optmodels.limits import ELEMENT, Limit, Restriction, changed, offers, restrictions
 from optmodels.loading import load
-from optmodels.plan.outcome import CheckReport, Document, Outcome
+from optmodels.plans.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.reporting.explanation import limit_rows
 from optmodels.solver import solve_model
@@ -336,7 +336,7 @@ def test_next_plans_are_those_of_brute_force(tiny) -> None:
 def test_marginal_values_are_those_of_second_solves() -> None:
     path = ROOT / "instances/reserved_capacity/infeasible/losing-a-region.yaml"
     problem = changed(load(path), {("resilience", "lose_any_region_keep"): 0.8})
-    found = optmodels.explain(problem, max_solves=80, next_plans=0)
+    found = optmodels.explain(problem, max_solves=80, next=0)
     [kept] = [x for x in found.limits if x.limit.path == "resilience.lose_any_region_keep"]
     assert kept.binds and kept.step == pytest.approx(0.792)
     for share, objective in ((None, kept.objective_without), (kept.step, kept.objective_at_step)):
@@ -490,7 +490,7 @@ def test_third_party_without_marks_is_explained_by_its_rows(registered, seats, m
 
 
 def test_third_party_rows_of_a_feasible_model(registered) -> None:
-    found = optmodels.explain(sites("sites", 30.0, 60.0), next_plans=2)
+    found = optmodels.explain(sites("sites", 30.0, 60.0), next=2)
     assert (found.status, found.objective) == ("feasible", 20.0)
     [row] = found.limits
     assert row.limit.name == "enough_seats" and row.gain_without == pytest.approx(20.0)

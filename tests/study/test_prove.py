@@ -9,11 +9,11 @@ from document_cases import BURST, CERTIFIED
 from orchestration_cases import two_models
 
 import optmodels
-from optmodels import api, formulation
+from optmodels import formulation, load
+from optmodels.certification.rounds import _Rounds
 from optmodels.cli import run
 from optmodels.errors import InputError
-from optmodels.plan.outcome import CheckReport, Outcome, Violation, judged
-from optmodels.simulation.certification import _Rounds
+from optmodels.plans.outcome import CheckReport, Outcome, Violation, judged
 from optmodels.solver import scip
 from optmodels.solver.highs import relative_gap
 from optmodels.study import prove
@@ -51,7 +51,7 @@ def document(name, method="exact", **changes):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_exact_claims_is_confirmed(name):
-    report = api.check(document(name), prove=True, time_limit=60)
+    report = optmodels.check(document(name), prove=True, time_limit=60)
     assert report.ok
     assert report.proof.verdict == "confirmed"
     assert report.proof.bound == pytest.approx(report.proof.claimed, rel=1e-5)
@@ -77,8 +77,8 @@ def fleet_with_a_worse_plan():
 def test_a_false_optimum_is_refuted_by_a_better_plan(tmp_path, capsys):
     method, best = fleet_with_a_worse_plan()
     false = forged("fleet", method)
-    assert api.check(false).ok  # plan and figures are right: only the bound is not
-    report = api.check(false, prove=True, time_limit=60)
+    assert optmodels.check(false).ok  # plan and figures are right: only the bound is not
+    report = optmodels.check(false, prove=True, time_limit=60)
     assert not report.ok
     assert report.proof.verdict == "refuted"
     assert report.violations[-1].requirement == "no plan is better than the bound"
@@ -95,20 +95,20 @@ def test_a_false_optimum_is_refuted_by_a_better_plan(tmp_path, capsys):
 def test_a_bound_that_is_too_loose_is_not_wrong():
     made = document("fleet")
     loose = made | {"status": "feasible", "limit": "gap", "bound": made["bound"] * 0.9, "gap": 0.1}
-    assert prove.prove(formulation.get("fleet"), api._problem(made["problem"]), loose).verdict == "confirmed"
+    assert prove.prove(formulation.get("fleet"), load(made["problem"]), loose).verdict == "confirmed"
 
 
 def test_a_false_infeasible_is_refuted_and_a_true_one_confirmed(tmp_path, capsys):
     false = document("fleet") | {"status": "infeasible", "plan": None, "objective": None, "bound": None, "gap": None}
-    report = api.check(false, prove=True)
+    report = optmodels.check(false, prove=True)
     assert (report.ok, report.proof.verdict) == (False, "refuted")
     assert report.violations[-1].requirement == "no plan meets the limits"
     with pytest.raises(InputError):
-        api.check(false)
+        optmodels.check(false)
     poor = template("fleet") | {"budget_usd_per_hour": 0.01}
     true = json.loads(optmodels.solve(poor).to_json())
     assert true["status"] == "infeasible"
-    assert api.check(true, prove=True).proof.verdict == "confirmed"
+    assert optmodels.check(true, prove=True).proof.verdict == "confirmed"
     file = tmp_path / "plan.json"
     file.write_text(json.dumps(true))
     capsys.readouterr()
@@ -120,7 +120,7 @@ def test_a_false_infeasible_is_refuted_and_a_true_one_confirmed(tmp_path, capsys
 
 def test_without_a_claim_the_gap_is_shown():
     method, best = fleet_with_a_worse_plan()
-    report = api.check(document("fleet", method), prove=True)
+    report = optmodels.check(document("fleet", method), prove=True)
     assert report.ok
     assert report.proof.verdict == "nothing claimed"
     assert report.proof.bound == pytest.approx(best, rel=1e-5)
@@ -128,7 +128,7 @@ def test_without_a_claim_the_gap_is_shown():
 
 
 def test_no_time_leaves_it_open():
-    report = api.check(document("fleet"), prove=True, time_limit=1e-6)
+    report = optmodels.check(document("fleet"), prove=True, time_limit=1e-6)
     assert report.ok
     assert report.proof.verdict == "not refuted"
     assert "bound" in {line.path for line in report.trusted}
@@ -137,7 +137,7 @@ def test_no_time_leaves_it_open():
 def test_a_plan_that_fails_its_check_is_not_proved():
     made = document("fleet")
     made["objective"] *= 0.9
-    assert api.check(made, prove=True).proof is None
+    assert optmodels.check(made, prove=True).proof is None
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_the_bound_of_a_certified_plan_is_that_of_the_model_it_names(made, words
     file = tmp_path / "plan.json"
     file.write_text(result.to_json())
     data = json.loads(result.to_json())
-    report = api.check(data, prove=True, time_limit=60)
+    report = optmodels.check(data, prove=True, time_limit=60)
     assert (report.ok, report.proof.verdict, report.proof.of) == (True, "confirmed", [words])
     assert report.proof.bound == pytest.approx(result.bound, rel=1e-5)
     capsys.readouterr()
@@ -161,7 +161,7 @@ def test_the_bound_of_a_certified_plan_is_that_of_the_model_it_names(made, words
     if data["objective"] > data["bound"] * 1.02:
         false = data["bound"] * 1.02
         false = data | {"bound": false, "gap": relative_gap(data["objective"], false)}
-        assert api.check(false, prove=True).proof.verdict == "refuted"
+        assert optmodels.check(false, prove=True).proof.verdict == "refuted"
 
 
 @pytest.mark.parametrize("stops", [1, 2])
@@ -171,7 +171,7 @@ def test_no_plan_of_a_certified_instance_is_no_plan_of_its_loosest_model(stops, 
     made = CERTIFIED | {"workloads": tight, "certification": {"stretch": [2.0, 3.0]}}
     assert optmodels.solve(made).status == "infeasible"
     data = json.loads(optmodels.solve(made).to_json())
-    proof = api.check(data, prove=True).proof
+    proof = optmodels.check(data, prove=True).proof
     assert (proof.verdict, proof.of) == ("confirmed", ["with limits 3 times as long, without cuts"])
     monkeypatch.setattr(_Rounds, "left", property(lambda self: 1.0 if len(self.stops) < stops else -1.0))
     cut_short = optmodels.solve(made, time_limit=60)
@@ -181,7 +181,7 @@ def test_no_plan_of_a_certified_instance_is_no_plan_of_its_loosest_model(stops, 
 @pytest.mark.skipif(not scip.installed(), reason="needs the extra prove")
 @pytest.mark.parametrize("name", NAMES)
 def test_scip_confirms_it_too(name):
-    proof = api.check(document(name), prove=True, time_limit=60).proof
+    proof = optmodels.check(document(name), prove=True, time_limit=60).proof
     assert proof.verdict == "confirmed"
     assert proof.attempts[0].solver == "SCIP"
 
@@ -210,7 +210,7 @@ def test_a_plan_that_fails_its_check_is_an_error(failing, tmp_path, capsys, meth
     assert "optimal, proved" not in shown
     (written,) = (tmp_path / "out").glob("*/plan.json")
     assert str(written) in "".join(shown.split())
-    rows = api.compare([file], [method])
+    rows = optmodels.compare([file], [method])
     assert (rows[0]["status"], rows[0]["proved"]) == ("error", False)
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from optmodels import targets
 from optmodels.errors import InputError
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 
 SCHEMAS = Path(__file__).parent / "schemas"
 

@@ -12,7 +12,7 @@ import yaml
 
 import optmodels
 from optmodels import targets
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plans.deployment import Deployment, Deployments
 
 INSTANCES = Path(__file__).parents[2] / "instances"
 

@@ -12,10 +12,11 @@ import yaml
 
 import optmodels
 from optmodels import formulation, targets
-from optmodels.catalog import llms
+from optmodels.catalog import llms, machines
 from optmodels.errors import InputError
 from optmodels.loading import load
-from optmodels.plan.deployment import Deployment, Deployments, Purchase
+from optmodels.plans.deployment import Deployment, Deployments, Purchase, purchase
+from optmodels.plans.lines import MachineLine
 from optmodels.targets import UNKNOWN_LONGEST, about, vllm
 
 INSTANCES = Path(__file__).parents[2] / "instances"
@@ -212,7 +213,7 @@ def test_keda_scales_between_the_periods_of_the_plan(fleet):
             )
     assert [s["spec"]["scaleTargetRef"]["name"] for s in scaled] == [d["metadata"]["name"] for d in deployed]
     for s, d in zip(scaled, deployed, strict=True):
-        of_plan = counts[s["metadata"]["annotations"]["optmodels/plan"]]
+        of_plan = counts[s["metadata"]["annotations"]["optmodels/plans"]]
         spec = s["spec"]
         assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (max(1, min(of_plan)), max(of_plan))
         assert (s["apiVersion"], s["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
@@ -345,6 +346,19 @@ def test_terraform_says_what_it_cannot_buy():
     lines = json.loads(made.files["purchases.auto.tfvars.json"])["purchases"]
     assert [x["create"] for x in lines] == [True, True, False, True]
     assert "main.tf" not in targets.of_plan(Deployments(name="x", purchases=[bought(provider="")]), "terraform").files
+
+
+def test_a_note_on_spot_prices_concerns_machines_on_spot_alone():
+    listed = next(m for m in machines("aws") if m.machine == "p5.48xlarge")
+    assert listed.note.startswith("spot price")
+    pool = {("p5.48xlarge", listed.region): listed}
+    noted = {
+        market: purchase(MachineLine(
+            role="main", machine="p5.48xlarge", region=listed.region, gpu="h100", gpus_per_machine=8, market=market,
+            count=1, usd_per_hour_each=1.0,
+        ), pool).note for market in ("on_demand", "spot")
+    }  # fmt: skip
+    assert noted == {"on_demand": "", "spot": listed.note}
 
 
 def test_weights_of_16_bits_keep_their_own_format():

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from optmodels.errors import InputError
 from optmodels.io.read import validate
 from optmodels.traces.generated import TABLE_I, generate
+from optmodels.traces.load import load_trace
 from optmodels.traces.shape import part, sped_up
-from optmodels.traces.spec import Generated, TraceSpec, load_trace
+from optmodels.traces.spec import Generated, TraceSpec
 
 
 @pytest.mark.parametrize("cv", [0, 0.5, 1, 4])

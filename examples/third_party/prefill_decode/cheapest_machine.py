@@ -11,7 +11,7 @@ from formulations.fleet.methods.heuristics import finish, lp_rounding_choice
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 
 def cheapest_machine(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Any]:

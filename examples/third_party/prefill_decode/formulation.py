@@ -24,8 +24,8 @@ from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, Options
 from optmodels.latency.strategies import Hardware, Model
 from optmodels.latency.work import layer_work
-from optmodels.plan.findings import Findings
-from optmodels.plan.outcome import CheckReport, Document, Outcome
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.solver import Settings, solve_model
 from optmodels.units import GIB, PositiveFraction, PositiveInt, Seconds

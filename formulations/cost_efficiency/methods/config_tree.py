@@ -24,7 +24,7 @@ from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch.points import optimise
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 
 def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:

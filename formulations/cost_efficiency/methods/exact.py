@@ -10,7 +10,7 @@ from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, prune
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_compiled
 
 

@@ -20,7 +20,7 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch.points import NONE, in_memory, optimise
 from optmodels.formulation import Method, Options
 from optmodels.latency.strategies import FAMILIES, Family
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

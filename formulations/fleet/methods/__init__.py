@@ -7,7 +7,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 
 def _certifying(method: Method) -> Method:
@@ -18,7 +18,7 @@ def _certifying(method: Method) -> Method:
         if problem.certify == "none":
             return method(problem, tables, options)
         from formulations.fleet.certify import FleetRounds, beside_whole
-        from optmodels.simulation.certification import certified
+        from optmodels.certification.rounds import certified
 
         return beside_whole(certified(method, FleetRounds))(problem, tables, options)
 

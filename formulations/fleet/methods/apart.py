@@ -23,7 +23,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import BOTH, DECODE, PREFILL, FleetTables, in_time, nondominated
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

@@ -25,7 +25,7 @@ from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.model import Expression, Rows
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import Report, Status, relative_gap
 from optmodels.solver.session import Limit, Session, Settings

@@ -24,7 +24,7 @@ from formulations.fleet.problem import Fleet
 from optmodels.engine.stages import Deployment
 from optmodels.formulation import Options
 from optmodels.latency.strategies import FAMILIES
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap

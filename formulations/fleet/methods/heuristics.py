@@ -21,7 +21,7 @@ from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTa
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, spares
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 Index = npt.NDArray[np.intp]
 Share = tuple[int, int, int, float]  # period, demand, point, share

@@ -18,7 +18,7 @@ from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.model import Model, Rows, at_most, equal
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_compiled
 
 

@@ -11,7 +11,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_compiled
 
 

@@ -14,10 +14,10 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import together
+from optmodels.certification.rounds import LEAST_S, Certifier, certified
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
-from optmodels.simulation.certification import LEAST_S, Certifier, certified
+from optmodels.plans.outcome import Outcome
 from optmodels.solver.highs import PROVED
 
 FOR_WHOLE = 0.3  # of a time limit, for the best plan without stages apart

@@ -19,7 +19,7 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import admitted_share
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 ATTAINMENT: Goal = (1.0, TIE, TIE)
 

@@ -28,11 +28,11 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, weights
-from formulations.orchestration.methods.rounding import scheduled, unaffordable
 from formulations.orchestration.model import FlowModel, nonzeros
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.pruning import restrict
+from formulations.orchestration.rounding import scheduled, unaffordable
 from optmodels.errors import InputError, SolverError
 from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Report, relative_gap, relaxation, solve_compiled

@@ -19,16 +19,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, metrics
 from formulations.orchestration.making import among_stages, counts_of, make_plan, with_instances
-from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
 from formulations.orchestration.methods.greedy_dp import maaso_printed, maaso_star
 from formulations.orchestration.methods.relaxed import lp_rounding
-from formulations.orchestration.methods.rounding import (
+from formulations.orchestration.methods.trials import scale
+from formulations.orchestration.model import FlowModel, dispatch, nonzeros
+from formulations.orchestration.place import rooms_of, running_counts
+from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.pruning import together
+from formulations.orchestration.replay import dispatched, simulable
+from formulations.orchestration.rounding import (
     Fits,
     Scheduled,
     holds,
@@ -39,17 +47,9 @@ from formulations.orchestration.methods.rounding import (
     unaffordable,
     without_idle,
 )
-from formulations.orchestration.methods.trials import scale
-from formulations.orchestration.model import FlowModel, dispatch, nonzeros
-from formulations.orchestration.place import rooms_of, running_counts
-from formulations.orchestration.plan import OrchestrationPlan
-from formulations.orchestration.points import OrchestrationTables
-from formulations.orchestration.problem import Orchestration
-from formulations.orchestration.pruning import together
-from formulations.orchestration.replay import dispatched, simulable
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import solve_compiled
 from optmodels.solver.cancel import caught_interrupt
 from optmodels.solver.compile import Compiled

@@ -12,13 +12,12 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.making import counts_of
-from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.by_model import alone
 from formulations.orchestration.methods.greedy_dp import Deployment, finish, greedy_dp
-from formulations.orchestration.methods.rounding import Fits
 from formulations.orchestration.methods.search import MISSING, Group
 from formulations.orchestration.methods.trials import BOTH
 from formulations.orchestration.packing import rooms
@@ -27,8 +26,9 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules
 from formulations.orchestration.replay import dispatched
+from formulations.orchestration.rounding import Fits
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 
 Ints = npt.NDArray[np.int64]
 LEAST = 1e-7  # gain worth a step

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.printed import Printed
-from formulations.orchestration.methods.rounding import STEPS, Fits, holds, scheduled
 from formulations.orchestration.methods.search import Group, Search
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
 from formulations.orchestration.packing import rooms
@@ -25,8 +24,9 @@ from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import dispatched
+from formulations.orchestration.rounding import STEPS, Fits, holds, scheduled
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.simulation.cluster import Policy
 
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,6 @@ import numpy as np
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.methods.rounding import rounded, unaffordable
 from formulations.orchestration.model import FlowModel, nonzeros
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.plan import OrchestrationPlan
@@ -17,8 +16,9 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules, restrict
 from formulations.orchestration.replay import dispatched
+from formulations.orchestration.rounding import rounded, unaffordable
 from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver.highs import relaxation
 
 

@@ -1,4 +1,4 @@
-"""The method ``exact``: cuts in place of flows, from the oracles; README.md has the projection and the table of cuts.
+"""The method ``exact``: cuts in place of flows, from the oracles; docs/reserved-capacity-cuts.md has the mathematics.
 
 The master keeps one solver session: the purchases of the model, one θ per group of rows for what the rows cost, cuts as
 added rows; first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
@@ -25,7 +25,7 @@ from formulations.reserved_capacity.points import Array, Index, ReservedTables, 
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.highs import agreed, relative_gap

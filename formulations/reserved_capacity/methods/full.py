@@ -20,7 +20,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import ReservedCapacity
 from optmodels.formulation import Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plans.outcome import Outcome
 from optmodels.solver.highs import PROVED, relative_gap
 
 MOST_FLOWS = 1_000_000

@@ -1,4 +1,4 @@
-"""What a point of the master of `exact` lacks and costs by the hour, as cuts; README.md has their inequalities.
+"""Cuts that a point of the master of `exact` violates: cost by the hour and demand; docs/reserved-capacity-cuts.md.
 
 `Projection` lists the sets of every connected part of the network and evaluates all brackets over all rows by matrix
 products. `RowByRow` is for what cannot be listed (κ ≠ 1, machines that differ in what they are good at, egress): the

@@ -7,9 +7,9 @@ interval of their group is that of groups of which as many rows were known.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,11 @@ from pydantic import AfterValidator, Field, computed_field, field_validator, mod
 
 from optmodels import catalog
 from optmodels.catalog import spelling
+from optmodels.catalog.files import gpu_file, llm_file
 from optmodels.catalog.spelling import llm_of
-from optmodels.catalog.types import Architecture, Entry, Gpu
+from optmodels.catalog.types import Entry, Gpu
 from optmodels.errors import Mistakes, did_you_mean, one_of
-from optmodels.latency.calibration import MOST, Quantiles
+from optmodels.latency.calibration import MOST, Quantiles, quantile_factor
 from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.interval import PAIRS, PARTS, Group, Interval, simplest, unseen_levels
 from optmodels.latency.engines.terms import (
@@ -33,7 +34,7 @@ from optmodels.latency.engines.terms import (
     first_token_terms,
     step_terms,
 )
-from optmodels.latency.fit.document import Range, quantile_factor
+from optmodels.latency.fit.document import Range
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.steps import never_measured
@@ -327,7 +328,7 @@ class Deployed:
                 how = f"{never_measured(self.transfer)}: it may be {above:.2f} times as long (9 of 10 stay below)"
             else:
                 how = f"measured together: 9 of 10 measurements stay below {above:.2f}× the prediction"
-            said.append(f"{what} predicted for {where}; {how}")
+            said.append(f"{what} predicted, not measured: {where}; {how}")
         for what in ("llm", "gpu", "engine"):
             if what in self.levels:
                 named = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}[what]
@@ -377,9 +378,13 @@ def deployment(
         InputError: every name that is missing or unknown; every mistake in a file.
     """
     wrong = Mistakes()
-    llm = llm and (llm_of(llm) or llm)
+    own, device = llm_file(llm), gpu_file(gpu)
+    if own is not None and own[2] is not None and precision == "fp16":
+        precision = own[2]
+    llm, gpu = (own[0] if own else llm and (llm_of(llm) or llm)), (device[0] if device else gpu)
     gpu, engine, precision = spelling.gpu(gpu), spelling.engine(engine), spelling.precision(precision)
-    llms, gpus = _with_file(catalog.llms(), llm, Architecture), _with_file(catalog.gpus(), gpu, Gpu)
+    llms = catalog.llms() | ({own[0]: own[1]} if own else {})
+    gpus = catalog.gpus() | ({device[0]: device[1]} if device else {})
     for option, name, known, more in (
         ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),
         ("--llm", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
@@ -391,22 +396,12 @@ def deployment(
     assert engine is not None and gpu is not None and llm is not None
     cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"
     return Deployment(
-        llms[llm], Path(llm).stem if llm not in catalog.llms() else llm,
-        gpus[gpu], Path(gpu).stem if gpu not in catalog.gpus() else gpu,
+        llms[llm], llm, gpus[gpu], gpu,
         engine, cast(Precision, precision), cache, tp * attention_ranks, attention_ranks,
     )  # fmt: skip
 
 
-AnyEntry = TypeVar("AnyEntry", bound=Entry)
-FILE_TOO = ", or a YAML file with the keys of such an entry"
-
-
-def _with_file(known: Mapping[str, AnyEntry], name: str | None, kind: type[AnyEntry]) -> dict[str, AnyEntry]:
-    """The catalogue's entries, and the one of a file where the name is one's."""
-    from optmodels.io.read import read_model
-
-    file = name is not None and name not in known and name.endswith((".yaml", ".yml")) and Path(name).is_file()
-    return {**known, **({str(name): read_model(Path(str(name)), kind)} if file else {})}
+FILE_TOO = ", a config.json (LLMs), or a YAML file with the keys of such an entry"
 
 
 def deployed(

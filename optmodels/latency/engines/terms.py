@@ -193,12 +193,14 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
     sixteen = float(d.gpu.fp16_flops or 0.0)
     S, dense = np.asarray(prompt_tokens, dtype=float), work.prefill_flops_per_pair / sixteen
     if np.isinf(work.top_tokens):
-        share = work.window_share
+        share = work.window_pair_share
         return np.full_like(S, (1.0 - share) * dense), np.full_like(S, share * dense), work.window_tokens
     index = work.index_flops_per_pair
     short = prompt_tokens <= work.top_tokens
-    every = np.where(short, dense - index / sixteen, index / (d.gpu.fp8_flops or sixteen))
-    picked = np.where(short, 0.0, (work.attention_flops_per_pair - index) / sixteen)
+    absorbed = (work.attention_flops_per_pair - index) / sixteen
+    all_tokens = index / (d.gpu.fp8_flops or sixteen) + (1.0 - work.top_share) * absorbed
+    every = np.where(short, dense - index / sixteen, all_tokens)
+    picked = np.where(short, 0.0, work.top_share * absorbed)
     return every, picked, work.top_tokens
 
 
@@ -222,7 +224,8 @@ def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float
     kept = longer(work.kv_bytes_per_token - index_bytes, work.attention_flops_per_pair - index, sixteen)
     if np.isinf(work.top_tokens):
         return kept, 0.0, np.inf
-    return longer(index_bytes, index, gpu.fp8_flops or sixteen), kept, work.top_tokens
+    scored = longer(index_bytes, index, gpu.fp8_flops or sixteen)
+    return scored + (1.0 - work.top_share) * kept, work.top_share * kept, work.top_tokens
 
 
 def _trends(loads: Loads) -> dict[str, Array]:
@@ -247,8 +250,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     prompts = C * S / out
     carrying = np.minimum(1.0, C * np.ceil(S / CHUNK_TOKENS) / out)
     touched = np.zeros_like(C)
-    if a.moe is not None:
-        touched = (1.0 - carrying) * (1.0 - (1.0 - a.moe.active / a.moe.experts) ** C) + carrying
+    if work.experts:
+        touched = (1.0 - carrying) * (1.0 - (1.0 - work.active_experts / work.experts) ** C) + carrying
     all_experts = layers * work.expert_weight_bytes / n
     dense = layers * work.fixed_weight_bytes / t
     context = S + out / 2.0
@@ -257,14 +260,11 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     states = layers * C / ranks * 2.0 * work.state_bytes / t / gpu.mem_bytes_per_s
     every, picked, tokens = pair_seconds(d, work, S)
     flops = work.linear_flops_per_token * layers
-    routed = 0.0
-    if a.moe is not None:
-        routed = 2.0 * a.moe.active * a.ffn_matrices * a.hidden * a.moe.expert_ffn * (layers - a.moe.dense_layers)
+    routed = layers * work.routed_flops_per_token
     launch, many = over_pcie(gpu, n)
     per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
-    moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
-    sparse_layers = layers if np.isfinite(work.top_tokens) else 0.0
+    sparse_layers = layers * work.top_share if np.isfinite(work.top_tokens) else 0.0
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
@@ -275,8 +275,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "attention": prompts * layers * (every * S / 2.0 + picked * band(S, tokens)) / n,
         "collective": (C + prompts) * per_token,
         "layer": one * layers * MICRO,
-        "moe": one * moe_layers * MICRO,
-        "mla": one * (layers if a.mla is not None else 0.0) * MICRO,
+        "moe": one * layers * work.expert_layers * MICRO,
+        "mla": one * layers * work.latent_share * MICRO,
         "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),

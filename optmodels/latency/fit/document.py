@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.latency.calibration import MOST, Quantiles
+from optmodels.latency.calibration import MOST, TOLERANCE, Quantiles, quantile_factor
 from optmodels.latency.fit import loads
 from optmodels.latency.fit.loads import TERMS, Load, Values
 from optmodels.latency.fit.measurements import TARGETS, Kind
@@ -48,7 +48,6 @@ LEVELS = (
     0.998,
     0.999,
 )
-_TOLERANCE = 1e-9
 DECAY = ("base_tokens_per_s", "delta", "epsilon")  # of MS(1)
 
 
@@ -108,31 +107,13 @@ class Target(Entry):
         return quantile_factor(self.residual_quantiles, safety)
 
 
-def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
-    """Residual quantile at the least stored level ≥ `safety`; 1 where safety is None.
-
-    Raises:
-        InputError: level outside (0, 1) or beyond what the measurements support.
-    """
-    if safety is None:
-        return 1.0
-    if not 0 < safety < 1:
-        raise InputError(Mistake(None, "safety", safety, "a probability between 0 and 1, e.g. 0.95"))
-    stored = sorted((float(k), v) for k, v in quantiles.items())
-    for level, value in stored:
-        if level >= safety - _TOLERANCE:
-            return value
-    top = f"at most {stored[-1][0]:g}" if stored else "none: this file keeps no residuals"
-    raise InputError(Mistake(None, "safety", safety, f"a level that the calibration data support ({top})"))
-
-
 def residual_quantiles(measured: Array, predicted: Array) -> dict[str, float]:
     """The ⌈(n+1)·level⌉-th smallest measured/predicted, for every level that n rows support."""
     ratio = np.sort(measured / predicted)
     n = len(ratio)
     found = {}
     for level in LEVELS:
-        rank = math.ceil((n + 1) * level - _TOLERANCE)
+        rank = math.ceil((n + 1) * level - TOLERANCE)
         if rank <= n:
             found[f"{level:g}"] = float(ratio[rank - 1])
     return found
@@ -239,7 +220,7 @@ class LatencyModel(Entry):
             if column not in values or not len(values[column]):
                 continue
             least, most = float(np.min(values[column])), float(np.max(values[column]))
-            if least < low - _TOLERANCE or most > high + _TOLERANCE:
+            if least < low - TOLERANCE or most > high + TOLERANCE:
                 said.append(
                     f"{column} from {least:g} to {most:g} leaves the calibrated range "
                     f"{low:g} to {high:g}: an extrapolation"

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name, write_bytes
 from optmodels.loading import load
-from optmodels.plan.outcome import Solved
+from optmodels.plans.outcome import Solved
 from optmodels.reporting.colours import SERIES
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"

@@ -12,7 +12,7 @@ import yaml
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, printable
-from optmodels.plan.replayed import missed
+from optmodels.plans.replayed import missed
 from optmodels.reporting.charts import Chart
 from optmodels.reporting.charts.generic import result_charts
 from optmodels.reporting.decision import first_lines, is_refuted

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.read import parsed_json, read_text, refuse_strange, validate
-from optmodels.plan.outcome import Result
+from optmodels.plans.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
 from optmodels.reporting.page.explanation import of_explanation

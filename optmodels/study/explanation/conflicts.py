@@ -120,9 +120,7 @@ def member(oracle: Oracle, limit: Restriction, others: Sequence[Restriction], of
         return Member(limit=reference(limit), words=limit.words())
     best = quantity(found[0], limit.unit)
     which = "least" if limit.marker.side == "most" else "most"
-    beside = (
-        "whatever the other limits" if not others else "with " + " and ".join(o.words(detail=False) for o in others)
-    )
+    beside = "even without all others" if not others else "with " + " and ".join(o.words(detail=False) for o in others)
     text = f"{limit.words()}; {beside} the {which} that can be had is {best}"
     return Member(limit=reference(limit), needed=found[0], words=text)
 

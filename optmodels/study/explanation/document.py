@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from optmodels.plan.outcome import Document
+from optmodels.plans.outcome import Document
 
 Value = float | int | bool | str | list[str] | None
 

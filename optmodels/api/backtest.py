@@ -1,0 +1,144 @@
+"""`backtest`: the cost and SLO attainment of autoscalers on a history, beside hindsight."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from optmodels import formulation as registry
+from optmodels.api.sources import Source, problem_of
+from optmodels.autoscaling.backtest import ALWAYS, Backtest, Replica
+from optmodels.autoscaling.backtest import backtest as run_policies
+from optmodels.autoscaling.history import History, read_history
+from optmodels.autoscaling.policies import Policy
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.io.write import json_text, refuse_existing, write_text
+from optmodels.verification import version
+
+LEAST_MINUTES = 60
+SECONDS_OF = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def backtest(
+    file: Source | None = None, *, history: str | PathLike[str] | History,
+    replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
+    judge: str = "7d", methods: Sequence[str] = ALWAYS, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
+    tune: bool = False, slack: float = 2.0, out: str | PathLike[str] | None = None,
+    force: bool = False, policies: Mapping[str, Policy] | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Run autoscalers on a history of requests.
+
+    Args:
+        file: fleet instance (file, mapping or problem) whose cheapest deployment is the replica.
+        history: file of counts or requests (`autoscaling.history.read_history`), or a `History`.
+        replica: in place of `file`: requests/s within the SLO and USD/h, a pair or ``RATE:USD``.
+        workload: of the instance and the history, where they have several.
+        train: time to tune on, such as ``7d``; the first day warms up forecasts.
+        judge: time to judge on.
+        methods: names of `autoscaling.backtest.ALWAYS`.
+        lead: time from an order until a replica serves.
+        drain: time that a replica drains.
+        goal: share of the requests within the SLO.
+        tune: search the settings of every method on the training time; else defaults alone.
+        slack: waiting within the SLO, seconds.
+        out: file for the document (JSON).
+        force: replace an existing file.
+        policies: policies of one's own, by name: callables from `autoscaling.policies.Observation` to a count.
+        on_step: called with one line a method.
+
+    Returns:
+        The backtest document: ``rows`` (method, setting, tuned, attained, usd, over_hindsight, changes, worst_minute),
+        ``at_goal``, ``frontiers``, ``hindsight_usd``, ``forecast``, ``replica``.
+
+    Raises:
+        InputError: a file, an argument or an instance that cannot be used.
+    """
+    if (file is None) == (replica is None):
+        raise InputError(Mistake(None, "FILE, --replica", None, "one of the two: a fleet instance, or RATE:USD"))
+    target = None if out is None else Path(out)
+    if not force:
+        refuse_existing(target)
+    for name in methods:
+        one_of("methods", name, ALWAYS)
+    train_min, judge_min, lead_min, drain_min = (
+        minutes(text, name) for name, text in (("train", train), ("judge", judge), ("lead", lead), ("drain", drain))
+    )
+    for name, value in (("train", train_min), ("judge", judge_min)):
+        if value < LEAST_MINUTES:
+            raise InputError(Mistake(None, name, f"{value} minutes", f"at least {LEAST_MINUTES} minutes"))
+    if not 0 < goal < 1:
+        raise InputError(Mistake(None, "goal", goal, "a share between 0 and 1, such as 0.99"))
+    began = time.perf_counter()
+    offer = None
+    if replica is not None:
+        rate, usd = _rate_and_price(replica)
+    else:
+        assert file is not None
+        problem = problem_of(file)
+        form = registry.get(problem.formulation)
+        if form.replica is None:
+            able = ", ".join(n for n in registry.names() if registry.get(n).replica is not None)
+            raise InputError(Mistake(None, "formulation", form.name, f"an instance of {able}"))
+        offer = form.replica(problem, workload)
+        rate, usd = offer.requests_per_s, offer.usd_per_hour
+    one = Replica(rate, usd, lead_min, drain_min, slack)
+    series = history if isinstance(history, History) else read_history(Path(history), workload)
+    if series.minutes < train_min + judge_min:
+        expected = f"at least {train_min + judge_min:,} minutes: --train and --judge together"
+        raise InputError(Mistake(series.name or None, "history", f"{series.minutes:,} minutes", expected))
+    found = run_policies(
+        series, one, train_min, judge_min, methods=methods, goal=goal, tune=tune, policies=policies, say=on_step
+    )
+    document = {
+        "history": series.name, "history_notes": list(series.notes), "train_min": train_min, "judge_min": judge_min,
+        "goal": goal, "replica": asdict(one) | ({} if offer is None else asdict(offer)), **_document(found),
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+    }  # fmt: skip
+    if target is not None:
+        write_text(target, json_text(document) + "\n", overwrite=force)
+    return document
+
+
+def minutes(text: str, name: str) -> int:
+    """A duration such as 7d, 12h or 5m, in minutes; rounded up, so that no start-up is planned too short.
+
+    Raises:
+        InputError: text without a unit, or with an unknown one.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)\s*", str(text))
+    if match is None:
+        raise InputError(Mistake(None, name, text, "a duration such as 90s, 5m, 12h or 7d"))
+    return int(-(-float(match[1]) * SECONDS_OF[match[2]] // 60))
+
+
+def _rate_and_price(replica: str | tuple[float, float]) -> tuple[float, float]:
+    """Requests/s and USD/h.
+
+    Raises:
+        InputError: not two positive numbers.
+    """
+    try:
+        rate, usd = map(float, replica.split(":") if isinstance(replica, str) else replica)
+    except ValueError:
+        rate = usd = 0.0
+    if not (0 < rate < float("inf") and 0 < usd < float("inf")):
+        raise InputError(Mistake(None, "--replica", replica, "RATE:USD, such as 8.55:13.76"))
+    return rate, usd
+
+
+def _document(found: Backtest) -> dict[str, Any]:
+    rows = [
+        {"method": r.method, "setting": dict(r.setting), "tuned": r.tuned, **asdict(r.judged),
+         "train": asdict(r.train)}
+        for r in found.rows
+    ]  # fmt: skip
+    return {
+        "rows": rows, "at_goal": found.at_goal, "frontiers": found.frontiers, "hindsight_usd": found.hindsight_usd,
+        "forecast": found.forecast,
+    }  # fmt: skip

@@ -1,0 +1,149 @@
+"""`calibrate`: a latency model fitted to measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.io.write import refuse_existing, write_text
+
+if TYPE_CHECKING:
+    from optmodels.latency.calibration import Calibration
+    from optmodels.latency.engines.document import EngineModel
+    from optmodels.latency.fit.document import LatencyModel
+    from optmodels.latency.fit.measurements import Kind, Measurements
+
+
+def calibrate(
+    measurements: str | PathLike[str], *, model: str = "auto", out: str | PathLike[str] | None = None,
+    column: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
+    workload: Sequence[str] | None = None, kind: Kind | None = None, gpu: str | None = None, llm: str | None = None,
+    precision: str | None = None, engine: str | None = None, attention_ranks: int | None = None,
+    weighting: Literal["relative", "absolute"] = "relative", batch_limit: float | None = None,
+    plot: str | PathLike[str] | None = None, title: str = "", source: str = "", date: str | None = None,
+    force: bool = False, on_note: Callable[[str], object] = lambda _: None,
+) -> LatencyModel | Calibration | EngineModel:  # fmt: skip
+    """Fit a latency model to measurements.
+
+    Args:
+        measurements: CSV or Parquet file of measured latencies.
+        model: ``auto``, ``scaled``, ``two_segment``, ``additive``, ``steps``, ``decay`` or ``linear_batch``;
+            ``default``: the engines' global coefficients, shrunk towards a few served rows of one deployment.
+        out: model file to write (YAML).
+        column: our name → the file's.
+        where: keep the rows whose columns have these values.
+        workload: columns whose rows are held back together.
+        kind: ``step``, ``static``, ``served`` or ``pairs``; None: by the columns.
+        gpu, llm: of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or what the rows state.
+        precision: weight precision; None: the rows' (with ``default``), or fp16.
+        engine: the engine measured; None: what the rows state.
+        attention_ranks: data-parallel attention ranks, with ``default``; None: what the rows state.
+        weighting: ``relative``, or ``absolute`` as in LLMVisor.
+        batch_limit: batch limit B of the decay model.
+        plot: residual plot to write (PNG, SVG, PDF).
+        title, source, date: of the model file; the date of the measurements is ISO, None: today.
+        force: replace existing files.
+        on_note: called with each line on how well ``default`` predicts the rows before and after.
+
+    Returns:
+        The fitted model with its errors on held-back rows; coefficients of several GPUs and strategies (`Calibration`)
+        where the file has pairs of them; the engines' coefficients with ``default``.
+
+    Raises:
+        InputError: a file or an argument is wrong, too few rows, a file that exists.
+    """
+    given = dict(locals())
+    from optmodels.catalog.files import described
+    from optmodels.latency.fit import calibrate_measurements, read_measurements
+    from optmodels.latency.fit.calibrate import calibrate_pairs
+    from optmodels.latency.fit.forms import Options
+    from optmodels.latency.fit.measurements import KINDS, read_frame
+    from optmodels.latency.fit.reference import Reference
+    from optmodels.latency.output import yaml_text
+    from optmodels.latency.resolve import Engine
+    from optmodels.latency.work import WEIGHT_BYTES
+
+    if model != "default":
+        with described(llm, gpu) as (own, device, weights):
+            if (own, device) != (llm, gpu):
+                return calibrate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
+    file = Path(measurements)
+    if file.suffix in (".json", ".jsonl"):
+        expected = (
+            "a CSV or Parquet table; optmodels measure --from FILE --out rows.parquet makes one of a tool's results"
+        )
+        raise InputError(Mistake(None, "measurements", str(file), expected))
+    engines = get_args(Engine)
+    for name, value, known in (
+        ("kind", kind, KINDS), ("weighting", weighting, ("relative", "absolute")), ("engine", engine, engines),
+        ("precision", precision, tuple(WEIGHT_BYTES)),
+    ):  # fmt: skip
+        if value is not None:
+            one_of(name, value, known)
+    if (gpu is None) != (llm is None) and model != "default":
+        raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
+    target, picture = (None if p is None else Path(p) for p in (out, plot))
+    if not force:
+        refuse_existing(target, picture)
+    if kind is None and model == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(file).columns):
+        kind = "pairs"  # a file that `measure` wrote: predictions beside the measured steps
+    m = read_measurements(file, kind=kind, columns=dict(column or {}), where=where, workload=workload)
+    source = source or file.name
+    several = m.kind == "pairs" and len(set(zip(*(m.labels[k].tolist() for k in m.labels), strict=True))) > 1
+    found: LatencyModel | Calibration | EngineModel
+    written: LatencyModel | Calibration | EngineModel
+    if model == "default":
+        found = written = _with_own_rows(m, (engine, gpu, llm, precision, attention_ranks), source, date, on_note)
+    elif several and model in ("auto", "scaled"):
+        found = written = calibrate_pairs(m, title=title, source=source, date=date)
+    else:
+        reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
+        stated = engine or m.states.get("engine")
+        options = Options(reference, weighting == "relative", batch_limit, stated if stated in engines else None)
+        fitted = calibrate_measurements(m, model, options, title=title, source=source, date=date)
+        found = written = fitted.model
+        if m.kind == "pairs":
+            written = calibrate_pairs(m, title=title, source=source, date=date).model_copy(
+                update={"model": fitted.model}
+            )
+        elif fitted.model.model == "scaled":
+            written = fitted.calibration()
+        if picture is not None:
+            from optmodels.reporting.charts import save_chart
+            from optmodels.reporting.charts.latency import residuals
+
+            save_chart(residuals(m, fitted), picture, fitted.model.title, overwrite=force)
+    if target is not None:
+        document = written.model_dump(mode="json", by_alias=True, exclude_none=model != "default")
+        write_text(target, yaml_text(document), overwrite=force)
+    return found
+
+
+def _with_own_rows(
+    m: Measurements, deployment: tuple[str | None, str | None, str | None, str | None, int | None],
+    source: str, date: str | None, on_note: Callable[[str], object],
+) -> EngineModel:  # fmt: skip
+    """The engines' coefficients shrunk towards served rows of one deployment, or of several TP degrees of it.
+
+    What is not given of the deployment is what the rows state.
+    """
+    from optmodels.catalog.spelling import precision as read_precision
+    from optmodels.catalog.spelling import precision_of
+    from optmodels.latency.engines.own import described, served_rows, with_own_rows
+
+    engine, gpu, llm, precision, ranks = deployment
+    llm = llm or m.states.get("model")
+    stated = m.states.get("precision") or precision_of(llm or "") or "fp16"
+    rows = served_rows(
+        m, engine or m.states.get("engine"), gpu or m.states.get("gpu"), llm,
+        precision or str(read_precision(stated)), ranks or round(float(m.states.get("attention_ranks", 1))),
+    )  # fmt: skip
+    found = with_own_rows(rows, source=source, date=date)
+    for line in described(found, rows):
+        on_note(line)
+    if "mixes" in m.source:
+        on_note(f"warning: rows of several deployments are taken for one: {m.source['mixes']}; --where keeps one's")
+    return found

@@ -1,0 +1,42 @@
+"""`check`: a result verified against its instance."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from optmodels import formulation as registry
+from optmodels.api.sources import PlanSource, Source, document_of, embedded, planned, problem_of
+from optmodels.formulation import checked_options
+from optmodels.plans.outcome import DocumentReport
+from optmodels.verification import verify
+
+
+def check(
+    plan: PlanSource, instance: Source | None = None, *, prove: bool = False, time_limit: float | None = None
+) -> DocumentReport:
+    """Verify a result file (or document) and the tables beside it against the instance it carries, or another one.
+
+    Args:
+        plan: plan.json, the folder it is in, a document or a result; a mapping of ``plan`` alone, or with
+            ``problem``, claims nothing else. With `prove` also a document that says there is no plan.
+        instance: judge the plan by this instance, not by the one in the file.
+        prove: derive the bound anew, by another form and another solver, if everything else is right.
+        time_limit: seconds for that (default 60).
+
+    Raises:
+        InputError: no plan document, or it holds no plan.
+    """
+    from optmodels.study.prove import TIME_LIMIT, proved
+
+    seconds = checked_options(time_limit=time_limit).time_limit or TIME_LIMIT
+    document, name = document_of(plan)
+    if prove and document.get("plan") is None and document.get("status") == "infeasible":
+        problem = embedded(document, name) if instance is None else problem_of(instance)
+        return proved(DocumentReport(ok=True), registry.get(problem.formulation), problem, document, seconds)
+    problem, _, document = planned(plan, instance)
+    path = Path(plan) if isinstance(plan, str | PathLike) else None
+    folder = path if path is None or path.is_dir() else path.parent
+    form = registry.get(problem.formulation)
+    report = verify(form, problem, document, folder, own=instance is None)
+    return proved(report, form, problem, document, seconds) if prove and report.ok else report

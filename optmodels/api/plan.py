@@ -1,0 +1,190 @@
+"""`plan`: the machines for one workload, without a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from optmodels import question
+from optmodels.api.solve import solve
+from optmodels.errors import InputError, Mistake
+from optmodels.io.write import path_text, write_text
+from optmodels.loading import load
+from optmodels.plans.outcome import Result
+from optmodels.question import Duration, Question
+
+SAFER_S = 10.0  # limit of the plan for latencies at the pessimistic end
+CHEAP_S = 5.0  # CPU seconds of a solve after which further ones may tell more
+
+
+def plan(
+    model: str, *, input: int | str | None = None, output: int | str | None = None, rate: float | str | None = None,
+    trace: str | PathLike[str] | None = None, column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, rate_factor: float = 1.0,
+    longest: int | str | None = None, precision: str | None = None, kv: str = "fp16",
+    ttft: Duration | None = None, ttft_p95: Duration | None = None, ttft_p99: Duration | None = None,
+    tpot: Duration | None = None, tpot_p95: Duration | None = None, tpot_p99: Duration | None = None,
+    e2e: Duration | None = None, e2e_p95: Duration | None = None, e2e_p99: Duration | None = None,
+    cloud: Sequence[str] = ("aws",), region: str | None = None, gpu: Sequence[str] = (),
+    market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
+    survive: int = 0, budget: float | None = None, engine: str = "vllm", safety: float | None = None,
+    apart: bool = False, attention_ranks: Sequence[int] = (1,), max_num_seqs: int | None = None,
+    certify_replay: bool | None = None, write: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None, time_limit: float | None = None, force: bool = False,
+    command: str | None = None, on_question: Callable[[Question, str], object] | None = None,
+    on_result: Callable[[Result], object] | None = None, **how: Any,
+) -> Result:  # fmt: skip
+    """Find the cheapest machines for one workload that meet its SLO.
+
+    Args:
+        model: an LLM of the catalogue by any of its names, or a ``config.json`` or its folder.
+        input, output: tokens of a prompt and of an answer, such as 8000 or ``"8k"``.
+        rate: requests/s, or a rate with its unit.
+        trace: file of requests, in place of these three.
+        column, where, skip_bad: how the trace is read, as in `replay`.
+        rate_factor: multiply the trace's arrival rate by this factor.
+        longest: tokens of the longest request, prompt and answer; engines have to admit it.
+        precision: weight precision; None: as the name states or as the LLM is published.
+        kv: KV-cache precision.
+        ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
+        ttft_p95, ttft_p99, tpot_p95, tpot_p99, e2e_p95, e2e_p99: limits for 95 % and 99 % of the requests.
+        cloud: machine lists of the catalogue.
+        region: of all of them; None: each list's default.
+        gpu: GPU types to use; empty: those with a quota, or all without quotas.
+        market: markets that machines are rented on.
+        quota: GPU type → the most GPUs of it.
+        survive: number of simultaneous deployment failures that the plan must survive.
+        budget: USD/h.
+        engine: ``vllm``, ``sglang`` or ``trtllm``.
+        safety: plan with latencies that this share of measurements stay below.
+        apart: consider disaggregated prefill and decode.
+        attention_ranks: numbers of data-parallel attention ranks to choose from.
+        max_num_seqs: concurrent requests of an engine; None: the plan decides.
+        certify_replay: simulate until every SLO holds; None: where there is a trace, on its requests.
+        write: file for the equivalent instance (YAML).
+        out: folder for results; a new folder per result is made in it.
+        time_limit: seconds, tables included.
+        force: replace an existing instance file.
+        command: how this was asked, for the head of the instance file and the log of the result.
+        on_question: called with the question as it is understood and the text of its instance, before the solve.
+        on_result: called with the checked result, before files are made of it.
+        how: further arguments of `solve`.
+
+    Raises:
+        InputError: an option is wrong; mistakes name options as the command line has them.
+        NotWrittenError: the result, which it carries, could not be written.
+    """
+    target = None if write is None else Path(write)
+    file = None if trace is None else _on_disk(Path(trace), target)
+    reading = {"columns": column, "where": where, "skip_bad": skip_bad}
+    asked = Question(
+        model=model, input_tokens=input, output_tokens=output, rate=rate, trace=file, rate_factor=rate_factor,
+        reading={k: v for k, v in reading.items() if v}, weights=precision, kv=kv,
+        ttft=one_limit("ttft", ttft, ttft_p95, ttft_p99), tpot=one_limit("tpot", tpot, tpot_p95, tpot_p99),
+        e2e=one_limit("e2e", e2e, e2e_p95, e2e_p99), clouds=_several(cloud), region=region, gpus=_several(gpu),
+        markets=_several(market), quota=list(quota.items() if isinstance(quota, Mapping) else quota), survive=survive,
+        budget=budget, engine=engine, safety=safety, longest=longest, apart=apart, attention_ranks=attention_ranks,
+        certify=certify_replay, max_num_seqs=max_num_seqs,
+    )  # fmt: skip
+    folder = file.parent if file is not None and target is None else Path() if target is None else target.parent
+    try:
+        made = question.instance(asked, folder)
+    except InputError as error:
+        raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
+    text = question.as_yaml(made, command or "optmodels.plan")
+    try:
+        problem = load(made, folder=folder, computed=False)
+    except InputError as error:
+        percentiles = {"--ttft": (ttft_p95, ttft_p99), "--tpot": (tpot_p95, tpot_p99), "--e2e": (e2e_p95, e2e_p99)}
+        given = {
+            option: option + ("-p95" if p95 is not None else "-p99")
+            for option, (p95, p99) in percentiles.items() if (p95, p99) != (None, None)
+        }  # fmt: skip
+        raise question.as_options(error, given) from None
+    if target is not None:
+        write_text(target, text, overwrite=force)
+    if on_question is not None:
+        on_question(question.read(asked), text)
+    began = time.process_time()
+
+    def note(found: Result) -> None:
+        """Keep the command, and the cost of a plan for pessimistic latencies where that is quickly known."""
+        if command is not None:
+            found.log["command"] = command
+        if time.process_time() - began < CHEAP_S and is_worth_a_safer_plan(found, safety):
+            found.log["safer"] = safer_plan(made, folder, found)
+        if on_result is not None:
+            on_result(found)
+
+    try:
+        return solve(problem, out=out, time_limit=time_limit, on_result=note, **how)
+    except InputError as error:  # what is known of latencies is seen when they are asked for
+        if getattr(error, "result", None) is not None:
+            raise
+        raise question.as_options(error) from None
+
+
+def _several(given: str | Sequence[str]) -> Sequence[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _on_disk(trace: Path, write: Path | None) -> Path:
+    """The trace as a file that an instance can name: a pipe's content, or a copy of a file whose name is not UTF-8."""
+    import shutil
+    import tempfile
+
+    from optmodels.io.pipes import is_stream, settled
+    from optmodels.io.write import safe_name
+
+    stream = is_stream(trace)
+    if not stream and path_text(trace.name) == trace.name:
+        return trace
+    if write is not None:
+        expected = "a file with a name that instances can have, since FILE of --write names it"
+        raise InputError(Mistake(None, "--trace", path_text(trace), expected))
+    if stream:
+        return settled(trace, "a request trace")
+    import atexit
+
+    folder = Path(tempfile.mkdtemp(prefix="optmodels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copyfile(trace, folder / safe_name(path_text(trace.name))))
+
+
+def one_limit(name: str, mean: Duration | None, p95: Duration | None, p99: Duration | None) -> question.Limit | None:
+    """The one limit that was given: on the mean, or on a percentile."""
+    given = [x for x in (mean, None if p95 is None else (p95, 0.95), None if p99 is None else (p99, 0.99))
+             if x is not None]  # fmt: skip
+    if len(given) > 1:
+        raise InputError(Mistake(None, f"--{name}", given, "one limit: on the mean, for 95 % or for 99 %"))
+    return given[0] if given else None
+
+
+def is_worth_a_safer_plan(result: Result, safety: float | None) -> bool:
+    """Whether a plan of the usual latencies misses its SLO at the pessimistic end."""
+    latency = (result.report or {}).get("latency") or {}
+    missed = bool(latency.get("missed_at_the_pessimistic_end"))
+    return safety is None and result.limit is None and missed
+
+
+def safer_plan(made: Mapping[str, Any], folder: Path, result: Result) -> dict[str, Any]:
+    """The cost of the plan for latencies at the pessimistic end; None in it: there is no such plan.
+
+    Args:
+        made: the instance.
+        folder: of the files it names.
+        result: of the instance.
+    """
+    level = min(e["level"] for e in result.report["latency"]["sources"])
+    asked = {**made, "latency": made["latency"] | {"safety": level}, "certify": "none"}
+    try:
+        found = solve(load(asked, folder=folder, computed=False), out_of_sample=False, time_limit=SAFER_S)
+    except InputError:  # a machine's latencies are not known at that level
+        return {}
+    if found.plan is None:
+        return {"safety": level, "usd_per_hour": None} if found.status == "infeasible" else {}
+    return {"safety": level, "usd_per_hour": found.summary["usd_per_hour"], "headline": found.summary["headline"]}

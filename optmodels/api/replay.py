@@ -1,0 +1,174 @@
+"""`replay`: a plan simulated on a request trace."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from optmodels import formulation as registry
+from optmodels.api.sources import PlanSource, Source, planned, read_requests
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.formulation import Formulation, checked_options
+from optmodels.io.write import (
+    bare_name,
+    check_folder,
+    json_text,
+    keeping,
+    new_folder,
+    path_text,
+    safe_name,
+    write_frame,
+    write_text,
+)
+from optmodels.problem import Problem
+from optmodels.verification import version
+
+if TYPE_CHECKING:
+    from optmodels.traces.types import Trace
+
+
+def replay(
+    plan: PlanSource,
+    trace: str | PathLike[str] | Trace | None = None,
+    *,
+    instance: Source | None = None,
+    policy: str | None = None,
+    speed: Literal["load", "worst_case"] = "load",
+    overflow_protection: bool | None = None,
+    queue: Literal["fifo", "deadline"] | None = None,
+    controller: str | None = None,
+    rate_factor: float = 1.0,
+    first: float | None = None,
+    column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
+    part: Literal["first", "rest"] | None = None,
+    share: float = 0.5,
+    resample: int | None = None,
+    block_s: float | None = None,
+    predicted_error: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    parquet: bool = False,
+) -> dict[str, Any]:
+    """Simulate a plan on a request trace: what was predicted beside what a simulation sees.
+
+    Args:
+        plan: plan file, result document or result.
+        trace: requests or a file of them; None: those of the instance, where its formulation knows them.
+        instance: replay the plan for this instance, not the one in the file.
+        policy: who gets a request; None: what the formulation replays by default.
+        speed: decoding as the batch is, or always as in a full batch.
+        overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        queue: instances serve in order of arrival, or whoever must start first; None: as the policy is by default.
+        controller: sets the batch limit of every instance while it serves, event by event and slowly:
+            ``static:BATCH``, ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
+        rate_factor: multiply the trace's arrival rate by this factor.
+        first: seconds of the trace to replay; None: all.
+        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        where: keep the rows of the file whose columns have these values.
+        skip_bad: skip rows that cannot be read, and count them.
+        part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is judged on the
+            other.
+        share: of the trace's time in its first part.
+        resample: seed of another trace drawn from this one (the instance's own, if none is given) in blocks.
+        block_s: length of these blocks (`traces.shape.resampled`).
+        predicted_error: dispatchers know output lengths with this error (`traces.shape.predicted`).
+        seed: of everything drawn.
+        out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
+        parquet: write these tables as Parquet, not CSV.
+
+    Returns:
+        The replay document: ``report`` is the formulation's (see `simulation.options.ReplayOptions`).
+
+    Raises:
+        InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
+    """
+    from optmodels.simulation.cluster import QUEUES, SPEEDS
+    from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces import shape
+
+    check_folder(None if out is None else Path(out))
+    one_of("speed", speed, SPEEDS)
+    if queue is not None:
+        one_of("queue", queue, QUEUES)
+    if block_s is not None and resample is None:
+        raise InputError(Mistake(None, "block_s", block_s, "resample, whose blocks are so long"))
+    if trace is None and rate_factor != 1:
+        raise InputError(Mistake(None, "trace", None, "a trace: rate_factor is about one"))
+    problem, found_plan, document = planned(plan, instance)
+    form = registry.get(problem.formulation)
+    if form.replay is None:
+        able = [n for n in registry.names() if registry.get(n).replay is not None]
+        raise InputError(Mistake(None, "formulation", form.name, f"a plan of {', '.join(able)}: others have no replay"))
+    checked = checked_options(seed)
+    began = time.perf_counter()
+    requests = read_requests(trace, column, where, skip_bad, first)
+    if requests is None and (part is not None or resample is not None or predicted_error is not None):
+        requests = problem.own_trace()
+        if requests is None:
+            raise InputError(Mistake(None, "trace", None, "a trace: the instance has no requests one by one"))
+    if requests is not None:
+        if part is not None:
+            one_of("part", part, shape.PARTS)
+            requests = shape.halves(requests, share)[shape.PARTS.index(part)]
+        requests = shape.resampled(requests, resample, block_s) if resample is not None else requests
+        requests = shape.sped_up(requests, rate_factor)
+        requests = shape.predicted(requests, predicted_error, seed) if predicted_error is not None else requests
+    read = time.perf_counter()
+    kept: dict[str, Mapping[str, Any]] = {}
+    options = ReplayOptions(
+        policy=policy, speed=speed, overflow_protection=overflow_protection, queue=queue, seed=checked.seed,
+        controller=controller, keep=kept.__setitem__ if out is not None else None,
+    )  # fmt: skip
+    found: dict[str, Any] = {
+        "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
+        "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
+        "controller": controller, "rate_factor": rate_factor,
+        "first_s": first, "part": part, "share": share if part is not None else None, "resample": resample,
+        "predicted_error": predicted_error, "trace_notes": [] if requests is None else list(requests.notes),
+        "seed": seed, "report": _replayed(form, problem, found_plan, requests, options),
+        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
+    }  # fmt: skip
+    if requests is None and found["report"].get("sent") is None:
+        own = problem.own_trace() is not None
+        found["report"]["sent"] = (
+            "its own requests" if own else "requests drawn at random as the instance describes them"
+        )
+    if out is not None:
+        with keeping(found):
+            found["folder"] = path_text(_save_replay(found, kept, Path(out), "parquet" if parquet else "csv"))
+    return found
+
+
+def _replayed(form: Formulation, problem: Problem, plan: Mapping[str, Any], trace: Any, options: Any) -> dict[str, Any]:
+    """The formulation's replay; where that fails on a plan its checker refutes, the plan is at fault, not the program.
+
+    A plan need not pass its check to be replayed (one that misses an SLO is worth seeing): it has to fit the instance.
+    """
+    assert form.replay is not None
+    try:
+        found: dict[str, Any] = form.replay(problem, plan, trace, options)
+    except (ArithmeticError, AssertionError, LookupError, StopIteration, TypeError, ValueError):
+        verdict = form.check(problem, plan)
+        if verdict.ok:
+            raise
+        expected = "a plan made for this instance; `optmodels check` says what differs"
+        raise InputError(Mistake(None, "plan", verdict.violations[0].requirement, expected)) from None
+    return found
+
+
+def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], parent: Path, ending: str) -> Path:
+    """Write replay.json and every run's requests into a new folder below `parent`."""
+    import pandas as pd
+
+    name = bare_name(found["instance"] or found["formulation"])
+    folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    write_text(folder / "replay.json", json_text(found | {"folder": path_text(folder)}))
+    for run, columns in kept.items():
+        write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
+    return folder

@@ -1,0 +1,148 @@
+"""`simulate`: one deployment on a request trace, without a plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optmodels.api.sources import read_requests
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.formulation import checked_options
+from optmodels.io.write import (
+    check_folder,
+    json_text,
+    keeping,
+    new_folder,
+    path_text,
+    safe_name,
+    write_frame,
+    write_text,
+)
+from optmodels.verification import version
+
+if TYPE_CHECKING:
+    from optmodels.traces.types import Trace
+
+
+def simulate(
+    llm: str,
+    gpu: str,
+    trace: str | PathLike[str] | Trace,
+    *,
+    column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False,
+    tp: int = 1,
+    precision: str | None = None,
+    kv_precision: str = "fp16",
+    engine: str = "vllm",
+    latencies: str = "default",
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 8192,
+    chunk_tokens: int | None = None,
+    kv_tokens: float | None = None,
+    instances: int = 1,
+    dispatcher: str = "earliest_finish",
+    refuse: bool = False,
+    ttft_limit: float | None = None,
+    tpot_limit: float | None = None,
+    e2e_limit: float | None = None,
+    rate_factor: float = 1.0,
+    first: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Simulate one deployment on a trace, step by step, without a plan.
+
+    Args:
+        llm, gpu: of the catalogue, or files that describe them (`catalog.files`).
+        trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
+            LOW-HIGH, drawn evenly.
+        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        where: keep the rows of the file whose columns have these values.
+        skip_bad: skip rows that cannot be read, and count them.
+        tp: GPUs of an instance.
+        precision, kv_precision: of weights and cache; None: the weights as the name says, or as they are published.
+        engine: vllm, sglang or trtllm.
+        latencies: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
+        max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
+        kv_tokens: that the cache holds; None: what the GPUs' memory leaves.
+        instances: alike, behind one dispatcher.
+        dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
+        refuse: refuse what is predicted to exceed the limits.
+        ttft_limit, tpot_limit, e2e_limit: what goodput counts, seconds.
+        rate_factor, first: of the trace, as in `replay`.
+        seed: of a trace that is drawn.
+        out: folder for results; a new folder is made in it with simulate.json and a table of requests.
+
+    Raises:
+        InputError: a name, a file or an argument is wrong, or the weights do not fit.
+    """
+    given = dict(locals())
+    from optmodels import catalog
+    from optmodels.catalog import spelling
+    from optmodels.catalog.files import described
+    from optmodels.reporting.sources import source_entries
+    from optmodels.simulation.continuous import DISPATCHERS, Engine
+    from optmodels.simulation.deployment import Deployment, Limits, serve
+    from optmodels.simulation.sessions import beside_measured, in_sessions
+    from optmodels.traces.generated import poisson
+
+    with described(llm, gpu) as (own, device, weights):
+        if (own, device) != (llm, gpu):
+            return simulate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
+    check_folder(None if out is None else Path(out))
+    able = [d for d in DISPATCHERS if d != "planned_shares"]
+    one_of("dispatcher", dispatcher, able)
+    if instances < 1:
+        raise InputError(Mistake(None, "instances", instances, "at least 1"))
+    for name, seconds in (("ttft_limit", ttft_limit), ("tpot_limit", tpot_limit), ("e2e_limit", e2e_limit)):
+        if seconds is not None and not seconds > 0:
+            raise InputError(Mistake(None, name, seconds, "seconds > 0"))
+    seed = checked_options(seed).seed
+    drawn = isinstance(trace, str) and trace.startswith("poisson:")
+    given = poisson(trace, seed) if drawn else trace  # type: ignore[arg-type]
+    requests = read_requests(given, column, where, skip_bad, first, rate_factor)
+    assert requests is not None
+    began = time.perf_counter()
+    stated = spelling.precision_of(llm)
+    llm, gpu, engine = spelling.llm_of(llm) or llm, spelling.gpu(gpu), spelling.engine(engine)
+    precision = spelling.precision(precision) or stated or catalog.published_precision(llm)
+    kv_precision = spelling.kv_precision(kv_precision)
+    one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
+    costs, provenance = one.costs(latencies, float(requests.prompt_tokens.mean()))
+    room = kv_tokens
+    if room is None:
+        mean = float((requests.prompt_tokens + requests.output_tokens).mean())
+        room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
+    limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
+    good = Limits(ttft_limit, tpot_limit, e2e_limit)
+    report, kept, requests, how = in_sessions(
+        requests,
+        lambda trace: serve(trace, limits, instances, dispatcher, refuse, good),  # type: ignore[arg-type]
+    )
+    found: dict[str, Any] = {
+        "deployment": {
+            "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
+            "instances": instances, "dispatcher": dispatcher, "refuse": refuse, "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens,
+            "kv_tokens": limits.kv_tokens,
+        },
+        "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
+        "limits": {"ttft_s": ttft_limit, "tpot_s": tpot_limit, "e2e_s": e2e_limit},
+        "trace": requests.name, "trace_notes": [*requests.notes, *filter(None, [how])], "rate_factor": rate_factor,
+        "first_s": first, "seed": seed, "report": report, "measured": beside_measured(requests, kept),
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+    }  # fmt: skip
+    if out is not None:
+        with keeping(found):
+            folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
+            found["folder"] = path_text(folder)
+            import pandas as pd
+
+            write_text(folder / "simulate.json", json_text(found))
+            write_frame(folder / "requests.csv", pd.DataFrame(kept))
+    return found

@@ -1,0 +1,168 @@
+"""`solve`: one plan of an instance, checked and written."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from optmodels import formulation as registry
+from optmodels.api.sources import Source, inlined, problem_of, shown_name
+from optmodels.errors import InputError, Mistake
+from optmodels.formulation import Formulation, checked_options
+from optmodels.io.write import bare_name, check_folder, keeping, new_folder, path_text, safe_name, write_text
+from optmodels.plans.claims import digest, plain
+from optmodels.plans.outcome import Outcome, Result, judged
+from optmodels.plans.replayed import missed
+from optmodels.problem import Problem
+from optmodels.solver.cancel import cancellable, caught_interrupt
+from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
+from optmodels.solver.highs import Event, relative_gap
+from optmodels.solver.otherwise import otherwise
+from optmodels.solver.pyomo_solver import named
+from optmodels.verification import csv_files, version
+
+MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
+
+
+def solve(
+    instance: Source,
+    method: str = "exact",
+    *,
+    time_limit: float | None = None,
+    gap: float = 0.0,
+    seed: int = 0,
+    solver: str = "highs",
+    certify_replay: bool = False,
+    out_of_sample: bool = True,
+    out: str | PathLike[str] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Result:
+    """Find one plan, check it independently, and (with `out`) write it below that folder.
+
+    Args:
+        instance: file, mapping or loaded problem.
+        method: ``exact`` or any other of the formulation's methods.
+        time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
+            count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
+            left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
+        gap: relative gap at which to stop.
+        seed: of the solver or heuristic.
+        solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
+            verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
+            change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
+        certify_replay: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
+        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too.
+        out: folder for results; a new folder per result is made in it, nothing is overwritten.
+        on_event: called with solver progress; what it raises ends the solve and is raised.
+        on_result: called with the result once it is checked, before files are made of it.
+        cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
+
+    Raises:
+        InputError: the instance or an argument is wrong.
+        NotWrittenError: the result, which it carries, could not be written.
+    """
+    began = time.perf_counter()
+    check_folder(None if out is None else Path(out))
+    way = named(solver)
+    problem = problem_of(instance)
+    form = registry.get(problem.formulation)
+    if certify_replay:
+        if "certify" not in type(problem).model_fields:
+            raise InputError(Mistake(None, "certify_replay", True, f"False: plans of {form.name} are not certified"))
+        problem = problem.model_copy(update={"certify": "replay"})
+    run = form.method(method)
+    options = checked_options(seed, time_limit, gap, on_event)
+    clock = time.perf_counter()
+    with problem.blamed():
+        table = form.tables(problem)
+    phases = {"load": clock - began, "tables": time.perf_counter() - clock}
+    left = None if options.time_limit is None else max(MOMENT_S, options.time_limit - phases["tables"])
+    with contextlib.ExitStack() as until_kept:
+        with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
+            with otherwise(way), problem.blamed():
+                outcome = run(problem, table, replace(options, time_limit=left))
+            if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
+                until_kept.enter_context(caught_interrupt())
+            # Who stops a solve waits for what it has, not for reports that solve on.
+            stopped = outcome.limit == "interrupt"
+            with deadline(0.0, EVERYTHING) if stopped else contextlib.nullcontext(left_out) as more:
+                result = _result(form, problem, table, method, outcome, phases, began, shown_name(instance, problem))
+        left_out += [what for what in more if what not in left_out]
+        if left_out:
+            result.log["left_out"] = left_out
+        result._frames, result._tables, result._problem = (lambda: form.frames(table, outcome.plan)), table, problem
+        result._said = lambda: _html(form, result)
+        result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+        if solver != "highs":
+            result.log["asked"] = {"solver": solver, "runs": way.said}
+        if on_result is not None:
+            on_result(result)
+        if out is not None:
+            with keeping(result):
+                save(result, form, table, outcome.plan, Path(out))
+    return result
+
+
+def _html(form: Formulation, result: Result) -> str:
+    from optmodels.reporting.decision import first_lines
+    from optmodels.reporting.text import as_html
+
+    document = result.document()
+    return as_html([*first_lines(document), "", *form.summary(document)])
+
+
+def _result(
+    form: Formulation, problem: Problem, table: Any, method: str, outcome: Outcome[Any], phases: dict[str, float],
+    began: float, instance: str,
+) -> Result:  # fmt: skip
+    plan = outcome.plan
+    data = None if plan is None else plan.model_dump(mode="json")
+    clock = time.perf_counter()
+    verdict = None if data is None else form.check(problem, data)
+    phases["check"] = time.perf_counter() - clock
+    clock = time.perf_counter()
+    report = form.report(table, plan)
+    phases["report"] = time.perf_counter() - clock
+    objective = None if plan is None else form.objective(plan)
+    seconds = phases | outcome.seconds
+    seconds["build"] = outcome.seconds.get("build", 0.0) + outcome.seconds.get("prune", 0.0) + phases["tables"]
+    seconds.setdefault("solve", 0.0)
+    seconds["total"] = time.perf_counter() - began
+    sense, unit = form.goal_of(problem)
+    embedded = inlined(problem)
+    outcome = judged(outcome, objective, sense, verdict, missed(report))
+    summary = {}
+    if data is not None and form.decision is not None and verdict is not None and verdict.ok:
+        summary = form.decision(embedded, data, plain(report))
+    return Result(
+        instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
+        objective=objective, sense=sense, unit=unit, bound=outcome.bound,
+        gap=relative_gap(objective, outcome.bound), certifies=form.certifies, seconds=seconds,
+        size={"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
+        plan=data, check=verdict, report=report,
+        summary=summary, log=outcome.log,
+        events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}
+                for e in outcome.events],
+        problem=embedded, problem_sha256=digest(embedded), optmodels_version=version(),
+    )  # fmt: skip
+
+
+def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
+    """Write plan.json, the tables as CSV and report.html into a new folder below `parent`; returns it."""
+    from optmodels.reporting import page
+
+    folder = new_folder(parent, safe_name(f"{bare_name(result.instance)}-{result.method}"))
+    result.log["folder"] = path_text(folder)
+    write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
+    for name, text in csv_files(form, table, plan).items():
+        write_text(folder / name, text)
+    page.write_page(result, folder)
+    return folder

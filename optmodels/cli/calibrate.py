@@ -1,0 +1,78 @@
+"""`calibrate`: a latency model fitted to measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import optmodels
+from optmodels.cli import options
+from optmodels.cli.console import answer
+from optmodels.cli.options import Columns, Force, Json, OutFile, Where, listed, named, pairs
+from optmodels.io.write import json_text
+
+
+def calibrate(
+    measurements: Annotated[Path, typer.Argument(help="CSV or Parquet file of measured latencies.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="auto, scaled, two_segment, additive, steps, decay or linear_batch; default: the engines' global "
+            "coefficients, pulled by a few served rows of --engine, --gpu and --llm."
+        ),
+    ] = "auto",
+    out: OutFile = None,
+    column: Columns = None,
+    where: Where = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Columns (comma-separated) whose rows are held back together.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="step, static, served or pairs; default: by the columns.")] = None,
+    gpu: Annotated[
+        str | None,
+        named(
+            options.gpu,
+            "GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say.",
+        ),
+    ] = None,
+    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
+    precision: Annotated[
+        str | None,
+        named(
+            options.precision,
+            "fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the rows' (with default), or fp16.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, named(options.engine, "That was measured: vllm, sglang or trtllm; default: what the rows say.")
+    ] = None,
+    attention_ranks: Annotated[
+        int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
+    ] = None,
+    weighting: Annotated[str, typer.Option(help="relative, or absolute as in LLMVisor.")] = "relative",
+    batch_limit: Annotated[float | None, typer.Option(help="Batch limit B of the decay model.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Residual plot to write (PNG, SVG, PDF).")] = None,
+    title: Annotated[str, typer.Option(help="Title for the model file.")] = "",
+    source: Annotated[str, typer.Option(help="Where the measurements come from.")] = "",
+    date: Annotated[str | None, typer.Option(help="Date of the measurements, ISO; default today.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Fit a latency model to measurements. Reports its errors on held-back rows."""
+    from optmodels.reporting.latencies import calibrated_lines
+
+    notes: list[str] = []
+    answer(
+        lambda: optmodels.calibrate(
+            measurements, model=model, out=out, column=pairs(column, "--column"), where=pairs(where, "--where"),
+            workload=listed(workload, "--workload") if workload else None, kind=kind,  # type: ignore[arg-type]
+            gpu=gpu, llm=llm, precision=precision, engine=engine, attention_ranks=attention_ranks,
+            weighting=weighting, batch_limit=batch_limit, plot=plot, title=title, source=source,  # type: ignore[arg-type]
+            date=date, force=force, on_note=notes.append,
+        ),
+        as_json, lambda found: calibrated_lines(found, notes, out),
+        lambda found: json_text(found.model_dump(mode="json", by_alias=True, exclude_none=model != "default")),
+    )  # fmt: skip
+    return 0

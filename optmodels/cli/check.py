@@ -1,0 +1,74 @@
+"""`check`: a result verified against its instance."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import optmodels
+from optmodels.cli.console import show, violation_lines
+from optmodels.cli.options import Json, PlanFile
+from optmodels.cli.results import result_of
+
+
+def check(
+    plan: PlanFile,
+    instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Derive the bound anew, by another form and another solver.")
+    ] = False,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Verify a result against its instance, independently. Exit status 1 if that fails."""
+    from optmodels.reporting.text import plain
+
+    report = optmodels.check(result_of(plan), instance, prove=prove, time_limit=time_limit)
+    if as_json:
+        sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+    elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
+        show(["no plan to verify"])
+    elif report.ok:
+        trusted = {line.path: line.why for line in report.trusted}
+        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted and not prove else ""
+        rebuilt = plain(", ".join(report.rebuilt))
+        show([
+            f"[green]ok[/green]: plan verified{claimed}",
+            *([f"made again by the same program, found equal: {rebuilt}"] if rebuilt else []),
+            *(["[dim]on trust:[/dim]"] if trusted else []),
+            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in trusted.items()),
+        ])  # fmt: skip
+    else:
+        show(["[red]violated[/red]:"])
+        show(violation_lines(report.violations))
+    if report.proof is not None and not as_json:
+        show(_proof(report.proof))
+    return 0 if report.ok else 1
+
+
+def _proof(proof: Any) -> list[Any]:
+    """The bound derived anew, for the terminal."""
+    from optmodels.reporting.text import plain
+
+    def number(value: float | None) -> str:
+        return "none" if value is None else f"{value:,.6g}"
+
+    words = {
+        "confirmed": "[green]confirmed[/green]", "refuted": "[red]REFUTED[/red]",
+        "not refuted": "[yellow]not refuted within the limit[/yellow]",
+        "nothing claimed": "[yellow]nothing was claimed[/yellow]",
+    }[proof.verdict]  # fmt: skip
+    gap = "" if proof.gap is None else f", gap {proof.gap:.2g} to the plan"
+    lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived anew {number(proof.bound)}{gap}"]
+    if proof.of:
+        lines.append(plain(f"  of the linear model {', and of that '.join(proof.of)}"))
+    for a in proof.attempts:
+        found = f", a plan of {number(a.objective)}" if a.objective is not None else ""
+        said = f"; {a.said}" if a.said else ""
+        lines.append(
+            plain(f"  {a.form} by {a.solver}: {a.status}, bound {number(a.bound)}{found}, {a.seconds:.1f} s{said}")
+        )
+    return lines

@@ -1,0 +1,45 @@
+"""`evaluate`: what runs today beside the best plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import Columns, First, Json, RateFactor, Seed, SkipBad, TimeLimit, Where, reading
+
+
+def evaluate(
+    current: Annotated[Path, typer.Argument(help="What runs today (guide: evaluate).")],
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the instance's."),
+    ] = None,
+    instance: Annotated[Path | None, typer.Option(help="Instance, in place of the one that the file names.")] = None,
+    column: Columns = None,
+    where: Where = None,
+    skip_bad: SkipBad = False,
+    rate_factor: RateFactor = 1.0,
+    first: First = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for evaluate.json, the requests and the best plan (default: no files)."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Compare what runs today with the best plan. Its cost, SLO attainment and distance to the optimum."""
+    from optmodels.reporting.evaluate import evaluate_lines
+
+    answer(
+        lambda: optmodels.evaluate(
+            current, trace, instance=instance, **reading(column, where, skip_bad), rate_factor=rate_factor,
+            first=first, time_limit=time_limit, seed=seed, out=out,
+        ),
+        as_json, evaluate_lines,
+    )  # fmt: skip
+    return 0

@@ -1,0 +1,63 @@
+"""`explain`: why there is no plan, or what limits it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import Instance, Json, timed
+
+
+def explain(
+    instance: Instance,
+    time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 10 if there is a plan).")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")] = False,
+    max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
+    next: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Explain why there is no plan, or what limits the plan. The least change that gives a plan; or the binding
+    constraints, their shadow prices and the next best plans."""
+    from optmodels.reporting.explanation import summary
+
+    with steps() as on_step:
+        found = answer(
+            lambda: optmodels.explain(
+                instance, time_limit=time_limit, max_solves=max_solves, next=next, all=all, on_step=on_step, out=out
+            ),
+            as_json,
+            lambda document: summary(document.model_dump(mode="json", by_alias=True)),
+            lambda document: document.to_json(),
+        )
+    return found.exit_status
+
+
+@contextmanager
+def steps() -> Iterator[Any]:
+    """What is being solved on stderr: a live line on a terminal, otherwise a line where the question changes."""
+    from rich.console import Console
+
+    from optmodels.errors import printable
+
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status("…") as status:
+            yield lambda text: status.update(printable(text))
+        return
+    last = [""]
+
+    def on_step(text: str) -> None:
+        what = text.partition(" · ")[0]
+        if what != last[0]:
+            last[0] = what
+            sys.stderr.write(f"{printable(text)}\n")
+
+    yield on_step

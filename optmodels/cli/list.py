@@ -1,0 +1,69 @@
+"""`list`: what there is."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import optmodels
+from optmodels.cli.console import show
+from optmodels.cli.options import Json
+from optmodels.io.write import json_text
+
+SERIES = 8  # instances of a folder are listed one by one up to so many
+Rows = builtins.list[dict[str, Any]]
+
+
+def list(
+    what: Annotated[
+        str, typer.Argument(help="formulations, methods, instances, catalog or machines (with prices)")
+    ] = "formulations",
+    folder: Annotated[
+        Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="Of machines: those of one list of the catalogue.")] = None,
+    region: Annotated[str | None, typer.Option(help="Of machines: those of one region.")] = None,
+    as_json: Json = False,
+) -> int:
+    """List formulations, methods, instances and prices. Or the catalogue of models and GPUs."""
+    found = optmodels.list(what, folder, pool=pool, region=region)
+    if as_json:
+        sys.stdout.write(json_text(found) + "\n")
+        return 0
+    from rich.table import Table
+
+    from optmodels.reporting.text import plain
+
+    if what == "instances" and folder is None:
+        found = _by_folder(found)
+    if found:
+        sources = {row["pool"]: row for row in found} if what == "machines" else {}
+        columns = [k for k in dict.fromkeys(k for row in found for k in row) if not sources or "source" not in k]
+        table = Table(*columns, box=None)
+        for row in found:
+            table.add_row(*(plain("" if row.get(c) is None else str(row[c])) for c in columns))
+        show([table])
+        for name, row in sources.items():
+            show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
+        if what == "instances" and folder is None:
+            show(["", "optmodels new FORMULATION --from NAME: a copy of one to change; --json lists every one"])
+    return 0
+
+
+def _by_folder(rows: Rows) -> Rows:
+    """Instances by name, a series (more than `SERIES` in a folder) as one row."""
+    shown: Rows = []
+    for (_, folder), group in groupby(rows, lambda r: (r["formulation"], str(r["name"]).rpartition("/")[0])):
+        several = [*group]
+        if folder and len(several) > SERIES:
+            first, last = several[0], several[-1]
+            ends = f"{first['title']} … {last['title']}"
+            name = f"{first['name']} … {last['name']}"
+            several = [first | {"name": f"{name} ({len(several)})", "title": ends}]
+        shown += several
+    return shown

@@ -1,0 +1,52 @@
+"""`max-rate`: the largest request rate within the SLOs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import optmodels
+from optmodels.cli.console import answer
+from optmodels.cli.options import Json, Seed, duration, timed
+from optmodels.cli.plan import quota_of
+
+
+def max_rate(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLAN]", help="plan.json, its folder, or an instance: any fleet within its limits."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "--llm", help="An LLM in place of PLAN; then --input, --output, --quota.")
+    ] = None,
+    input: Annotated[str | None, typer.Option("--input", help="Prompt tokens: 8000 or 8k.")] = None,
+    output: Annotated[str | None, typer.Option("--output", help="Output tokens.")] = None,
+    quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type: h100=16; may be repeated.")] = None,
+    budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
+    ttft: Annotated[Any, timed("Mean TTFT.", duration)] = None,
+    ttft_p95: Annotated[Any, timed("95th percentile of TTFT.", duration)] = None,
+    tpot: Annotated[Any, timed("Mean time per output token.", duration)] = None,
+    tpot_p95: Annotated[Any, timed("95th percentile of TPOT.", duration)] = None,
+    e2e: Annotated[Any, timed("Mean time of a request.", duration)] = None,
+    e2e_p95: Annotated[Any, timed("95th percentile of the time of a request.", duration)] = None,
+    instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Requests for the simulation; default: the instance's.")] = None,
+    simulate: Annotated[bool, typer.Option("--simulate/--no-simulate", help="Bisect the rate by replays.")] = True,
+    seed: Seed = 0,
+    time_limit: Annotated[float, timed("Seconds of the solve.")] = 20.0,
+    as_json: Json = False,
+) -> int:
+    """Find the largest request rate within the SLOs. By the model with a bound, and by simulation."""
+    from optmodels.reporting.max_rate import max_rate_lines
+
+    answer(
+        lambda: optmodels.max_rate(
+            plan, model=model, input=input, output=output, quota=[quota_of(text) for text in quota or []],
+            budget=budget, ttft=ttft, ttft_p95=ttft_p95, tpot=tpot, tpot_p95=tpot_p95, e2e=e2e, e2e_p95=e2e_p95,
+            instance=instance, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit,
+        ),
+        as_json, max_rate_lines,
+    )  # fmt: skip
+    return 0

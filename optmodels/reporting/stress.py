@@ -1,0 +1,68 @@
+"""The terminal text and the picture of `stress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.reporting.charts import Chart, chart
+from optmodels.reporting.text import plain
+
+KEPT = 2e-4  # of the requests: the gap of the solves
+
+
+def stress_lines(found: Mapping[str, Any]) -> list[str]:
+    """Lines for the terminal (rich markup)."""
+    rows = found["scenarios"]
+    kept = [r for r in rows if r["attained"] >= 1 - KEPT]
+    worst = min(rows, key=lambda r: r["attained"])
+    lines = [
+        f"[bold]The plan meets every SLO in {len(kept)} of {len(rows)} scenarios.[/bold] "
+        f"Worst: {plain(name_of(worst))}, {worst['attained']:.1%} of the requests within the SLO.",
+        f"Plan: {found['usd_per_hour']:,.2f} USD/h. Served shares are the best of any routing to its engines.",
+        "",
+        f"{'scenario':<44}{'attained':>10}  {'least served':<30}{'plan for it, USD/h':>20}",
+    ]
+    for r in rows:
+        mark = " " if r["attained"] >= 1 - KEPT else "✗"
+        least = "" if r["attained"] >= 1 - KEPT else f"{r['worst_attained']:.0%} of {r['worst']}"
+        cost = "" if r["lost"] else "none" if r["usd_per_hour"] is None else f"{r['usd_per_hour']:,.2f}"
+        lines.append(plain(f"{name_of(r)[:43]:<44}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>20}"))
+    if found["frontier"]:
+        lines += ["", f"Plans with a margin on every rate, on {found['draws']} random scenarios:",
+                  f"{'margin':<12}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'all served':>12}"]  # fmt: skip
+        for r in found["frontier"]:
+            name = "this plan" if r["margin"] is None else f"{r['margin']:g}"
+            lines.append(
+                f"{name:<12}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>12.0%}"
+            )
+    return lines
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """A scenario in words."""
+    if row["lost"]:
+        return f"without {row['lost']}"
+    return f"demand × {row['demand']:g}, latency × {row['latency']:g}"
+
+
+def stress_chart(found: Mapping[str, Any]) -> Chart:
+    """Attained share of every scenario."""
+    rows = [
+        {"scenario": name_of(r), "attained": r["attained"], "usd": r["usd_per_hour"],
+         "verdict": "every SLO met" if r["attained"] >= 1 - KEPT else "SLOs missed"}
+        for r in found["scenarios"]
+    ]  # fmt: skip
+    encoding = {
+        "y": {"field": "scenario", "type": "nominal", "sort": [r["scenario"] for r in rows], "title": None},
+        "x": {"field": "attained", "type": "quantitative", "title": "share of requests within the SLO",
+              "axis": {"format": ".0%"}, "scale": {"domain": [0, 1]}},
+        "color": {"field": "verdict", "type": "nominal", "title": None,
+                  "scale": {"domain": ["every SLO met", "SLOs missed"], "range": ["#4477aa", "#ee6677"]}},
+        "tooltip": [{"field": "scenario"}, {"field": "attained", "format": ".2%"},
+                    {"field": "usd", "title": "plan for it, USD/h", "format": ",.2f"}],
+    }  # fmt: skip
+    return chart(
+        "Stress", "Share of the requests that the plan's engines serve within the SLOs in each scenario.", rows,
+        {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}, height=max(90, 24 * len(rows)),
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""How README, docs, docstrings, comments and ``--help`` are written: short sentences, the field's words, word budgets.
+
+`EXCEPTIONS` are pages that miss a rule, each with its present figures as ceilings: the list may only shrink. ``python
+tests/docs/test_prose.py`` prints the figures of every page.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from prose import CEILINGS, MEAN_WORDS, MOST_WORDS, ROOT, blocks, code_prose, entries, measure, rates, sentences
+from typer.main import get_group
+
+from optmodels.cli import command_line
+
+README = ROOT / "README.md"
+FORMULATIONS = sorted((ROOT / "formulations").glob("*/README.md"))
+DOCS = sorted(p for p in (ROOT / "docs").rglob("*.md") if "keys" not in p.relative_to(ROOT).parts)  # keys/ is generated
+PAGES = [README, *DOCS, *FORMULATIONS]
+CODE = sorted([*(ROOT / "optmodels").rglob("*.py"), *(ROOT / "formulations").rglob("*.py")])
+TOTAL_WORDS = 40_000
+BUDGETS = {"README.md": 900, "formulations": 2_000, "Tutorial": 2_000, "How-to guides": 800}
+
+
+def key(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def kinds() -> dict[str, str]:
+    """Section of the navigation by page of docs/."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+
+    def pages(part: object) -> list[str]:
+        if isinstance(part, str):
+            return [part]
+        return [p for inner in (part if isinstance(part, list) else part.values()) for p in pages(inner)]
+
+    return {f"docs/{page}": section for each in nav for section, part in each.items() for page in pages(part)}
+
+
+def budget(page: Path) -> int:
+    """Most words of a page; a page without a budget of its own has that of a formulation's README."""
+    name = key(page)
+    if name.startswith("docs/results/"):
+        return 4_000
+    return BUDGETS.get(name) or BUDGETS.get(kinds().get(name, ""), BUDGETS["formulations"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=key)
+def test_page_is_short_and_plain(page: Path) -> None:
+    m = measure(page.read_text(encoding="utf-8"))
+    mean, longest, banned, words = EXCEPTIONS.get(key(page), (MEAN_WORDS, MOST_WORDS, 0, budget(page)))
+    assert m.mean <= mean, "words a sentence"
+    assert m.longest <= longest, m.longest_sentence
+    assert len(m.banned) <= banned, m.banned
+    assert m.words <= words, "words on the page"
+
+
+def test_exceptions_are_pages_that_miss_a_rule() -> None:
+    for name in EXCEPTIONS:
+        m = measure((ROOT / name).read_text(encoding="utf-8"))
+        kept = m.mean <= MEAN_WORDS and m.longest <= MOST_WORDS and not m.banned and m.words <= budget(ROOT / name)
+        assert not kept, f"{name} keeps every rule: remove it from EXCEPTIONS"
+
+
+def documentation() -> str:
+    return "\n".join(s for p in PAGES for _, b in blocks(p.read_text(encoding="utf-8")) for s in sentences(b))
+
+
+def help_text() -> str:
+    """Help of every verb and option."""
+    found = []
+    for command in get_group(command_line()).commands.values():
+        found += [command.help or "", *(getattr(p, "help", None) or "" for p in command.params)]
+    return "\n".join(found)
+
+
+def test_documentation_has_at_most_40_000_words() -> None:
+    assert sum(measure(p.read_text(encoding="utf-8")).words for p in PAGES) <= WORDS_TODAY
+
+
+@pytest.mark.parametrize("where", ["docs", "code", "help"])
+def test_patterns_are_rare(where: str) -> None:
+    text = {"docs": documentation, "code": lambda: code_prose(CODE), "help": help_text}[where]()
+    found = rates(text)
+    ceilings = {name: max(CEILINGS[name], PATTERNS_TODAY[where].get(name, 0.0)) for name in CEILINGS}
+    assert {n: r for n, r in found.items() if r > ceilings[n]} == {}, ceilings
+
+
+def test_entries_of_args_begin_with_a_noun() -> None:
+    total, bad = entries(CODE)
+    assert bad <= max(0.01 * total, ENTRIES_TODAY)
+
+
+@pytest.mark.parametrize(
+    ("text", "longest", "banned"),
+    [
+        ("One two three. Four five, e.g. six.\n\n* Item of words\n  goes on.\n", 5, ()),
+        ("| head |\n|---|\n| one two. Three `code of many words` four |\n", 3, ()),
+        ("Prefill and decode apart; a crowd of drafts.\n", 8, ("apart", "drafts", "crowd")),
+        ("Draft tokens of a draft model, in time bins of a closed-loop run.\n", 13, ()),
+        ("```text\nnot counted, by chance\n```\nOver $a + b$ the row\nholds.\n", 5, ()),
+    ],
+)
+def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
+    m = measure(text)
+    assert (m.longest, sorted(m.banned)) == (longest, sorted(banned))
+
+
+EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
+    "docs/engine.md": (20.0, 184, 11, 2000),
+    "docs/glossary.md": (20.0, 40, 1, 2000),
+}
+WORDS_TODAY = max(TOTAL_WORDS, 43_318)
+PATTERNS_TODAY: dict[str, dict[str, float]] = {
+    "docs": {"what … as a noun": 1.43, "of those, that of": 1.34, "beside, anew, alike": 0.3, "nobody": 0.13},
+    "code": {"what … as a noun": 7.16, "of those, that of": 4.74, "said, says": 2.08, "beside, anew, alike": 1.92, "so many": 0.9, "nobody": 0.86},
+    "help": {"what … as a noun": 4.44, "of those, that of": 3.08, "said, says": 2.39, "beside, anew, alike": 2.05, "so many": 2.39},
+}
+ENTRIES_TODAY = 442  # of 1_822
+
+
+if __name__ == "__main__":
+    for each in PAGES:
+        got = measure(each.read_text(encoding="utf-8"))
+        sys.stdout.write(f"{key(each):42} {got.mean:5.1f} {got.longest:4} {len(got.banned):4} {got.words:6}\n")
