@@ -1,5 +1,6 @@
 """Global coefficients of engines: terms by hand, the fit on data with known coefficients, predictions and intervals."""
 
+import importlib
 import itertools
 import json
 import subprocess
@@ -10,6 +11,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from commands import python
+from conftest import ROOT
 
 from optmodels import catalog
 from optmodels.catalog.types import Mla
@@ -358,6 +360,15 @@ def test_shipped_intervals_cover_what_they_state_of_groups_left_out():
         if name == "tpot_s":
             new = [j.factor for what, j in target.left_out.items() if what not in ("known", *LEAST_OWN)]
             assert target.left_out["known"].factor <= 1.15 and max(new) <= 1.6
+
+
+def test_documented_errors_are_those_of_the_shipped_file(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    left_out = {name: target.left_out for name, target in read_engine_model().targets.items()}
+    table = importlib.import_module("engine_model").errors_table(left_out)
+    assert f"<!-- left out: begin -->\n{table}\n<!-- left out: end -->" in (ROOT / "docs/latency-models.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_deployment_that_was_never_seen_has_the_wider_interval():
