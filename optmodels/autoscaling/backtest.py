@@ -127,6 +127,7 @@ class Judged:
         over_hindsight: cost as a multiple of the least with hindsight.
         changes: replicas ordered or stopped.
         worst_minute: smallest attained share of a minute with requests.
+        fewest, most: replicas that served in a minute.
     """
 
     attained: float
@@ -134,6 +135,8 @@ class Judged:
     over_hindsight: float
     changes: int
     worst_minute: float
+    fewest: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -262,6 +265,8 @@ def backtest(
             1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * replica.usd_per_hour,
             paid / max(least[name], 1), int(found.changes[s].sum()),
             float((1.0 - late[some] / requests[some]).min(initial=1.0)),
+            int(found.ready[s].min()),
+            int(found.ready[s].max()),
         )  # fmt: skip
 
     result = Backtest(goal, hindsight_usd=least["judge"] / 60.0 * replica.usd_per_hour)
