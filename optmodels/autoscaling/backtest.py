@@ -26,7 +26,8 @@ from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yester
 Array = npt.NDArray[np.float64]
 ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
-PLAN_DEFAULT = {"order": 0.98, "keep": 0.99}
+PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}
+CHOSEN_AT = 0.98  # quantile whose loss chooses the median forecast
 ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
 
 
@@ -219,8 +220,8 @@ class Quantiles:
         return np.asarray(windows.max(axis=1))
 
     def _best(self, forecasts: Mapping[str, Array], train: int) -> tuple[str, Correction]:
-        """The method and correction of least pinball loss on the last three training days, at the order's default."""
-        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), PLAN_DEFAULT["order"]
+        """The method and correction of least pinball loss on the last three training days."""
+        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), CHOSEN_AT
         outcome, losses = self._ahead(self.lead, self.lead), {}
         for name, points in forecasts.items():
             for correction in CORRECTIONS:
