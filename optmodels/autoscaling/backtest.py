@@ -26,7 +26,8 @@ from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yester
 Array = npt.NDArray[np.float64]
 ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
-PLAN_DEFAULT = {"order": 0.98, "keep": 0.99}
+PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}
+CHOSEN_AT = 0.98  # quantile whose loss chooses the median forecast
 ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
 
 
@@ -127,6 +128,7 @@ class JudgedRun:
         over_hindsight: cost as a multiple of the least with hindsight.
         changes: replicas ordered or stopped.
         worst_minute: smallest attained share of a minute with requests.
+        fewest, most: replicas that served in a minute.
     """
 
     attained: float
@@ -134,6 +136,8 @@ class JudgedRun:
     over_hindsight: float
     changes: int
     worst_minute: float
+    fewest: int
+    most: int
 
 
 @dataclass(frozen=True)
@@ -216,8 +220,8 @@ class Quantiles:
         return np.asarray(windows.max(axis=1))
 
     def _best(self, forecasts: Mapping[str, Array], train: int) -> tuple[str, Correction]:
-        """The method and correction of least pinball loss on the last three training days, at the order's default."""
-        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), PLAN_DEFAULT["order"]
+        """The method and correction of least pinball loss on the last three training days."""
+        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), CHOSEN_AT
         outcome, losses = self._ahead(self.lead, self.lead), {}
         for name, points in forecasts.items():
             for correction in CORRECTIONS:
@@ -262,6 +266,8 @@ def backtest(
             1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * replica.usd_per_hour,
             paid / max(least[name], 1), int(found.changes[s].sum()),
             float((1.0 - late[some] / requests[some]).min(initial=1.0)),
+            int(found.ready[s].min()),
+            int(found.ready[s].max()),
         )  # fmt: skip
 
     result = Backtest(goal, hindsight_usd=least["judge"] / 60.0 * replica.usd_per_hour)
