@@ -7,6 +7,7 @@ tests/docs/test_prose.py`` prints the figures of every page.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def key(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@cache
 def kinds() -> dict[str, str]:
     """Section of the navigation by page of docs/."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
@@ -38,7 +40,8 @@ def kinds() -> dict[str, str]:
             return [part]
         return [p for inner in (part if isinstance(part, list) else part.values()) for p in pages(inner)]
 
-    return {f"docs/{page}": section for each in nav for section, part in each.items() for page in pages(part)}
+    sections = [each for each in nav if isinstance(each, dict)]
+    return {f"docs/{page}": section for each in sections for section, part in each.items() for page in pages(part)}
 
 
 def budget(page: Path) -> int:
@@ -113,7 +116,7 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
     "docs/engine.md": (20.0, 184, 14, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 40_083)
+WORDS_TODAY = max(TOTAL_WORDS, 39_988)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
     "code": {
