@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from optmodels.api.list import list  # noqa: A004
     from optmodels.api.max_rate import max_rate
     from optmodels.api.measure import measure
+    from optmodels.api.migrate import migrate
     from optmodels.api.new import new
     from optmodels.api.operating_points import operating_points
     from optmodels.api.plan import plan
     from optmodels.api.prefix_hits import prefix_hits
+    from optmodels.api.replan import replan
     from optmodels.api.replay import replay
     from optmodels.api.report import report
     from optmodels.api.rows_to_measure import rows_to_measure
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "attribute", "backtest", "batch_limits", "calibrate", "check", "compare", "evaluate", "explain", "export",
-    "fewest_gpus", "list", "load", "max_rate", "measure", "new", "operating_points", "plan", "prefix_hits", "replay",
-    "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
+    "fewest_gpus", "list", "load", "max_rate", "measure", "migrate", "new", "operating_points", "plan", "prefix_hits",
+    "replan", "replay", "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
 ]  # fmt: skip
 
 

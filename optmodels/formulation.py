@@ -83,7 +83,8 @@ OPTIONAL = {
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "start": "current:start",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
-    "stress": "stress:stress", "bounded": "certify:bounded",
+    "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
+    "migrate": "migrate:migrate", "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -100,7 +101,9 @@ class Folder:
     def formulation(self, **own: Any) -> Formulation:
         """The formulation of this folder: its own fields, and the parts whose place every folder shares."""
         here = resources.files(self.name)
-        there = {k: w for k, w in OPTIONAL.items() if here.joinpath(f"{w.partition(':')[0]}.py").is_file()}
+        there = {
+            k: w for k, w in OPTIONAL.items() if here.joinpath(f"{w.partition(':')[0].replace('.', '/')}.py").is_file()
+        }
         return Formulation(**{field: self(where) for field, where in (STANDARD | there).items()} | own)
 
     def exports(self, *where: str) -> Callable[[str], Any]:
@@ -183,6 +186,10 @@ class Formulation:
             within the SLOs, by the model and by simulation, as JSON data; None: engines have no rates.
         stress: (problem, plan as JSON data, demand factors, latency factors, losses, draws, seed, time_limit) → what
             the plan serves in each scenario and what a plan for it costs, as JSON data; None: nothing is known of it.
+        replan: (problem, state, forecast, ticks, time_limit, method, last) → one tick's orders, stops and loads with
+            their reasons, as JSON data; None: nothing follows traffic.
+        tick_state: pydantic schema of its state.
+        migrate: (problem, plan that runs, plan to reach) → ordered steps, as JSON data; None: there are none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -230,6 +237,9 @@ class Formulation:
     replica: Callable[..., Any] | None = None
     max_rate: Callable[..., Any] | None = None
     stress: Callable[..., Any] | None = None
+    replan: Callable[..., Any] | None = None
+    tick_state: type[Any] | None = None
+    migrate: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

@@ -550,7 +550,9 @@ class Fleet(Problem):
     markets: Markets = Markets()
     strategies: FleetStrategies = FleetStrategies()
     serving: Literal["static", "continuous"] = Field(
-        default="static", description="batches of one size that start and end together, or engines as they run"
+        default="static",
+        description="static: batches of one size that start and end together; continuous: engines as they run;"
+        " required but for measured points",
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
     certify: Literal["none", "replay"] = Field(
@@ -1037,6 +1039,9 @@ def _resolve(p: Fleet) -> FleetCase:
                 validate(FleetPoint, row, file, prefix=f"row {k}.") for k, row in enumerate(rows, start=1)
             )
     accepted: dict[str, tuple[Architecture, ...]] = {}
+    if points is None and "serving" not in p.model_fields_set:
+        expected = "continuous (engines as they run) or static (batches of one size that start and end together)"
+        wrong.add("serving", None, expected, "add serving: continuous, unless you plan the papers' static batches")
     if p.continuous:
         _continuous(p, workloads, points, wrong)
     elif p.certify != "none":

@@ -8,7 +8,7 @@ VERBS_BY_JOB = {
         "plan", "new", "solve", "explain", "evaluate", "fewest_gpus", "max_rate", "sweep", "compare", "backtest",
     ),
     "trust": ("check", "replay", "simulate", "stress"),
-    "use": ("report", "export"),
+    "use": ("report", "export", "replan", "migrate"),
     "latencies": (
         "measure", "calibrate", "rows_to_measure", "operating_points", "attribute", "batch_limits", "tables",
         "prefix_hits",

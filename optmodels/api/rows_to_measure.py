@@ -208,9 +208,9 @@ def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: li
     after = own_interval(len(table) + _count(known)) if len(workloads) >= OWN_WORKLOADS else None
     found = {}
     for target in LABELS:
-        quantiles = deployed.targets[target].residual_quantiles  # type: ignore[index]
-        now = max(quantiles[what]["0.9"] for what in deployed.unseen)
-        then = now if after is None or deployed.unseen == ("workload",) else quantiles[after]["0.9"]
+        now = then = deployed.factors(target)["0.9"]
+        if after is not None and deployed.levels:
+            then = deployed.targets[target].residual_quantiles[after]["0.9"]  # type: ignore[index]
         by_prior = [float(np.exp(NORMAL_P90 * np.median(x[target]))) for x in (chosen.before, chosen.after)]
         found[LABELS[target]] = {
             "safety_09": {"now": now, "after": then},

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
+from optmodels.latency.steps import never_measured
 from optmodels.plans.deployment import note_on
 from optmodels.reporting.text import plain, told_apart
 
@@ -200,9 +201,8 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
 def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
-    names = {"llm": "LLM", "gpu": "GPU"}
-    unseen = " and ".join(names.get(part, part) for part in dict.fromkeys(x for e in sources for x in e["transfer"]))
-    known = f"No measurement available for this {unseen}. " if unseen else ""
+    unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
+    known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]
     if not ends:
         return known, None

@@ -155,7 +155,8 @@ def as_fleet(single, **changes):
     rate = single["slo"]["tps"] / (w["input_tokens"] + w["output_tokens"])
     bucket = {"input_tokens": w["input_tokens"], "output_tokens": w["output_tokens"], "requests_per_s": rate}
     return {
-        "formulation": "fleet", "schema": 1, "name": "one", "pool": single["pool"], "strategies": strategies,
+        "formulation": "fleet", "schema": 1, "name": "one", "serving": "static", "pool": single["pool"],
+        "strategies": strategies,
         "workloads": [{"name": "w", "model": single["model"], "buckets": [bucket], "slo": slo}],
         "markets": BOTH,
     } | changes  # fmt: skip
@@ -393,7 +394,7 @@ def test_result_stands_alone(tmp_path):
 def test_machines_for_attention_are_lines_of_their_own(include, family):
     """Also where both roles are one machine type in one market, and wherever the AO machine stands in the pool."""
     result = optmodels.solve({
-        "formulation": "fleet", "schema": 1,
+        "formulation": "fleet", "schema": 1, "serving": "static",
         "workloads": [{
             "name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 4.0, "tbt_s": 0.2},
             "buckets": [{"input_tokens": 1024, "output_tokens": 256, "requests_per_s": 6}],

@@ -133,7 +133,7 @@ def test_reserve_table_is_the_binomial():
 
 def modelled(**changes):
     return Fleet.model_validate({
-        "formulation": "fleet", "schema": 1, "name": "modelled",
+        "formulation": "fleet", "schema": 1, "name": "modelled", "serving": "static",
         "workloads": [{"name": "chat", "model": "llama-3.1-8b",
                        "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 4.0},
                                    {"input_tokens": 2048, "output_tokens": 128, "requests_per_s": 1.0}],

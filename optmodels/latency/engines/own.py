@@ -132,13 +132,7 @@ def with_own_rows(
     found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)
     said = _said(model, own, source, date or datetime.date.today().isoformat())
     enough = [o for o in said if o.suffice]
-    measured = {
-        what: tuple(sorted({*names, *(getattr(o, what) for o in enough)})) for what, names in model.measured.items()
-    }
-    together = {*model.together, *((o.engine, o.llm, o.gpu) for o in enough)}
-    precisions = dict(model.precisions)
-    for o in enough:
-        precisions[o.llm] = tuple(sorted({*precisions.get(o.llm, ()), o.precision}))
+    together = {*model.together, *((o.engine, o.llm, o.gpu, o.precision) for o in enough)}
     domain = dict(model.domain)
     for column, (low, high) in model.domain.items():
         values = np.concatenate([getattr(s.loads, column) for s in own])
@@ -148,8 +142,8 @@ def with_own_rows(
         for name, f in zip(TARGETS, found, strict=True)
     }
     return model.model_copy(update={
-        "title": f"{model.title}, pulled by rows of one's own", "measured": measured,
-        "together": tuple(sorted(together)), "precisions": precisions, "domain": domain, "targets": targets,
+        "title": f"{model.title}, pulled by rows of one's own",
+        "together": tuple(sorted(together)), "domain": domain, "targets": targets,
         "own": (*model.own, *said),
     })  # fmt: skip
 
@@ -163,7 +157,7 @@ def _said(model: EngineModel, own: Sequence[Served], source: str, date: str) -> 
         lengths = zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)
         key = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
         rows.setdefault(key, []).extend(lengths)
-        known[key] = model.at(d).unseen == ("workload",)
+        known[key] = not model.at(d).levels
     return [
         OwnRows(
             engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), known=known[e, m, g, p],
