@@ -34,9 +34,8 @@ from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.solver import Settings, solve_compiled
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from references.fleet_queues import confirm
 
 from instances.generate.fleet import grid_problem, scaling
