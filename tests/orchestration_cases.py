@@ -9,11 +9,27 @@ import pyomo.environ as pyo
 import pytest
 
 from formulations.orchestration import literal
+from formulations.orchestration.engines import Stream, engines_at
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.points import build_tables
+from optmodels.engine.continuous import Classes
+from optmodels.engine.costs import EngineCosts
 from optmodels.formulation import Options
+from optmodels.latency.steps import Provenance
 from optmodels.solver.compile import compile_model
 from optmodels.solver.highs import solve_compiled
+
+
+def levels(
+    costs, limits, prompt, output, batches, kv_tokens=100_000.0, stream=(), ranks=1, weight=None, slower=1.0,
+    cached=None,
+):  # fmt: skip
+    """Levels of an engine for requests that are as likely as each other, or as `weight` says."""
+    each = np.full(len(prompt), 1 / len(prompt)) if weight is None else np.asarray(weight)
+    kind = Classes.of(np.asarray(prompt, dtype=float), np.asarray(output, dtype=float), weight=each)
+    engine = EngineCosts(costs, slower, kv_tokens, Provenance("", ""), ranks=ranks, slots=limits.slots)
+    return list(engines_at(engine, limits, Stream(kind, *stream), batches, cached=cached))
+
 
 DECAY = [
     {"model": m, "tp": tp, "base_tokens_per_s": base * speed, "delta": delta}

@@ -81,7 +81,7 @@ def loosened(t: OrchestrationTables) -> OrchestrationTables:
     def key(x: Configuration) -> tuple[object, ...]:
         return x.model, x.gpu, x.degrees, x.batch, x.stage
 
-    made = {key(x): x for x in build_tables(other).configurations}
+    made = {key(x): x for x in reversed(build_tables(other).configurations)}  # the first level of each batch
     lines = tuple(made[k] for k in dict.fromkeys(map(key, t.configurations)) if k in made)  # once, of any wait
     service, first, share, wait, taken = served(t.case, lines, t.classes, t.class_of, t.deadline_s, t.most_tokens)
     alone = replace(
@@ -100,7 +100,7 @@ def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
     for x in t.configurations:
         line = of.get(t.case.models[x.model])
         if line is not None and x.engine is not None:
-            x = replace(x, engine=replace(x.engine, capacity=x.engine.capacity * line.keep))
+            x = replace(x, engine=replace(x.engine, keep=line.keep))
         lines.append(x)
     able = np.array([of[name].in_time if name in of else 1.0 for name in t.case.models])
     return replace(t, configurations=tuple(lines), share=t.share * able[t.model_of[t.legs[:, 0]]])

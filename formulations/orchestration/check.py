@@ -10,6 +10,7 @@ dispatcher is named (a decision, of which replay says what it attains; that its 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.check_certification import check_certification, under
-from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
-from formulations.orchestration.problem import Orchestration, RunningInstance
+from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
+from formulations.orchestration.problem import Continuous, Orchestration, RunningInstance
 from formulations.orchestration.recomputed import (
     Candidate,
     Group,
-    Key,
     Recomputed,
     first_s,
     legs,
@@ -31,7 +31,7 @@ from formulations.orchestration.recomputed import (
     service_s,
     work_s,
 )
-from formulations.orchestration.recomputed_engines import Level, may_let_in, started_between, taken
+from formulations.orchestration.recomputed_engines import check_line, may_let_in, started_between, taken
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport
 from optmodels.simulation.continuous import DISPATCHERS
@@ -70,7 +70,7 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
     p = found.read(OrchestrationPlan, plan, "an orchestration plan")
     if p is None:
         return found.report()
-    true = under(recompute(problem), p)
+    true = under(recompute(problem, p), p)
     check_certification(found, problem, true, p)
     known = _configurations(found, true, p)
     if known is not None:
@@ -98,7 +98,11 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
             found.add(f"configurations[{j}] is a usable candidate", _name(line), allowed)
             return None
         known.append(candidate)
-        _engine(found, j, line, candidate.level)
+        where = f"configurations[{j}].engine"
+        both = (line.engine is None) == (candidate.level is None)
+        found.require(f"{where} exactly with continuous serving", both, line.engine, candidate.level is not None)
+        if candidate.level is not None and true.case.problem.continuous is not None:
+            check_line(found, where, candidate.level, line.batch, _limits_of(true, p))
         found.equal(f"configurations[{j}].instances", float(line.instances), float(held[j]))
         found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * line.gpus_each))
     for j in held:
@@ -112,30 +116,17 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
     return known
 
 
-def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) -> None:
-    """What a line says of its engine; max_num_seqs is a decision within the file's."""
-    where, engine = f"configurations[{j}].engine", line.engine
-    found.require(f"{where} exactly with continuous serving", (engine is None) == (of is None), engine, of is not None)
-    if engine is None or of is None:
-        return
-    limits = of.engine
-    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.slots)
-    found.equal(
-        f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens)
-    )
-    chunk = engine.chunk_tokens == limits.chunk_tokens
-    found.require(f"{where}.chunk_tokens", chunk, engine.chunk_tokens, limits.chunk_tokens)
-    for name, stated, true in (
-        ("kv_tokens", engine.kv_tokens, of.ranks * of.kv_tokens), ("step_s", engine.step_s, of.step_s),
-        ("token_s", engine.token_s, of.token_s), ("fixed_s", engine.fixed_s, of.fixed_s),
-        ("time", engine.time, of.limits["time"]), ("running", engine.running, of.limits["running requests"]),
-        ("memory_tokens", engine.memory_tokens, of.limits["KV tokens"]),
-    ):  # fmt: skip
-        found.close(f"{where}.{name}", stated, true)
+def _limits_of(true: Recomputed, p: OrchestrationPlan) -> Continuous:
+    """The engine's limits, with the margins of the plan's pass of certification."""
+    c, problem = p.certification, true.case.problem
+    looser = c is not None and c.planned is not None and c.planned.looser
+    limits = (problem.looser() if looser else problem).continuous
+    assert limits is not None
+    return limits
 
 
 def _name(line: ConfigurationLine) -> str:
-    of = "" if line.waits is None else f" waits {line.waits:g}"
+    of = "" if line.engine is None else f" waits {line.engine.waits:g}"
     stage = "" if line.stage == "both" else f" {line.stage}"
     return f"{line.model} {line.parallelism} B{line.batch}{of} on {line.gpu}{stage}"
 
@@ -203,8 +194,10 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: RunningInstance) -> Key:
-    degrees = r.tp, r.pp, r.attention_ranks, r.dp
-    return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, None, r.stage
+    """That of what runs; of an engine, of which a plan has one level beside what runs, the first."""
+    degrees, limits = (r.tp, r.pp, r.attention_ranks, r.dp), true.case.problem.continuous
+    level = None if limits is None else (limits.choices[0], limits.wait_levels[0], 0.0)
+    return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, level, r.stage
 
 
 def _usable(true: Recomputed, key: Key) -> bool:
@@ -308,51 +301,59 @@ def _schedule(
                 found.add(f"stages and deadline of {who}", taking, q.deadline_s, "s")
             else:
                 _waits(found, who, wait, bin_s, curve, x, slack)
-            since, starts = 0.0, true.starting(q, way)
+            since = 0.0
             for i in dict.fromkeys(route):
                 if (of := known[i].level) is None:
                     busy[i] += started_between(x, 0.0, service_s(q, known[i]), bin_s)
                     continue
-                cached = known[i].cached(starts)
-                for name, amount in taken(of, starts.prompt, starts.output, x, bin_s, since, cached).items():
+                starts = true.starting(q, way, known[i])
+                if not len(starts.number):
+                    continue
+                for name, amount in taken(of, starts.number, x, bin_s, since).items():
                     used[i][name] = used[i].get(name, 0.0) + amount
                 since += service_s(starts, known[i])
         _taken(found, p.classes[k].label, q, mine, share, slack)
     for j, line in enumerate(p.configurations):
-        if (of := known[j].level) is not None:
-            engines = line.instances * line.dp
-            for name, most in of.limits.items():
-                worst = float(np.max(used[j].get(name, 0.0)))
-                if worst > engines * most * (1 + 1e-6 + slack):
-                    found.add(f"{name} of {_name(line)}", worst, engines * most)
-            running = float(np.max(used[j].get("running requests", 0.0))) / max(engines, 1)
-            if of.sent is not None and line.link is not None:
-                net, most_used = of.sent.net_bytes_per_s * 8 / 1e9, of.sent.link.most_used
-                peak = float(np.max(used[j].get("network for KV caches", np.zeros(T + 1))[: T + 1])) / max(engines, 1)
-                for name, stated, value in (
-                    ("network", line.link.net_gbps, net), ("planned network", line.link.planned_gbps, most_used * net),
-                    ("busiest network", line.link.busiest_gbps, peak * most_used * net),
-                ):  # fmt: skip
-                    found.close(f"configurations[{j}]: {name}", stated, value, "Gbit/s", scale=net)
-            stated_link = (line.link is not None) == (of.sent is not None)
-            found.require(f"configurations[{j}]: a network exactly of one stage", stated_link, line.link, line.stage)
-            if line.engine is not None and running > of.ranks * line.engine.max_num_seqs * (1 + 1e-6) + slack:
-                found.add(
-                    f"configurations[{j}].engine.max_num_seqs",
-                    line.engine.max_num_seqs,
-                    running / of.ranks,
-                    "run in the mean",
-                )
-            if line.engine is not None:
-                stated = line.engine.max_num_seqs
-                may = may_let_in(of, running * (1 - 1e-6)) | may_let_in(of, running * (1 + 1e-6))
-                found.require(f"configurations[{j}].engine.max_num_seqs", stated in may, stated, sorted(may))
+        if known[j].level is not None:
+            _capacities(found, j, line, known[j], used[j], T, slack)
             continue
         slots = line.instances * known[j].slots
         worst = float(busy[j].max(initial=0.0))
         if worst > slots * (1 + 1e-6) + slack:
             found.add(f"busy slots of {_name(line)} in bin {int(busy[j].argmax())}", worst, slots)
     return admitted, started
+
+
+def _capacities(
+    found: Findings, j: int, line: ConfigurationLine, c: Candidate, used: Mapping[str, Array], T: int, slack: float
+) -> None:  # fmt: skip
+    """No capacity of an engine is taken beyond what there is, in no bin; what is stated of it."""
+    of, e, where = c.level, line.engine, f"configurations[{j}]"
+    assert of is not None and e is not None
+    engines, nothing = line.instances * line.dp, np.zeros(T + 2)
+    names = sorted(of.load)
+    found.require(f"{where}: capacities by name", sorted(e.capacities) == names, sorted(e.capacities), names)
+    for name in names:
+        all_of = used.get(name, nothing)
+        worst = float(all_of.max(initial=0.0))
+        if worst > engines * of.keep * (1 + 1e-6 + slack):
+            found.add(f"{name} of {_name(line)}", worst, engines * of.keep)
+        peak = float(all_of[: T + 1].max(initial=0.0)) / max(engines, 1) / of.keep
+        found.close(f"{where}: {name} in its busiest bin", e.capacities.get(name, math.nan), peak, scale=1.0)
+    taken = float(used.get("running", nothing)[: T + 1].max(initial=0.0)) / max(engines, 1)
+    running = taken * of.most_running
+    may = may_let_in(of, running * (1 - 1e-6)) | may_let_in(of, running * (1 + 1e-6))
+    found.require(f"{where}.engine.max_num_seqs", e.max_num_seqs in may, e.max_num_seqs, sorted(may))
+    one_stage = (line.link is not None) == (of.sent is not None)
+    found.require(f"{where}: a network exactly of one stage", one_stage, line.link, line.stage)
+    if of.sent is not None and line.link is not None:
+        net, most_used = of.sent.net_bytes_per_s * 8 / 1e9, of.sent.link.most_used
+        peak = float(used.get("transfer", nothing)[: T + 1].max(initial=0.0)) / max(engines, 1)
+        for name, stated, value in (
+            ("network", line.link.net_gbps, net), ("planned network", line.link.planned_gbps, most_used * net),
+            ("busiest network", line.link.busiest_gbps, peak * most_used * net),
+        ):  # fmt: skip
+            found.close(f"{where}: {name}", stated, value, "Gbit/s", scale=net)
 
 
 def _taken(
@@ -399,11 +400,11 @@ def _figures(
         in_time[k] += served
         waited += float(np.cumsum(m - started[k, route]).sum()) * true.bin_s
         way = known[route[0]], known[route[1]]
-        starts = true.starting(groups[k], way)
-        prefill += served * first_s(starts, way)
+        starts = {j: true.starting(groups[k], way, known[j]) for j in route}
+        prefill += served * first_s(starts[route[0]], way)
         for j in dict.fromkeys(route):
             planned[j] += served
-            busy += served * work_s(starts, known[j])
+            busy += served * work_s(starts[j], known[j])
     total, scale = sum(in_time), N or 1.0
     for j, configuration in enumerate(p.configurations):
         found.close(f"configurations[{j}].requests", configuration.requests, planned[j], scale=scale)
@@ -451,9 +452,10 @@ def _apart(
         if first.level is None or first.level.sent is None:  # no stage of its own: found above
             continue
         found.close(f"apart[{i}].requests", x.requests, apart[key], scale=total)
-        found.close(f"apart[{i}].ttft_s", x.ttft_s, first_s(q, (first, last)), "s")
-        found.close(f"apart[{i}].tpot_s", x.tpot_s, service_s(q, last) / max(q.output_tokens - 1.0, 1.0), "s")
-        sent = float(first.level.sent.bytes_of(q.prompt).mean()) * apart[key] / 1e9
+        begins, ends = (true.starting(q, (first, last), c) for c in (first, last))
+        found.close(f"apart[{i}].ttft_s", x.ttft_s, first_s(begins, (first, last)), "s")
+        found.close(f"apart[{i}].tpot_s", x.tpot_s, service_s(ends, last) / max(q.output_tokens - 1.0, 1.0), "s")
+        sent = float(first.level.sent.bytes_of(begins.prompt).mean()) * apart[key] / 1e9
         found.close(f"apart[{i}].kv_gb", x.kv_gb, sent, "GB", scale=max(sent, 1e-9))
 
 
@@ -473,14 +475,14 @@ def _seen(
             if i != k:
                 continue
             way, n = (known[route[0]], known[route[1]]), float(m.sum())
-            starts = true.starting(q, way)
+            starts, ends = (true.starting(q, way, c) for c in way)
             served += n
             waited = float(np.cumsum(m - started[i, route]).sum()) * true.bin_s
             ttft += waited + n * first_s(starts, way)
             spare += n * true.in_time(q, way)[1] - waited
             # Decoded apart, it is in a stage of its own; else what is left of the service is decoding.
             apart = way[0] is not way[1]
-            after += n * (service_s(starts, way[1]) - (0.0 if apart else first_s(starts, way)))
+            after += n * (service_s(ends, way[1]) - (0.0 if apart else first_s(starts, way)))
         if served <= least:
             found.require(f"classes[{k}]: latencies of nobody", served > 0 or set(stated[k]) == {None}, stated[k], None)
             continue

@@ -27,13 +27,12 @@ def under(true: Recomputed, p: OrchestrationPlan) -> Recomputed:
     problem = true.case.problem
     candidates = dict(true.candidates)
     if c.planned is not None and c.planned.looser:
-        candidates = dict(recompute(problem.looser()).candidates)
+        candidates = dict(recompute(problem.looser(), p).candidates)
     cuts = {x.model: x for x in c.cuts}
     for key, candidate in candidates.items():
         of = cuts.get(key[0])
         if of is not None and candidate.level is not None:
-            limits = {name: most * of.keep for name, most in candidate.level.limits.items()}
-            level = replace(candidate.level, limits=limits)
+            level = replace(candidate.level, keep=of.keep)
             candidates[key] = replace(candidate, level=level, able=of.in_time)
     return replace(true, candidates=candidates)
 

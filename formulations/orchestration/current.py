@@ -191,8 +191,9 @@ def _configurations(
 
     limits, update = problem.continuous, dict[str, Any]()
     if limits is not None:
-        stated = {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
-        update["engine"] = validate(Continuous, limits.model_dump() | stated, prefix=at)
+        told = {"max_num_seqs": limits.slots}  # what runs has a number, which no plan chooses
+        told |= {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
+        update["engine"] = validate(Continuous, limits.model_dump() | told, prefix=at)
     batches = (problem.models[m].candidates or problem.candidates).batch if d.batch is None else (d.batch,)
     choose = Candidates(tp=(d.tp,), pp=(d.pp,), dp=(d.dp,), batch=batches, attention_ranks=(d.attention_ranks,))
     models = tuple(x.model_copy(update={"candidates": choose}) if i == m else x for i, x in enumerate(problem.models))

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.engines import REQUESTS
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.engine.continuous import RUNNING
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -90,10 +90,16 @@ def weights(t: OrchestrationTables) -> Weights:
 
 
 def latency_threshold(t: OrchestrationTables) -> float:
-    """First-token latency that counts as 0, seconds: given, or the longest that any candidate allows any class."""
+    """First-token latency that counts as 0, seconds: given, or the longest that any candidate allows any class.
+
+    Of engines it is the longest that any request's own limits allow, whatever candidates there are.
+    """
     given = t.case.problem.objective.latency_threshold_s
     if given is not None:
         return given
+    if t.taken is not None:
+        due = t.classes.deadline_s if t.deadline_s is None else t.deadline_s
+        return float(np.minimum(due, t.case.ttft_limit_s).max(initial=0.0)) or 1.0
     longest = np.where(t.admissible, t.wait_s + t.first_s, 0.0).max(initial=t.cut_s)
     return float(longest) or 1.0
 
@@ -149,22 +155,23 @@ def kept_models(t: OrchestrationTables) -> list[int]:
     return [m for m, s in enumerate(t.case.problem.models) if s.attainment_at_least is not None]
 
 
-def busiest(t: OrchestrationTables, a: Assignment, resource: int) -> Array:
-    """(C,) share of a capacity that is taken of one engine in its configuration's busiest bin (continuous serving).
+def busiest(t: OrchestrationTables, a: Assignment) -> Array:
+    """(R, C) share of each capacity taken of one engine in the busiest bin of its configuration (continuous serving).
 
     Of what starts in the last bin most may be in the one after it, when all of it has started.
     """
-    total = np.zeros((len(t.configurations), t.bins + 1))
+    total = np.zeros((len(t.capacity), len(t.configurations), t.bins + 1))
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
         for on, shares in t.uses(k, c):
-            total[on] += np.convolve(started, shares[resource])[: t.bins + 1]
-    peak: Array = total.max(axis=1, initial=0.0) / np.maximum(a.counts, 1)
+            for later, taken in enumerate(shares.T[: t.bins + 1]):
+                total[:, on, later : later + t.bins] += taken[:, None] * started[: t.bins + 1 - later]
+    peak: Array = total.max(axis=2, initial=0.0) / np.maximum(a.counts, 1)
     return peak
 
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
-    found: Array = busiest(t, a, REQUESTS) * np.array([x.most_running / x.dp for x in t.configurations])
+    found: Array = busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations])
     return found
 
 

@@ -68,18 +68,17 @@ class Literal:
         for r in self.requests:
             for c, x in enumerate(t.configurations):
                 if x.model == t.case.request_model[r] and t.share[t.class_of[r], c] > 0:
-                    prompt, output = (np.array([float(v[r])]) for v in (trace.prompt_tokens, trace.output_tokens))
-                    cached = 0.0 if x.cached is None else float(x.cached[number[r]])
-                    prefill = float(x.first_s(prompt, cached)[0])
-                    service = prefill + float(x.rest_s(output)[0])
-                    wait = float(t.deadline_s[r]) - service
-                    if t.case.problem.slo.ttft_s is not None:
-                        wait = min(wait, t.case.problem.slo.ttft_s - prefill)
-                    if x.engine is not None:
-                        wait = wait if prompt[0] + output[0] <= x.engine.kv_tokens else -1.0
-                        one = Taken.by(x.engine, prompt, output, np.zeros(1, dtype=np.int64), 1, cached)
-                        self.busy[r, c] = one.shares(x.engine, 0, t.bin_s) / x.dp
+                    prompt, output = (float(v[r]) for v in (trace.prompt_tokens, trace.output_tokens))
+                    if (e := x.engine) is not None:
+                        i = number[r]
+                        wait = min(float(t.deadline_s[r]) - e.sees.e2e_s[i], t.case.ttft_limit_s - e.sees.ttft_s[i])
+                        wait = float(wait) if e.fits[i] else -1.0
+                        one = Taken.by(e, np.array([i]), np.zeros(1, dtype=np.int64), 1)
+                        self.busy[r, c] = one.shares(e, 0, t.bin_s) / x.dp
                     else:
+                        prefill = x.prefill_s_per_token * prompt
+                        service = prefill + output / x.worst_rate
+                        wait = min(float(t.deadline_s[r]) - service, t.case.ttft_limit_s - prefill)
                         self.busy[r, c] = busy_shares(service, t.bin_s)[None, :]
                     if wait >= 0:
                         self.last[r, c] = wait

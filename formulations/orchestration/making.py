@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.engines import LINK, MEMORY, REQUESTS, TIME
+from formulations.orchestration.engines import CAPACITIES, TRANSFER
 from formulations.orchestration.flow import Assignment, Metrics, busiest, metrics, most_running
 from formulations.orchestration.place import place, running_counts
 from formulations.orchestration.plan import (
@@ -26,6 +26,7 @@ from formulations.orchestration.plan import (
     Shares,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
+from optmodels.plans.lines import latency_source
 from optmodels.plans.outcome import Outcome
 from optmodels.units import GBPS
 
@@ -50,14 +51,14 @@ def make_plan(
     used = np.flatnonzero(a.counts)
     position = {int(c): i for i, c in enumerate(used)}
     m, running = metrics(t, a), np.zeros(len(a.counts)) if t.taken is None else most_running(t, a)
-    moved = busiest(t, a, LINK) if len(t.apart) else np.zeros(len(a.counts))
+    taken = np.zeros((len(CAPACITIES), len(a.counts))) if t.taken is None else busiest(t, a)
     lines = [
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,
             attention_ranks=x.ranks if x.ranks > 1 else None, batch=x.batch,
             instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
             requests=float(a.admitted[(t.legs[a.configuration] == c).any(axis=1)].sum()),
-            engine=_engine(x, float(running[c])), stage=x.stage, link=_link(x, float(moved[c])),
+            engine=_engine(x, float(running[c]), taken[:, c]), stage=x.stage, link=_link(x, taken[:, c]),
         ) for c in used for x in [t.configurations[c]]
     ]  # fmt: skip
     in_time = np.zeros(len(t.classes))
@@ -98,15 +99,16 @@ def with_instances(
     return plan.model_copy(update={"instances": instances, "moved": placed.moved})
 
 
-def _engine(x: Configuration, running: float) -> EngineLine | None:
+def _engine(x: Configuration, running: float, taken: Array) -> EngineLine | None:
     if (e := x.engine) is None:
         return None
+    names = CAPACITIES if e.transfer is not None else CAPACITIES[:TRANSFER]
     return EngineLine(
-        max_num_seqs=e.lets_in(running), max_num_batched_tokens=e.limits.max_num_batched_tokens,
-        chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.ranks * e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
-        token_s=e.token_s,
-        time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]),
-        waits=x.waits,
+        max_num_seqs=e.lets_in(running), level_num_seqs=e.limits.slots,
+        max_num_batched_tokens=e.limits.max_num_batched_tokens, chunk_tokens=e.limits.chunk_tokens,
+        kv_tokens=e.kv_tokens, step_s=e.step_s, wait_s=e.wait_s, place_wait_s=e.place_wait_s, most_of_wait=None,
+        capacities=dict(zip(names, taken.tolist(), strict=False)), latency=latency_source(e.of.provenance),
+        waits=e.waits, token_s=e.token_s,
     )  # fmt: skip
 
 
@@ -118,12 +120,12 @@ def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
     exact, alike = dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()
     for c, x in enumerate(t.configurations):
         key = t.case.models[x.model], t.case.gpu_types[x.gpu], x.degrees, x.batch, x.stage
-        exact[*key, x.waits] = c
+        exact[*key, x.level] = c
         alike.setdefault(key, c)
     found = []
     for line in p.configurations:
         key = line.model, line.gpu, line.degrees, line.batch, line.stage
-        found.append(exact.get((*key, line.waits), alike[key]))
+        found.append(exact.get((*key, line.level), alike[key]))
     return found
 
 
@@ -177,22 +179,22 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
     least, lines = running_of(t, p), []
     for line, c in zip(p.configurations, rows_of(t, p), strict=True):
         of = t.configurations[c].engine
-        if line.engine is not None and of is not None and line.stage != "prefill":
+        if line.engine is not None and of is not None and line.stage != "prefill" and not of.place_wait_s:
             most = max(math.ceil(of.lets_in(least[c]) * factor), math.ceil(least[c] / line.ranks))
-            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.slots)})
+            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.slots)})
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})
 
 
-def _link(x: Configuration, used: float) -> LinkLine | None:
-    """What goes through the network of an engine of one stage, of whose capacity `used` is taken at most."""
+def _link(x: Configuration, taken: Array) -> LinkLine | None:
+    """What goes through the network of an engine of one stage, of whose capacities so much is taken at most."""
     if x.engine is None or x.engine.transfer is None:
         return None
     of = x.engine.transfer
     net = of.net_bytes_per_s / GBPS
     planned = of.link.most_used * net
-    return LinkLine(net_gbps=net, planned_gbps=planned, busiest_gbps=used * float(x.engine.capacity[LINK]) * planned)
+    return LinkLine(net_gbps=net, planned_gbps=planned, busiest_gbps=float(taken[TRANSFER]) * x.engine.keep * planned)
 
 
 def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> Shares:

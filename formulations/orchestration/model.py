@@ -10,13 +10,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.busy import from_then_on
-from formulations.orchestration.engines import LINK, MEMORY, PROMPTS, REQUESTS, TIME, TOKENS, WAITING
+from formulations.orchestration.engines import TRANSFER
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from optmodels.engine.continuous import CHUNKS, MEMORY, RUNNING, TIME, TOKENS, WAITING
 from optmodels.errors import SolverError
 from optmodels.model import Expression, Model, Rows, Terms, at_least, at_most, between, equal, no_rows
 from optmodels.solver.highs import Report, Settings, solve_compiled
@@ -400,29 +401,29 @@ def occupancy(m: FlowModel) -> Rows:
     return _taken(m, 0) if m.t.taken is None else no_rows()
 
 
-def engine_time(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ work_kc(t − τ)·x_kcτ / (1 − a₀_c/t_c) ≤ n_c: of every second what steps leave (S2; continuous)."""
+def time(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ time_kc(t − τ)·x_kcτ ≤ n_c: of every second what steps leave to work (S2; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, TIME)
 
 
 def running(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ runs_kc(t − τ)·x_kcτ / C_c ≤ n_c: requests that run in the mean of a bin (S3; continuous)."""
-    return no_rows() if m.t.taken is None else _taken(m, REQUESTS)
+    """Σ_k Σ_τ running_kc(t − τ)·x_kcτ ≤ n_c: slots in the mean of a bin, or places (S3, S12; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, RUNNING)
 
 
-def kv_cache(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ kv_kc(t − τ)·x_kcτ / M_c ≤ n_c: tokens in the cache in the mean of a bin (S4; continuous)."""
+def memory(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ memory_kc(t − τ)·x_kcτ ≤ n_c: KV cache in the mean of a bin, or places (S4, S12; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, MEMORY)
 
 
-def prompt_tokens(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ tokens_kc(t − τ)·x_kcτ / (0.9·room_c) ≤ n_c: prompt tokens of a step (S5; continuous)."""
+def tokens(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ tokens_kc(t − τ)·x_kcτ ≤ n_c: prompt tokens of a step (S5; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, TOKENS)
 
 
-def prompt_steps(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ chunks_kc(t − τ)·x_kcτ / f_c ≤ n_c: chunks of a step, where few are to carry any (continuous)."""
-    return no_rows() if m.t.taken is None else _taken(m, PROMPTS)
+def chunks(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ chunks_kc(t − τ)·x_kcτ ≤ n_c: chunks of a step, where few are to carry any (S6; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, CHUNKS)
 
 
 def whole(m: FlowModel) -> Rows:
@@ -456,19 +457,19 @@ def throughput_cap(m: FlowModel) -> Rows:
     return no_rows() if m.T is None else at_least(0.0, m.tokens.by() - m.T)
 
 
-def link(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ link_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
-    return no_rows() if m.t.taken is None or not len(m.t.apart) else _taken(m, LINK)
+def transfer(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ transfer_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
+    return no_rows() if m.t.taken is None or not len(m.t.apart) else _taken(m, TRANSFER)
 
 
-def prompt_waits(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ waits_kc(t − τ)·x_kcτ ≤ n_c: prompts wait ω_c in the mean (S6; continuous)."""
+def waiting(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ waiting_kc(t − τ)·x_kcτ ≤ n_c: prompts wait as long as planned in the mean (S7, S13; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, WAITING)
 
 
 FAMILIES = (
     packing, servers, stock, gpus_of_model, instances_of_model, started, stopped, balance, arrivals, eligible, admitted,
-    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, prompt_waits, link, whole,
+    expiry, occupancy, time, running, memory, tokens, chunks, waiting, transfer, whole,
     attainment, throughput_cap,
 )  # fmt: skip
 

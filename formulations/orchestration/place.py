@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.packing import Placement, Room, pack, rooms
-from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.points import OrchestrationTables, level_name
 
 Ints = npt.NDArray[np.int64]
 
@@ -91,7 +91,7 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
         x = t.configurations[c]
         gpu = f"-{t.case.gpu_types[x.gpu]}" if len(t.case.gpu_types) > 1 else ""
         name = f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}"
-        name += "" if x.waits is None else f"-w{x.waits:g}".replace(".", "-")
+        name += level_name(x.level, t.case.problem).replace(" waits ", "-w").replace(" ", "-").replace(".", "-")
         name += "" if x.stage == "both" else f"-{x.stage}"
         instances += [Placed(f"{name}-{n}", c, placement, kept) for n, (placement, kept) in enumerate(of[c], 1)]
     return Placements(tuple(instances), moved)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from optmodels.certification import document as certification
 from optmodels.engine.continuous import Stage
+from optmodels.plans import lines
 from optmodels.plans.lines import RankedDocument, SeveralRanks
 from optmodels.plans.outcome import Document
 from optmodels.simulation.cluster import Policy, Queue
@@ -16,6 +17,9 @@ from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Portion = Annotated[float, Field(ge=0, le=1 + 1e-6)]  # rounding of many shares included
+
+
+Key = tuple[str, str, tuple[int, int, int, int], int, tuple[int, float, float] | None, Stage]
 
 
 class InstanceLine(Document):
@@ -28,25 +32,15 @@ class InstanceLine(Document):
     subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
 
 
-class EngineLine(Document):
-    """An engine that batches continuously, and the level that it is planned for."""
+class EngineLine(lines.EngineLine):
+    """An engine that batches continuously, and the level that it is planned for.
 
-    max_num_seqs: Count = Field(
-        description="0.7, 1 or 1.5 times what the planned crowd of the busiest bin seldom exceeds, as replays do best;"
-        " of each attention rank, as are max_num_batched_tokens and chunk_tokens"
-    )
-    max_num_batched_tokens: Count
-    chunk_tokens: Count | None = None
-    kv_tokens: float = Field(description="that the KV caches of all its ranks hold")
-    step_s: float = Field(description="mean of the steps: the level")
-    token_s: float = Field(description="of a token after the first, as deadlines are planned")
-    fixed_s: float = Field(description="of a step, however little it does")
-    time: float = Field(description="share of the time that requests may take: 1 − fixed_s/step_s")
-    running: float = Field(description="requests that may run in the mean of a time bin")
-    memory_tokens: float = Field(description="KV tokens that may be held in the mean")
-    waits: float | None = Field(
-        default=None, description="mean wait of a prompt planned for, where the file has several"
-    )
+    `max_num_seqs` is 0.7, 1 or 1.5 times the running requests that the busiest bin seldom exceeds, as replays do best.
+    """
+
+    level_num_seqs: Count = Field(description="max_num_seqs that the level is planned for, at most")
+    waits: float = Field(gt=0, description="wait for prefill planned for at engine.quantile, in mean prompts")
+    token_s: float = Field(gt=0, description="time per output token at engine.quantile, of the mean request")
 
 
 class LinkLine(Document):
@@ -81,9 +75,10 @@ class ConfigurationLine(RankedDocument):
     link: LinkLine | None = Field(default=None, description="of each replica, where it does one stage")
 
     @property
-    def waits(self) -> float | None:
-        """Of its engine, where the instance has several."""
-        return None if self.engine is None else self.engine.waits
+    def level(self) -> tuple[int, float, float] | None:
+        """What tells the levels of a batch from each other."""
+        e = self.engine
+        return None if e is None else (e.level_num_seqs, e.waits, e.place_wait_s)
 
     @property
     def parallelism(self) -> str:
@@ -101,9 +96,9 @@ class ConfigurationLine(RankedDocument):
         return self.tp, self.pp, self.ranks, self.dp
 
     @property
-    def key(self) -> tuple[str, str, tuple[int, int, int, int], int, float | None, Stage]:
+    def key(self) -> Key:
         """What tells it from other candidates of the instance."""
-        return self.model, self.gpu, self.degrees, self.batch, self.waits, self.stage
+        return self.model, self.gpu, self.degrees, self.batch, self.level, self.stage
 
     @property
     def gpus_each(self) -> int:

@@ -10,22 +10,21 @@ configuration becomes admissible, so that most classes agree on what they may us
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
-from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
+from formulations.orchestration.engines import CAPACITIES, Engine, Hits, Stream, Taken, Transfer, engines_at
 from formulations.orchestration.plan import parallelism
-from formulations.orchestration.prefixes import Prompts
-from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
-from formulations.orchestration.rates import RateSource, kv_tokens
-from optmodels.engine.continuous import Stage
-from optmodels.engine.costs import drafts_of
+from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.rates import RateSource
+from optmodels.engine.continuous import Classes, Stage
+from optmodels.engine.costs import EngineCosts, drafts_of
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.steps import Provenance
@@ -57,8 +56,6 @@ class Configuration:
         engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
         provenance: of the step latencies; None where these do not come from `latency.model`.
-        waits: that of `Continuous.wait_levels` which the engine is planned for; None: there is one.
-        cached: tokens that its prefix cache has of each of its model's requests; None: nothing is counted.
         ranks: data-parallel attention ranks of each replica.
     """
 
@@ -74,21 +71,13 @@ class Configuration:
     gib_per_gpu: float
     engine: Engine | None = None
     provenance: Provenance | None = None
-    waits: float | None = None
-    cached: Array | None = None
     ranks: int = 1
 
-    def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
-        """Seconds from a request's start to its first token; `cached`: tokens that the prefix cache has."""
-        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt, cached)
-
-    def rest_s(self, output: Array) -> Array:
-        """Seconds of decoding after that, when every slot is taken or the engine at its level."""
-        return output / self.worst_rate if self.engine is None else self.engine.rest_s(output)
-
-    def has(self, prompt: Array) -> Array:
-        """Tokens of the prompts of all its model's requests that its prefix cache has."""
-        return np.zeros_like(prompt) if self.cached is None else self.cached
+    @property
+    def level(self) -> tuple[int, float, float] | None:
+        """What tells the levels of a batch from each other: max_num_seqs, and waits for prefill and for a place."""
+        e = self.engine
+        return None if e is None else (e.limits.slots, e.waits, e.place_wait_s)
 
     @property
     def stage(self) -> Stage:
@@ -98,7 +87,7 @@ class Configuration:
     @property
     def most_running(self) -> float:
         """Requests an instance has at once, in the mean of a time bin."""
-        return self.slots if self.engine is None else self.dp * float(self.engine.capacity[REQUESTS])
+        return self.slots if self.engine is None else self.dp * self.engine.most_running
 
     @property
     def gpus(self) -> int:
@@ -118,7 +107,7 @@ class Configuration:
     @property
     def most_admitted(self) -> int:
         """Requests an instance lets in at once: as many as there are slots, or as its engines' limits say."""
-        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.limits.slots
+        return self.slots if self.engine is None else self.dp * self.ranks * self.engine.slots
 
     @property
     def worst_rate(self) -> float:
@@ -268,8 +257,8 @@ class OrchestrationTables:
 
     @cached_property
     def capacity(self) -> Array:
-        """(R, C) what an instance has of each resource: slots; or with continuous serving 1 of each of `RESOURCES`."""
-        shape = (1 if self.taken is None else len(RESOURCES), len(self.configurations))
+        """(R, C) what an instance has of each resource: slots; or with continuous serving 1 of each of `CAPACITIES`."""
+        shape = (1 if self.taken is None else len(CAPACITIES), len(self.configurations))
         return np.ones(shape) if self.taken is not None else self.slots_of[None, :].astype(float)
 
     @cached_property
@@ -299,7 +288,7 @@ class OrchestrationTables:
         if self.taken is None:
             return self.service_s
         shape = (len(self.taken), len(self.classes))
-        each = np.array([x.prompt_work_s + x.decode_work_s for x in self.taken]).reshape(shape).T
+        each = np.array([x.work_s for x in self.taken]).reshape(shape).T
         return np.hstack((each, each[:, self.apart[:, 0]] + each[:, self.apart[:, 1]]))
 
     def busy(self, k: int, c: int, since_s: float = 0.0) -> Array:
@@ -322,9 +311,19 @@ class OrchestrationTables:
         """A configuration for people: mistral-7b tp-2 B16, with the GPU type where there are several."""
         x = self.configurations[c]
         gpu = f" {self.case.gpu_types[x.gpu]}" if len(self.case.gpu_types) > 1 else ""
-        waits = "" if x.waits is None else f" waits {x.waits:g}"
+        waits = level_name(x.level, self.case.problem)
         gpu += "" if x.stage == "both" else f" {x.stage}"
         return f"{self.case.models[x.model]} {x.parallelism} B{x.batch}{waits}{gpu}"
+
+
+def level_name(level: tuple[int, float, float] | None, p: Orchestration) -> str:
+    """What tells a level from others of its batch: `` waits 4``; empty where an instance has one wait."""
+    if level is None or p.continuous is None:
+        return ""
+    slots, waits, place_s = level
+    said = f" waits {waits:g}" if len(p.continuous.wait_levels) > 1 else ""
+    said += f" of at most {slots}" if slots != p.continuous.slots else ""
+    return said + (f" queue {place_s:g} s" if place_s else "")
 
 
 def build_tables(problem: Orchestration) -> OrchestrationTables:
@@ -371,19 +370,14 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
     apart: list[tuple[int, int]] = []
     columns: list[tuple[Array, Array, Array, Array]] = []
     for m in range(len(t.case.models)):
-        prompt, output, due, k = _requests_of(t.case, t.classes, t.class_of, t.deadline_s, m)
-        prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-        lies = prompt + output <= t.most_tokens[m] * HELD
+        _, output, due, k = _requests_of(t.case, t.classes, t.class_of, t.deadline_s, m)
         prefills, decodes = ([c for c, x in enumerate(of) if x.model == m and x.stage == s] for s in STAGES)
-        begins = [of[c].first_s(prompt, of[c].has(prompt)) + _engine_of(of[c]).after_s(prompt, output)
-                  for c in prefills]  # fmt: skip
-        rests = [of[c].first_s(prompt) + of[c].rest_s(output) for c in decodes]
-        for a, begun in zip(prefills, begins, strict=True):
-            for b, rest in zip(decodes, rests, strict=True):
-                slack = np.minimum(due - begun - rest, limit - begun)
-                can = (slack >= 0) & lies & (prompt <= _engine_of(of[a]).kv_tokens * HELD)
-                can &= prompt + output <= _engine_of(of[b]).kv_tokens * HELD
-                if (equal and of[a].tp != of[b].tp) or not can.any():
+        for a, b in product(prefills, decodes):
+            begins, ends = _engine_of(of[a]), _engine_of(of[b])
+            if not equal or of[a].tp == of[b].tp:
+                slack = np.minimum(due - begins.sees.e2e_s - ends.sees.e2e_s, limit - begins.sees.ttft_s)
+                can = (slack >= 0) & begins.fits & (ends.fits | (output <= 1.0))
+                if not can.any():
                     continue
                 mine = t.classes.model == m
                 able, count = np.bincount(k, can, K), np.maximum(np.bincount(k, minlength=K), 1)
@@ -403,46 +397,6 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A model's requests where prefix caches have some of their prompts, n of them; (n,) each.
-
-    Attributes:
-        prompts: as the caches see them.
-        held: which can be held by some candidate.
-        prompt, output: tokens.
-        due_s: from arrival to the last token.
-        ttft_s: limit on the first token.
-    """
-
-    prompts: Prompts
-    held: Mask
-    prompt: Array
-    output: Array
-    due_s: Array
-    ttft_s: float
-
-    @classmethod
-    def of(cls, case: OrchestrationCase, m: int, most: Array, t_slice_s: float) -> Asked | None:
-        """Of a model's requests; None where no hits are counted."""
-        prompts = case.prompts(m)
-        if prompts is None or case.trace is None:
-            return None
-        mine, x = case.request_model == m, prompts.trace
-        due = case.slo_factor[mine] * t_slice_s * x.output_tokens
-        return cls(prompts, _held(case, case.trace, most)[mine], x.prompt_tokens.astype(float),
-                   x.output_tokens.astype(float), due, case.ttft_limit_s)  # fmt: skip
-
-    def in_time(self, e: Engine, cached: Array) -> Mask:
-        """Which are served in time, or prefilled and sent, by an idle engine with so many tokens of their prompts."""
-        first = e.first_s(self.prompt, cached)
-        own = self.prompt + (0.0 if e.stage == "prefill" else self.output)
-        gone = first + e.after_s(self.prompt, self.output)
-        shown = gone if e.stage == "prefill" else first  # the first token, where the cache of the prompt was sent to
-        found: Mask = (gone <= self.due_s) & (shown <= self.ttft_s) & (own <= e.kv_tokens * HELD)
-        return found
-
-
 def _engine_of(x: Configuration) -> Engine:
     assert x.engine is not None
     return x.engine
@@ -451,18 +405,16 @@ def _engine_of(x: Configuration) -> Engine:
 def most_tokens(case: OrchestrationCase) -> Array:
     """(M,) tokens of one request that the roomiest candidate holds beside the weights; ∞ where none holds even those.
 
-    (A model too big for all servers has no candidates, whose reasons name its own lengths.)
+    (A model too big for all servers has no candidates, whose reasons name its own lengths.) Engines say by themselves
+    what they hold, so that no limit on memory changes how requests are grouped: ∞.
     """
     p, most = case.problem, np.zeros(len(case.models))
+    if p.continuous is not None:
+        return np.full(len(case.models), np.inf)
     for m, served in enumerate(p.models):
         work = layer_work(case.architectures[m], served.weights, served.kv)
         choose = served.candidates or p.candidates
         for g, gib in enumerate(case.vram_gib):
-            if p.continuous is not None:
-                splits = product(choose.tp, case.ranks(m))
-                fit = [kv_tokens(case, m, g, tp, d) for tp, d in splits if tp * d <= case.free_gpus[g]]
-                most[m] = max([most[m], *fit])
-                continue
             for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
                 usable = p.memory.vram_usable * gib - p.memory.runtime_gib
                 room = tp * pp * usable * GIB - float(weight_bytes(work, tp))
@@ -528,16 +480,16 @@ def _candidates(
     for m, served in enumerate(p.models):
         choose = served.candidates or p.candidates
         work = layer_work(case.architectures[m], served.weights, served.kv)
-        lengths = None if limits is None else _lengths(case, m, most)
-        asked = None if limits is None else Asked.of(case, m, most, float(t_slice_s[m]))
+        stream = None if limits is None else stream_of(case, m)
+        hits = None if limits is None else hits_of(case, m, float(t_slice_s[m]))
         for g, kind in enumerate(case.gpu_types):
             for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
-                levels = sorted({(d, b) for d in choose.dp for b in choose.batch})
-                if lengths is not None and limits is not None:
-                    for ranks, (dp, batch), stage in product(case.ranks(m), levels, p.deployment.stages):
-                        key = m, g, tp, pp, ranks, dp, batch
-                        yield from _engines(case, source, lengths, limits, key, largest[g], stage, asked)
+                if stream is not None and limits is not None:
+                    for ranks, stage in product(case.ranks(m), p.deployment.stages):
+                        key = m, g, tp, pp, ranks
+                        yield from _engines(case, source, stream, limits, key, largest[g], stage, hits)
                     continue
+                levels = sorted({(d, b) for d in choose.dp for b in choose.batch})
                 rates = source.rates(m, g, tp, pp, max(choose.batch))
                 unit = p.cluster.unit(tp, pp)
                 for dp, batch in levels:
@@ -562,77 +514,96 @@ def _candidates(
 
 
 def _engines(
-    case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...],
-    largest: int, stage: Stage, asked: Asked | None,
+    case: OrchestrationCase, source: RateSource, stream: Stream, limits: Continuous, key: tuple[int, ...],
+    largest: int, stage: Stage, hits: Hits | None,
 ) -> Iterator[Configuration | Discarded]:  # fmt: skip
-    """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
-    m, g, tp, pp, ranks, dp, batch = key
+    """Candidates of continuous serving: engines at every level of each batch, or why there is none."""
+    m, g, tp, pp, ranks = key
+    choose = case.problem.models[m].candidates or case.problem.candidates
+    name, kind, batches = case.models[m], case.gpu_types[g], sorted(set(choose.batch))
     unit = case.problem.cluster.unit(tp, pp, ranks)
-    steps, kv = source.steps(m, g, tp, pp, ranks), kv_tokens(case, m, g, tp, ranks)
-    reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * ranks * dp, g)
-    if not reason and kv < (least := float((lengths.prompt + lengths.output).min())):
-        reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
-    if not reason and stage == "decode" and (lengths.output <= 1).all():
-        reason = "of one output token, nothing is left to decode"
-    if not reason and not isinstance(steps, str):
-        transfer = None
-        if stage != "both":
-            served = case.problem.models[m]
-            work = layer_work(case.architectures[m], served.weights, served.kv)
-            drafts = drafts_of(limits, case.architectures[m], served.weights, served.kv)
-            transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link, drafts)
-        levels = limits.wait_levels[: None if stage != "decode" else 1]  # no prompt waits where none is
-        some, queued = False, np.inf
-        for waits in levels:
-            if queued <= QUEUED:
-                break  # prompts do not wait as long
-            engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer, ranks)
-            cached = None
-            if asked is not None and stage != "decode":
-
-                def at(cached: Array, waits: float = waits) -> Engine:
-                    some = replace(lengths, cached=cached[asked.held])
-                    return Engine.at(steps, limits, kv, some, batch, waits, stage, transfer)
-
-                p, part, idle = asked.prompts, engine.part, engine.idle_kv_tokens
-                cached = p.found(part, idle, p.needed(partial(asked.in_time, at(p.found(part, idle)))))
-                engine = at(cached)
-            queued = engine.queued
-            if not (ranks * batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
-                continue  # a queue of prompts may be too long; others are so whatever waits
-            some = True
-            prompt = float(lengths.weight @ lengths.prompt)
-            has = 0.0 if cached is None or asked is None else float(lengths.weight @ cached[asked.held])
-            rate = np.full(batch * ranks * dp, 1.0 / engine.token_s)
+    costs = source.engine(m, g, tp, pp, ranks)
+    reason, made = costs if isinstance(costs, str) else "", list[Engine]()
+    every = stream.kind.input_tokens + stream.kind.output_tokens[:, 0]
+    if isinstance(costs, EngineCosts):
+        kv = costs.kv_tokens / ranks
+        if kv < (least := float(every.min())):
+            reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
+        elif stage == "decode" and (stream.kind.output_tokens <= 1).all():
+            reason = "of one output token, nothing is left to decode"
+        elif all(_misfit(case, unit, largest, tp * pp * ranks * dp, g) for dp in choose.dp):
+            reason = _misfit(case, unit, largest, tp * pp * ranks * min(choose.dp), g)
+        else:
+            found = transfer_of(case, m, g, tp * pp, stage)
+            made = list(engines_at(costs, limits, stream, batches, stage, found, hits))
+            reason = f"max_num_seqs {limits.choices[-1]} or {kv:,.0f} tokens of KV cache allow for fewer requests"
+    mean = float(stream.kind.weight @ stream.kind.input_tokens)
+    for dp, batch in product(sorted(set(choose.dp)), batches):
+        misfit = _misfit(case, unit, largest, tp * pp * ranks * dp, g)
+        mine = [] if misfit else [e for e in made if e.batch == batch]
+        mine = mine[:1] if case.problem.change.running else mine  # what runs does not say its level
+        for e in mine:
             yield Configuration(
-                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]), has)[0]) / prompt,
-                case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
-                waits if len(levels) > 1 else None, cached, ranks,
+                m, g, tp, pp, dp, batch, unit, np.full(batch * ranks * dp, 1.0 / e.token_s),
+                float(stream.kind.weight @ e.sees.first_s) / mean, case.problem.memory.vram_usable * case.vram_gib[g],
+                e, e.of.provenance, ranks,
             )  # fmt: skip
-        if some:
-            return
-        fits = engine.capacity[REQUESTS] / ranks
-        reason = f"max_num_seqs {limits.slots} allows for {fits:.0f} requests in the mean"
-        if ranks * batch <= engine.capacity[REQUESTS]:
-            reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
-    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage, ranks)
+        if not mine:
+            yield Discarded(name, kind, tp, pp, dp, batch, misfit or reason, stage, ranks)
 
 
-def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
-    """Of a model's requests that can be held; one of a token each where it has none."""
+def transfer_of(case: OrchestrationCase, m: int, g: int, gpus: int, stage: Stage) -> Transfer | None:
+    """How an engine of one stage sends or receives caches; None: it does both."""
+    if stage == "both":
+        return None
+    served, limits = case.problem.models[m], case.problem.continuous
+    assert limits is not None
+    work = layer_work(case.architectures[m], served.weights, served.kv)
+    drafts = drafts_of(limits, case.architectures[m], served.weights, served.kv)
+    return Transfer(work, case.net_bytes_per_s(g, gpus), case.problem.deployment.link, drafts)
+
+
+def hits_of(case: OrchestrationCase, m: int, t_slice_s: float) -> Hits | None:
+    """Tokens of a model's prompts in the prefix caches of its engines; None where no hits are counted."""
+    prompts = case.prompts(m)
+    if prompts is None:
+        return None
+    mine = case.request_model == m
+    due = case.slo_factor[mine] * t_slice_s * prompts.trace.output_tokens
+
+    def cached(plain: Engine, at: Callable[[Array], Engine]) -> Array:
+        """Found by those in time on an idle engine at the level with all that anybody could find."""
+        part = plain.part / plain.ranks
+        quick = at(prompts.found(part, plain.idle_kv_tokens))
+
+        def in_time(tokens: Array) -> Mask:
+            sees = quick.seen_with(tokens)
+            found: Mask = (sees.e2e_s <= due) & (sees.ttft_s <= case.ttft_limit_s) & quick.fits
+            return found
+
+        return prompts.found(part, plain.idle_kv_tokens, prompts.needed(in_time))
+
+    return cached
+
+
+def stream_of(case: OrchestrationCase, m: int) -> Stream:
+    """A model's requests, or its classes; one of a token where it has none."""
     if case.trace is not None:
-        mine = _held(case, case.trace, most) & (case.request_model == m)
+        mine = case.request_model == m
         prompt, output = (v[mine].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
         weight = np.ones(len(prompt))
     else:
-        rows = [c for c in case.problem.requests.classes or () if case.models.index(c.model) == m
-                and c.prompt_tokens + c.output_tokens <= most[m] * HELD]  # fmt: skip
-        prompt = np.array([max(1.0, c.prompt_tokens) for c in rows])
-        output = np.array([max(1.0, c.output_tokens) for c in rows])
+        rows = [c for c in case.problem.requests.classes or () if case.models.index(c.model) == m]
+        prompt, output = (
+            np.array([getattr(c, k) for c in rows], dtype=float) for k in ("prompt_tokens", "output_tokens")
+        )
         weight = np.array([float(np.mean(c.requests_per_s)) for c in rows])
     if not weight.sum() > 0:
-        return Lengths(np.ones(1), np.ones(1), np.ones(1))
-    return Lengths(prompt, output, weight / weight.sum(), *case.stream(m))
+        prompt, output, weight = (
+            x if len(prompt) else np.ones(1) for x in (prompt, output, np.ones(max(len(prompt), 1)))
+        )
+    kind = Classes.of(np.maximum(prompt, 1.0), np.maximum(output, 1.0), weight=weight / weight.sum())
+    return Stream(kind, *case.stream(m))
 
 
 def _misfit(case: OrchestrationCase, unit: int, largest: int, gpus: int, g: int) -> str:
@@ -725,7 +696,7 @@ def _from_trace(
         else:
             lengths, slo = groups
             length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], lengths))
-            knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
+            knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m and c.engine is None])
             allowed = np.digitize(per_token[mine], _snapped(per_token[mine], slo, knees))
             _, local = np.unique(length * (slo + 1) + allowed, return_inverse=True)
         code[mine] = used + local
@@ -741,8 +712,11 @@ def _from_trace(
     last = float(trace.arrival_s[-1])
     asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case, most)
     service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
+    engines = case.problem.continuous is not None
+    if engines:  # whatever candidates there are: no limit on them changes bins or groups
+        service = [output[m] * t_slice[m] for m in np.flatnonzero(asked)]
     typical = float(np.median(service)) if service else 1.0
-    wanted = BINS_WANTED if case.problem.continuous is None else ENGINE_BINS
+    wanted = ENGINE_BINS if engines else BINS_WANTED
     bin_s = bins.seconds or max(typical / SERVICE_BINS, last / wanted, 1e-3)
     T = (
         max(1, math.ceil((last + float(deadline[held].max(initial=0.0))) / bin_s))
@@ -750,7 +724,8 @@ def _from_trace(
         else math.floor(last / bin_s) + 1
     )
     # Requests may start after the last arrival, as late as the longest wait.
-    T += math.ceil(_longest_wait(case, trace, configurations, deadline, held) / bin_s)
+    longest = float(deadline.max()) if engines else _longest_wait(case, trace, configurations, deadline, held)
+    T += math.ceil(longest / bin_s)
     _few_bins(T)
     of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
     arrivals = np.bincount(code * T + of_bin, minlength=used * T).reshape(used, T).astype(float)
@@ -820,26 +795,28 @@ def served(
         mine = np.flatnonzero(classes.model == x.model)
         prompt, output, due, k = _requests_of(case, classes, class_of, deadline, x.model)
         count = np.bincount(k, minlength=K)[mine]
-        if x.engine is not None:
-            prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-        cached = x.has(prompt)
-        begun = x.first_s(prompt, cached)
-        slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
-        can = slack >= 0
         if x.engine is None:
-            first[mine, c] = x.first_s(classes.prompt_tokens[mine])
-            service[mine, c] = first[mine, c] + x.rest_s(classes.output_tokens[mine])
+            begun = x.prefill_s_per_token * prompt
+            slack = np.minimum(due - begun - output / x.worst_rate, limit - begun)
+            can = slack >= 0
+            first[mine, c] = x.prefill_s_per_token * classes.prompt_tokens[mine]
+            service[mine, c] = first[mine, c] + classes.output_tokens[mine] / x.worst_rate
+            starts = np.maximum(np.bincount(k, can, K), 1)[mine]
         else:
-            can &= prompt + output <= x.engine.kv_tokens * HELD
-            # Of a class those start that can be in time; where none can, nothing does.
-            start = can | (np.bincount(k, can, K) == 0)[k] if x.stage == "both" else np.ones_like(can)
-            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K, cached[start]))
+            e = x.engine
+            # Of a class those start that their deadline allows, whatever limit there is on first tokens.
+            may = e.fits & ((due >= e.sees.e2e_s) | (e.stage != "both"))
+            rows = np.flatnonzero(may | (e.fits & (np.bincount(k, may, K) == 0)[k]))
+            taken.append(Taken.by(e, rows, k[rows], K))
             if x.stage != "both":
                 continue
+            slack = np.minimum(due - e.sees.e2e_s, limit - e.sees.ttft_s)
+            can = may & (slack >= 0)
             first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]
+            starts = np.maximum(np.bincount(k, may, K), 1)[mine]
         able = np.bincount(k, can, K)[mine]
         share[mine, c] = able / np.maximum(count, 1)
-        longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)
+        longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / starts
         wait[mine, c] = np.where(able > 0, longest, -np.inf)
     beyond = classes.prompt_tokens + classes.output_tokens > most[classes.model] * HELD
     share[beyond], wait[beyond] = 0.0, -np.inf

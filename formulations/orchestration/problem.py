@@ -364,18 +364,18 @@ class Continuous(EngineLimits):
     """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
 
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
-        default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
+        default=0.8, description="quantile of TTFT and E2E that deadlines are planned for; 0.5: their means"
     )
     waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] | None = Field(
         default=None,
-        description="wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts; of"
-        " several the plan chooses one for each instance, a longer one where prompts fill the shorter by half; default:"
-        " [1, 4], beside change.running 1",
+        description="wait of a prompt behind others that is planned for at the quantile, in mean prompts; less: room"
+        " for bursts; of several the plan chooses one for each instance, a longer one where prompts fill the shorter by"
+        " half; default: [1, 4], beside change.running 1",
     )
     bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace", "none"] = Field(
         default="trace",
-        description="waits hold at the quantile, with arrivals of this index of dispersion (variance over mean of how"
-        " many come in half a second; 1: Poisson; trace: as measured, 1 at least); none: in the mean, Poisson",
+        description="index of dispersion of arrivals that waits are planned for: variance over mean of how many come in"
+        " half a second; 1 or none: Poisson; trace: as measured, 1 at least",
     )
 
     @model_validator(mode="after")
@@ -389,14 +389,6 @@ class Continuous(EngineLimits):
         """The waits that an engine may be planned for, shortest first."""
         waits = WAITS if self.waits is None else self.waits
         return tuple(sorted(waits)) if isinstance(waits, tuple) else (waits,)
-
-    def room(self, drafts: int) -> int:
-        """Prompt tokens of a step, beside one of each running request and its drafts."""
-        return self.max_num_batched_tokens - self.slots * (1 + drafts)
-
-    def chunk(self, drafts: int) -> int:
-        """Tokens of one prompt in a step."""
-        return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
 
 
 class InstancePrefixCache(Entry):

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
 from optmodels.engine.continuous import EngineLimits
-from optmodels.engine.costs import drafts_of, steps
+from optmodels.engine.costs import EngineCosts, ModelOnEngines, engine_costs, steps
 from optmodels.errors import Mistakes
-from optmodels.latency import memory
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_source
 from optmodels.latency.steps import Provenance, StepCosts
@@ -49,35 +48,12 @@ class Steps:
         later: first tokens take so many times as long as these costs say.
         central: costs without safety and without drafts: what was promised does not depend on them.
         provenance: of all of it.
-        alone, draft: costs of the model's own and of the draft model's steps, from which `costs` come with speculation.
     """
 
     costs: StepCosts
     later: float
     central: StepCosts
     provenance: Provenance
-    alone: StepCosts | None = None
-    draft: StepCosts | None = None
-
-
-def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int, ranks: int = 1) -> float:
-    """Tokens of requests that the KV cache of an engine on tp GPUs holds beside a request's drafts; 0 or less: none.
-
-    Of several attention ranks, of tp GPUs each, what one of them holds.
-    Of requests as short as the model's shortest: with windows and recurrent states these take most a token.
-    """
-    p = case.problem
-    served, limits = p.models[model], p.continuous
-    assert limits is not None
-    work = layer_work(case.architectures[model], served.weights, served.kv)
-    drafts = drafts_of(limits, case.architectures[model], served.weights, served.kv)
-    guessed = 0 if drafts is None else drafts.drafts
-    holds = memory.kv_tokens(
-        work, case.vram_gib[gpu] * GIB, tp, attention_ranks=ranks, utilization=p.memory.vram_usable,
-        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room(guessed), max_requests=limits.slots,
-        request_tokens=_shortest(case, model), drafts=drafts,
-    )  # fmt: skip
-    return holds / ranks - guessed
 
 
 def _shortest(case: OrchestrationCase, model: int) -> float:
@@ -130,35 +106,56 @@ class RateSource:
             return self._fitted(model, gpu, tp, pp, most)
         return self._measured(model, gpu, tp, pp, most)
 
-    def steps(self, model: int, gpu: int, tp: int, pp: int = 1, ranks: int = 1) -> Steps | str:
-        """Costs of an engine's step on one replica of `ranks` times tp GPUs, as `latency.model` has them, or why not.
+    def engine(self, model: int, gpu: int, tp: int, pp: int = 1, ranks: int = 1) -> EngineCosts | str:
+        """Costs and KV cache of an engine on `ranks` times tp GPUs, or why there are none.
 
         Raises:
-            InputError: nobody has measured the level of safety asked for.
+            InputError: no measurement of the level of safety asked for.
         """
-        case, name = self.case, self.case.models[model]
+        case = self.case
+        if (reason := self._unknown(model, gpu, tp, pp)) is not None:
+            return reason
+        served, p = case.problem.models[model], case.problem
+        assert p.continuous is not None and self.source is not None
+        of = ModelOnEngines(
+            self.source, p.latency.safety, served.architecture or case.models[model], case.architectures[model],
+            served.weights, served.kv, p.memory.vram_usable, p.memory.runtime_gib,
+            max(1.0, float(self.prompt[model])), _shortest(case, model),
+        )  # fmt: skip
+        found = engine_costs(of, p.continuous, case.gpus[gpu], case.gpu_types[gpu], tp, case.vram_gib[gpu], ranks)
+        return found if found.kv_tokens > 0 else "no memory for a KV cache beside the weights"
+
+    def _unknown(self, model: int, gpu: int, tp: int, pp: int) -> str | None:
+        """Why no step of an engine is known."""
         if pp != 1:
             return "models of engines' steps know no pipelines"
-        if case.architectures[model].heads % tp:
-            return f"tp {tp} does not divide its {case.architectures[model].heads} heads"
-        if case.gpus[gpu].fp16_flops is None:
-            return f"no compute peak of {case.gpu_types[gpu]}"
-        key = (model, gpu, tp, ranks)
+        if self.case.architectures[model].heads % tp:
+            return f"tp {tp} does not divide its {self.case.architectures[model].heads} heads"
+        if self.case.gpus[gpu].fp16_flops is None:
+            return f"no compute peak of {self.case.gpu_types[gpu]}"
+        return None
+
+    def steps(self, model: int, gpu: int, tp: int, pp: int = 1) -> Steps | str:
+        """Costs of an engine's step on one replica, as `latency.model` has them, or why not.
+
+        Raises:
+            InputError: no measurement of the level of safety asked for.
+        """
+        case, name = self.case, self.case.models[model]
+        if (reason := self._unknown(model, gpu, tp, pp)) is not None:
+            return reason
+        key = (model, gpu, tp)
         if key not in self._steps:
             served, latency = case.problem.models[model], case.problem.latency
             assert latency.model is not None and self.source is not None
             d = deployment(
                 self.source, case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu],
-                case.gpu_types[gpu], served.weights, served.kv, tp, ranks,
+                case.gpu_types[gpu], served.weights, served.kv, tp,
             )  # fmt: skip
             limits = case.problem.continuous or EngineLimits()
             found = steps(self.source, limits, d, max(1.0, float(self.prompt[model])))
             slower, later = found.provenance.factors(latency.safety)
-            draft = None if found.draft is None else found.draft.scaled(slower)
-            self._steps[key] = Steps(
-                found.costs.scaled(slower), later / slower, found.alone, found.provenance, found.alone.scaled(slower),
-                draft,
-            )  # fmt: skip
+            self._steps[key] = Steps(found.costs.scaled(slower), later / slower, found.alone, found.provenance)
         return self._steps[key]
 
     def idle_s(self, model: int, gpu: int) -> float:

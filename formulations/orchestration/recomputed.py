@@ -14,15 +14,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.plan import ConfigurationLine, EngineLine, Key, OrchestrationPlan
 from formulations.orchestration.prefixes import Prompts
-from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
-from formulations.orchestration.rates import RateSource, kv_tokens
-from formulations.orchestration.recomputed_engines import Level, Sent, level
+from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, RunningInstance
+from formulations.orchestration.rates import RateSource
+from formulations.orchestration.recomputed_engines import Asked, Planned, Sent, as_planned, planned, step_of_running
 from optmodels.engine.continuous import Stage
 from optmodels.engine.costs import drafts_of
 from optmodels.errors import InputError, Mistake
@@ -54,7 +54,6 @@ class Candidate:
         refused: why no plan may use it; empty if one may.
         stage: of its requests that it does.
         level: of its engines, with continuous serving.
-        waits: that this level is for, where the instance has several.
         able: share of those in time by its latencies that certification lets count.
     """
 
@@ -68,29 +67,10 @@ class Candidate:
     tokens_per_s: float
     prefill_s_per_token: float
     refused: str
-    level: Level | None = None
-    waits: float | None = None
+    level: Planned | None = None
     able: float = 1.0
     stage: Stage = "both"
     ranks: int = 1
-
-    def first_s(self, q: Group) -> Array:
-        """Seconds from a start to the first token."""
-        if self.level is None:
-            return self.prefill_s_per_token * q.prompt
-        return self.level.first_s(q.prompt, self.cached(q))
-
-    def cached(self, q: Group) -> Array | float:
-        """Tokens of a group's prompts that an engine's prefix cache has."""
-        return 0.0 if self.level is None or self.level.cached is None else self.level.cached[q.number]
-
-    def rest_s(self, output: Array) -> Array:
-        """Seconds from there to the last one."""
-        return output / self.tokens_per_s if self.level is None else self.level.rest_s(output)
-
-    def leaves_s(self, prompt: Array, output: Array) -> Array:
-        """Seconds from the first token until a request leaves: done, or with its cache."""
-        return self.rest_s(output) if self.level is None else self.level.gone_s(prompt, output)
 
     @property
     def slots(self) -> int:
@@ -98,8 +78,6 @@ class Candidate:
         return self.batch * self.ranks * self.dp
 
 
-Degrees = tuple[int, int, int, int]  # tp, pp, attention ranks, dp
-Key = tuple[str, str, Degrees, int, float | None, Stage]  # model, GPU, degrees, batch, waits, stage
 Way = tuple[Candidate, Candidate]  # that a request begins and ends on: the same one, or prefill and decode apart
 
 
@@ -139,7 +117,7 @@ class Recomputed:
     """An instance as a plan is checked against it.
 
     Attributes:
-        candidates: those refused too.
+        candidates: those refused too; of engines those of a plan's lines.
         groups: in the order of the plan's classes.
         bins: T.
         bin_s: width of each.
@@ -155,40 +133,46 @@ class Recomputed:
 
     def in_time(self, q: Group, way: Way) -> tuple[float, float]:
         """Share of a group in time on idle instances, and the mean wait, seconds, that this share can afford."""
-        able, slack = self._able(q, way)
+        able, slack, may = self._able(q, way)
         if q.too_long or not able.any():
             return 0.0, -1.0
-        return float(able.mean()) * way[1].able, float(slack[able].mean())
+        return float(able.mean()) * way[1].able, float(slack[able].sum() / may.sum())
 
-    def starting(self, q: Group, way: Way) -> Group:
-        """The group with those of its requests that may start: on an engine that does both stages those in time."""
-        if way[0] is not way[1] or way[0].level is None or way[0].stage != "both":
-            return q
-        able, _ = self._able(q, way)
-        if not able.any():
-            return q
-        return replace(q, prompt=q.prompt[able], output=q.output[able], due=q.due[able], number=q.number[able])
+    def starting(self, q: Group, way: Way, c: Candidate) -> Group:
+        """The group with those of its requests that may start on one of a way's engines.
 
-    def _able(self, q: Group, way: Way) -> tuple[npt.NDArray[np.bool_], Array]:
-        """Which requests of a group are in time on idle instances, and seconds that they have left."""
-        limit = self.case.problem.slo.ttft_s
+        That can be on it and, where it serves them whole, are done by their deadline.
+        """
+        if c.level is None:
+            return q
+        who = c.level.fits[q.number]
+        if way[0] is way[1] and c.stage == "both":
+            may = self._able(q, way)[2]
+            who = may if may.any() else who
+        return replace(q, prompt=q.prompt[who], output=q.output[who], due=q.due[who], number=q.number[who])
+
+    def _able(self, q: Group, way: Way) -> tuple[npt.NDArray[np.bool_], Array, npt.NDArray[np.bool_]]:
+        """Requests in time on idle instances, seconds that they have left, and those that may start.
+
+        Of engines that serve them whole those may start that are done by their deadline, whatever their first token.
+        """
+        limit = math.inf if self.case.problem.slo.ttft_s is None else self.case.problem.slo.ttft_s
         begin, end = way
-        first, able = begin.first_s(q), np.ones(len(q.prompt), dtype=bool)
-        slack = q.due - first - begin.leaves_s(q.prompt, q.output)
-        if end is not begin:
-            first = first + begin.leaves_s(q.prompt, q.output)
-            slack = slack - end.first_s(q) - end.rest_s(q.output)
-            equal = self.case.problem.deployment.link.tensor_parallel == "equal"
-            able &= (begin.stage, end.stage) == ("prefill", "decode") and not (equal and begin.tp != end.tp)
-        else:
-            able &= begin.stage == "both"
-        if limit is not None:
-            slack = np.minimum(slack, limit - first)
-        able &= slack >= 0
-        if end.level is not None and begin.level is not None:
-            able &= q.prompt + q.output <= end.level.kv_tokens * ROUNDING
-            able &= q.prompt <= begin.level.kv_tokens * ROUNDING
-        return able, slack
+        if begin.level is None or end.level is None:
+            first = begin.prefill_s_per_token * q.prompt
+            slack = np.minimum(q.due - first - q.output / begin.tokens_per_s, limit - first)
+            return slack >= 0, slack, slack >= 0
+        on, off, n = begin.level, end.level, q.number
+        slack = np.minimum(q.due - on.whole_s[n], limit - on.late_s[n])
+        if end is begin:
+            may = on.fits[n] & (q.due >= on.whole_s[n]) & (begin.stage == "both")
+            return may & (slack >= 0), slack, may
+        slack = np.minimum(q.due - on.whole_s[n] - off.whole_s[n], limit - on.late_s[n])
+        equal = self.case.problem.deployment.link.tensor_parallel == "equal"
+        fits = on.fits[n] & (off.fits[n] | (q.output <= 1))
+        fits &= (begin.stage, end.stage) == ("prefill", "decode") and not (equal and begin.tp != end.tp)
+        able = fits & (slack >= 0)
+        return able, slack, able
 
     def ways(self) -> Iterator[Way]:
         """Every candidate alone, and every one that prefills with every one that decodes."""
@@ -203,6 +187,9 @@ class Recomputed:
         given = self.case.problem.objective.latency_threshold_s
         if given is not None:
             return given
+        if self.case.problem.continuous is not None:  # the longest that a request's own limits allow
+            limit = math.inf if self.case.problem.slo.ttft_s is None else self.case.problem.slo.ttft_s
+            return max(min(float(q.due.max(initial=0.0)), limit) for q in self.groups) or 1.0
         longest = 0.0
         cut = [(c, c) for c in self.candidates.values() if c.refused == DOMINATED]
         for way in (*self.ways(), *cut):
@@ -211,7 +198,7 @@ class Recomputed:
                     continue
                 share, wait = self.in_time(q, way)
                 if share > 0:
-                    longest = max(longest, wait + first_s(self.starting(q, way), way))
+                    longest = max(longest, wait + first_s(q, way))
         return longest or 1.0
 
 
@@ -228,26 +215,23 @@ def first_s(q: Group, way: Way) -> float:
     c, end = way
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens
-    first = c.first_s(q)
-    return float((first if end is c else first + c.leaves_s(q.prompt, q.output)).mean())
+    return float(c.level.first_s[q.number].mean()) if end is c else service_s(q, c)
 
 
 def service_s(q: Group, c: Candidate) -> float:
     """Seconds in a slot: prefill and decoding at the rate of the full batch; or on an engine at its level."""
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
-    return float((c.first_s(q) + c.leaves_s(q.prompt, q.output)).mean())
+    return float((c.level.first_s + c.level.rest_s)[q.number].mean())
 
 
 def work_s(q: Group, c: Candidate) -> float:
     """What a request takes of what `prediction.slot_use` counts: seconds in a slot, or of the engine's time."""
-    if c.level is None:
-        return service_s(q, c)
-    return float((c.level.prompt_s(q.prompt, c.cached(q)) + c.level.decode_s(q.prompt, q.output)).mean())
+    return service_s(q, c) if c.level is None else float(c.level.work_s[q.number].mean())
 
 
-def recompute(problem: Orchestration) -> Recomputed:
-    """Candidates, groups of requests and time bins of an instance.
+def recompute(problem: Orchestration, plan: OrchestrationPlan | None = None) -> Recomputed:
+    """Candidates, groups of requests and time bins of an instance; of engines the candidates of a plan.
 
     Raises:
         InputError: latencies are missing, t_slice cannot be told, or there are too many time bins.
@@ -258,29 +242,36 @@ def recompute(problem: Orchestration) -> Recomputed:
     lengths = [_lengths(case, m, held[m]) for m in range(len(works))]
     source = RateSource(case, *(np.array([x[i] for x in lengths]) for i in (0, 1)))
     t_slice = np.array([_t_slice(case, source, m) for m in range(len(works))])
-    listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m], t_slice)]
-    possible = [c for c in listed if not c.refused and c.stage != "prefill"]
+    listed: list[Candidate] = []
+    if problem.continuous is None:
+        listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m])]
+    possible = [c for c in listed if not c.refused]
     if case.trace is None:
         groups, bin_s = _rates(case, t_slice, held)
     else:
         groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
-    candidates = {
-        (case.models[c.model], case.gpu_types[c.gpu], (c.tp, c.pp, c.ranks, c.dp), c.batch, c.waits, c.stage): c
+    candidates: dict[Key, Candidate] = {
+        (case.models[c.model], case.gpu_types[c.gpu], (c.tp, c.pp, c.ranks, c.dp), c.batch, None, c.stage): c
         for c in (*listed, *_superfluous(case, possible))
     }
+    if problem.continuous is not None:
+        for line in () if plan is None else plan.configurations:
+            if (found := _engine(case, source, problem.continuous, line, t_slice)) is not None:
+                candidates[line.key] = found
+        for r in problem.change.running:
+            runs = _running(case, source, problem.continuous, r)
+            if runs.key not in candidates and (found := _engine(case, source, problem.continuous, runs, t_slice)):
+                candidates[runs.key] = found
     return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
 
 
 def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
     """Tokens of one request beside the weights on the candidate with most memory; ∞ where none holds the weights."""
     choose = case.problem.models[m].candidates or case.problem.candidates
+    if case.problem.continuous is not None:
+        return math.inf  # engines say what they hold: no memory changes how requests are grouped
     most = 0.0
-    for g, (vram_gib, working) in enumerate(zip(case.vram_gib, case.free_gpus.tolist(), strict=True)):
-        if case.problem.continuous is not None:
-            for ranks, tp in product(_ranks(case, m), choose.tp):
-                if ranks * tp <= working:
-                    most = max(most, kv_tokens(case, m, g, tp, ranks))
-            continue
+    for vram_gib, working in zip(case.vram_gib, case.free_gpus.tolist(), strict=True):
         for tp in choose.tp:
             copies, weights = _replicated(work, tp)
             for pp in choose.pp:
@@ -342,13 +333,9 @@ def _t_slice(case: OrchestrationCase, source: RateSource, m: int) -> float:
 
 
 def _candidates(
-    case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float],
-    t_slice: Array,
+    case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float]
 ) -> Iterator[Candidate]:  # fmt: skip
     """Every combination listed for a model, by GPU type, tp, pp, dp and batch."""
-    if case.problem.continuous is not None:
-        yield from _engines(case, source, m, case.problem.continuous, float(t_slice[m]))
-        return
     p, (prompt, output, longest) = case.problem, lengths
     choose = p.models[m].candidates or p.candidates
     rule = p.memory.tokens_per_slot
@@ -387,62 +374,72 @@ def _candidates(
                 )  # fmt: skip
 
 
-def _engines(
-    case: OrchestrationCase, source: RateSource, m: int, limits: Continuous, t_slice_s: float
-) -> Iterator[Candidate]:  # fmt: skip
-    """The same of engines that batch continuously: every batch a level."""
+def _engine(
+    case: OrchestrationCase, source: RateSource, limits: Continuous, line: ConfigurationLine, t_slice: Array
+) -> Candidate | None:
+    """The candidate of a plan's line with an engine that batches continuously; None: it is none of the instance's."""
     p = case.problem
+    if line.model not in case.models or line.gpu not in case.gpu_types or (e := line.engine) is None:
+        return None
+    m, g = case.models.index(line.model), case.gpu_types.index(line.gpu)
     choose = p.models[m].candidates or p.candidates
+    listed = ((line.tp, choose.tp), (line.pp, choose.pp), (line.dp, choose.dp), (line.batch, choose.batch),
+              (line.ranks, _ranks(case, m)), (line.stage, p.deployment.stages),
+              (e.level_num_seqs, limits.choices))  # fmt: skip
+    if any(stated not in allowed for stated, allowed in listed):
+        return None
     work = layer_work(case.architectures[m], p.models[m].weights, p.models[m].kv)
-    drafts = drafts_of(limits, case.architectures[m], p.models[m].weights, p.models[m].kv)
-    held = _most_tokens(case, m, work) * ROUNDING
-    prompt, output, weight = _asked(case, m, held)
-    prompts = case.prompts(m)
-    for g, _ in enumerate(case.gpu_types):
-        largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
-        for tp, pp, ranks in sorted(set(product(choose.tp, choose.pp, _ranks(case, m)))):
-            across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
-            unit = 1 if across else ranks * tp * (1 if stages else pp)
-            steps, kv = source.steps(m, g, tp, pp, ranks), kv_tokens(case, m, g, tp, ranks)
-            each = product(sorted(set(choose.dp)), sorted(set(choose.batch)), p.deployment.stages, limits.wait_levels)
-            of: Level | None = None
-            last = (0, 0, "")
-            for dp, batch, stage, waits in each:
-                if stage == "decode" and waits != limits.wait_levels[0]:
-                    continue  # no prompt waits there
-                shorter = of if (dp, batch, stage) == last else None
-                refused, of, sent, last = "", None, None, (dp, batch, stage)
-                if stage != "both":
-                    bytes_of = partial(_cache_bytes, work, drafts)
-                    sent = Sent(bytes_of, case.net_bytes_per_s(g, tp * pp), p.deployment.link)
-                if isinstance(steps, str):
-                    refused = steps
-                elif unit > largest:
-                    refused = f"units of at most {largest} GPUs"
-                elif tp * pp * ranks * dp > case.free_gpus[g]:
-                    refused = f"at most {case.free_gpus[g]} GPUs"
-                elif kv < float((prompt + output).min()):
-                    refused = f"requests of at most {kv:,.0f} tokens of KV cache"
-                elif stage == "decode" and (output <= 1).all():
-                    refused = "an answer of more than one token"
-                elif shorter is not None and shorter.queued <= QUEUED:
-                    refused, of = "the shorter wait, which its prompts fill by half at most", shorter
-                else:
-                    at = partial(
-                        level, steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
-                        limits.speculates(case.architectures[m]), stage, sent, ranks=ranks,
-                    )  # fmt: skip
-                    of = at()
-                    if prompts is not None and stage != "decode":
-                        of = _with_hits(case, m, prompts, of, at, held, t_slice_s)
-                    most = of.limits["running requests"] / ranks
-                    refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
-                    refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
-                rate = 1.0 if of is None else 1.0 / of.token_s
-                stated = waits if len(limits.wait_levels) > 1 and stage != "decode" else None
-                yield Candidate(
-                    m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage, ranks=ranks
-                )  # fmt: skip
+    largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
+    across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
+    unit = 1 if across else line.ranks * line.tp * (1 if stages else line.pp)
+    costs, refused, of = source.engine(m, g, line.tp, line.pp, line.ranks), "", None
+    if isinstance(costs, str):
+        refused = costs
+    elif unit > largest:
+        refused = f"units of at most {largest} GPUs"
+    elif math.prod(line.degrees) > case.free_gpus[g]:
+        refused = f"at most {case.free_gpus[g]} GPUs"
+    else:
+        sent = None
+        if line.stage != "both":
+            drafts = drafts_of(limits, case.architectures[m], p.models[m].weights, p.models[m].kv)
+            bytes_of = partial(_cache_bytes, work, drafts)
+            sent = Sent(bytes_of, case.net_bytes_per_s(g, line.tp * line.pp), p.deployment.link)
+        asked, prompts = _asked(case, m), case.prompts(m)
+        cached = np.zeros(len(asked.prompt))
+        if prompts is not None and line.stage != "decode":
+
+            def as_it_is(cached: Array, other: Array | None = None) -> Planned | None:
+                own = as_planned(e, costs, limits, asked, line.batch, line.stage, cached)
+                return planned(own, costs, limits, asked, line.batch, line.stage, sent, cached, other)
+
+            cached = _cached(case, m, prompts, as_it_is, float(t_slice[m]))
+        of = planned(e, costs, limits, asked, line.batch, line.stage, sent, cached)
+        refused = "" if of is not None and of.fits.any() else "a level that some request can be on"
+    rate = 1.0 / e.token_s
+    return Candidate(m, g, line.tp, line.pp, line.dp, line.batch, unit, rate, 0.0, refused, of, stage=line.stage,
+                     ranks=line.ranks)  # fmt: skip
+
+
+def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r: RunningInstance) -> ConfigurationLine:
+    """An engine that runs as a plan's line, at the step that its batch has; a step of 0 where it cannot be."""
+    gpu, step = r.gpu or case.gpu_types[0], 0.0
+    if r.model in case.models and gpu in case.gpu_types:
+        m = case.models.index(r.model)
+        costs = source.engine(m, case.gpu_types.index(gpu), r.tp, r.pp, r.attention_ranks)
+        if not isinstance(costs, str):
+            asked = _asked(case, m)
+            nothing = np.zeros(len(asked.prompt))
+            step = step_of_running(costs, limits, asked, r.batch, r.stage, limits.choices[0], nothing)
+    engine = EngineLine.model_construct(
+        step_s=step, wait_s=1.0, place_wait_s=0.0, most_of_wait=None, level_num_seqs=limits.choices[0],
+        waits=limits.wait_levels[0], token_s=1.0,
+    )  # fmt: skip
+    ranks = r.attention_ranks if r.attention_ranks > 1 else None
+    return ConfigurationLine(
+        model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=ranks,
+        batch=r.batch, instances=0, gpus=0, requests=0.0, stage=r.stage,
+    ).model_copy(update={"engine": engine})  # fmt: skip
 
 
 def _ranks(case: OrchestrationCase, m: int) -> list[int]:
@@ -451,34 +448,29 @@ def _ranks(case: OrchestrationCase, m: int) -> list[int]:
     return sorted(choose.attention_ranks) if case.architectures[m].routed else [1]
 
 
-def _with_hits(
-    case: OrchestrationCase, m: int, prompts: Prompts, plain: Level, at: Callable[..., Level], held: float,
-    t_slice_s: float,
-) -> Level:  # fmt: skip
-    """The level with what its prefix cache has, found by those in time at the level with all that anybody could find.
+def _cached(
+    case: OrchestrationCase, m: int, prompts: Prompts, at: Callable[..., Planned | None], t_slice_s: float
+) -> Array:  # fmt: skip
+    """Tokens of prompts in a prefix cache, found by those in time at the level with all that anybody could find.
 
     Args:
-        plain: that without a prefix cache.
-        at: the level, by the tokens `cached` of requests that can be held.
+        at: the level by the tokens that its cache has of each prompt, and what requests see there with others.
     """
     trace, limit = prompts.trace, case.problem.slo.ttft_s
-    prompt, output = trace.prompt_tokens.astype(float), trace.output_tokens.astype(float)
     due = case.slo_factor[case.request_model == m] * t_slice_s * trace.output_tokens
-    lies = prompt + output <= held
-    everything = prompts.found(plain.part, plain.unused_kv_tokens)
-    quick = at(cached=everything[lies])
-    least = np.full(len(prompt), -1, dtype=np.int64)
-    for blocks in range(int(prompts.blocks.max(initial=0)) + 1):  # the fewest that are enough
-        open_ = np.flatnonzero((least < 0) & (prompts.blocks >= blocks))
-        first = quick.first_s(prompt[open_], float(blocks * prompts.block_tokens))
-        done = first + quick.gone_s(prompt[open_], output[open_])
-        shown = done if quick.stage == "prefill" else first
-        enough = (done <= due[open_]) & (shown <= (math.inf if limit is None else limit))
-        least[open_[enough]] = blocks
-    stays = prompt + (0 if quick.stage == "prefill" else output) <= quick.kv_tokens * ROUNDING
-    never = (least < 0) | ~stays
-    found = prompts.found(plain.part, plain.unused_kv_tokens, np.where(never, prompts.blocks + 1, least))
-    return replace(at(cached=found[lies]), cached=found)
+    if (plain := at(np.zeros(len(due)))) is None:
+        return np.zeros(len(due))
+    part = plain.part / plain.ranks
+    everything = prompts.found(part, plain.idle_kv_tokens)
+    low, high = np.zeros(len(due), dtype=np.int64), prompts.blocks + 1  # the fewest blocks that are enough
+    while (low < high).any():
+        middle = (low + high) // 2
+        seen = at(everything, np.minimum(middle, prompts.blocks) * float(prompts.block_tokens))
+        assert seen is not None
+        enough = seen.fits & (seen.whole_s <= due) & (seen.late_s <= (math.inf if limit is None else limit))
+        high = np.where((low < high) & enough, middle, high)
+        low = np.where((low < high) & ~enough, middle + 1, low)
+    return prompts.found(part, plain.idle_kv_tokens, low)
 
 
 def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array:
@@ -490,20 +482,18 @@ def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array
     return (prompt - kept) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
 
 
-def _asked(case: OrchestrationCase, m: int, held: float) -> tuple[Array, Array, Array]:
-    """Prompt and output tokens of a model's requests that can be held, and their weights; a token each of none."""
+def _asked(case: OrchestrationCase, m: int) -> Asked:
+    """A model's requests, each of a token of prompt and of output at least; one of none."""
     if case.trace is not None:
-        mine = (case.request_model == m) & (case.trace.prompt_tokens + case.trace.output_tokens <= held)
-        rows = [(float(a), float(b), 1.0) for a, b in
+        mine = case.request_model == m
+        rows = [(max(1.0, float(a)), max(1.0, float(b)), 1.0) for a, b in
                 zip(case.trace.prompt_tokens[mine], case.trace.output_tokens[mine], strict=True)]  # fmt: skip
     else:
         rows = [(max(1.0, c.prompt_tokens), max(1.0, c.output_tokens), float(np.mean(c.requests_per_s)))
-                for c in case.problem.requests.classes or () if c.model == case.models[m]
-                and c.prompt_tokens + c.output_tokens <= held]  # fmt: skip
-    if not sum(row[2] for row in rows) > 0:
-        rows = [(1.0, 1.0, 1.0)]
-    prompt, output, weight = (np.array(column) for column in zip(*rows, strict=True))
-    return prompt, output, weight / weight.sum()
+                for c in case.problem.requests.classes or () if c.model == case.models[m]]  # fmt: skip
+    prompt, output, weight = (np.array(column) for column in zip(*(rows or [(1.0, 1.0, 1.0)]), strict=True))
+    weight = weight if weight.sum() > 0 else np.ones(len(weight))
+    return Asked(prompt, output, weight / weight.sum(), *case.stream(m))
 
 
 def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator[Candidate]:
@@ -512,7 +502,7 @@ def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator
     "Does the work of" is transitive, so a candidate stays if all that do its work have their work done by it, too; of
     such equals the last one stays.
     """
-    if case.problem.change.running or case.problem.continuous is not None:
+    if case.problem.change.running:
         return
     alike: dict[tuple[int, int], list[Candidate]] = {}
     for c in possible:
@@ -547,16 +537,17 @@ def _rates(case: OrchestrationCase, t_slice: Array, held: list[float]) -> tuple[
         T = max(1, math.ceil(r.duration_s / (case.problem.bins.seconds or r.duration_s / 24) - 1e-9))
         bin_s = r.duration_s / T
     _bounded(T)
-    groups = []
+    groups, numbers = [], [0] * len(case.models)
     for c in rows:
         m = case.models.index(c.model)
+        numbers[m] += 1
         due = c.slo_factor * c.output_tokens * float(t_slice[m])
         groups.append(Group(
             model=m, arrivals=np.broadcast_to(np.asarray(c.requests_per_s, dtype=float), T) * bin_s,
             output_tokens=c.output_tokens, prompt_tokens=c.prompt_tokens, deadline_s=due,
             weight=case.problem.models[m].weight * c.weight, prompt=np.array([_whole(case, c.prompt_tokens)]),
             output=np.array([_whole(case, c.output_tokens)]), due=np.array([due]),
-            number=np.zeros(1, dtype=np.int64), too_long=c.prompt_tokens + c.output_tokens > held[m],
+            number=np.array([numbers[m] - 1]), too_long=c.prompt_tokens + c.output_tokens > held[m],
         ))  # fmt: skip
     return tuple(groups), bin_s
 
@@ -577,11 +568,14 @@ def _requests(
     last = float(trace.arrival_s[-1])
     asked = set(case.request_model.tolist())
     services = [output[c.model] / c.tokens_per_s for c in possible if c.model in asked]
+    engines = case.problem.continuous is not None
+    if engines:  # whatever candidates there are
+        services = [output[m] * float(t_slice[m]) for m in asked]
     typical = float(np.median(services)) if services else 1.0
-    most = MOST_BINS_OF_ARRIVALS if case.problem.continuous is None else MOST_BINS_ON_ENGINES
+    most = MOST_BINS_ON_ENGINES if engines else MOST_BINS_OF_ARRIVALS
     bin_s = case.problem.bins.seconds or max(typical, last / most, LEAST_BIN_S)
     T = max(1, math.ceil(float(due[~long].max(initial=0.0)) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
-    T += math.ceil(_longest_wait(case, trace, possible, due, long) / bin_s)
+    T += math.ceil((float(due.max()) if engines else _longest_wait(case, trace, possible, due, long)) / bin_s)
     _bounded(T)
     of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
     groups = []

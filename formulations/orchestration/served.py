@@ -38,8 +38,9 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
         if line is None:
             raise InputError(Mistake(None, "plan.configurations[].engine", None, "an engine, with continuous serving"))
         one = Engine(
-            e.costs, int(e.kv_tokens), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens, pool=x.model,
-            kind=instance.configuration, step_s=0.0 if x.stage == "prefill" else caution * e.step_s, ranks=x.ranks,
+            e.of.costs, int(e.kv_tokens / e.ranks), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens,
+            pool=x.model, kind=instance.configuration, step_s=0.0 if x.stage == "prefill" else caution * e.step_s,
+            ranks=x.ranks,
         )  # fmt: skip
         made += [one] * x.dp
         whose += [i] * x.dp
@@ -145,10 +146,11 @@ def _apart(
     for j, e in enumerate(lines):
         mine = apart & (a.pool == t.configurations[rows[j]].model)
         if e.stage == "prefill":
-            sends[mine] = np.maximum(sends[mine], e.after_s(prompt[mine], output[mine]))
+            assert e.transfer is not None
+            sends[mine] = np.maximum(sends[mine], e.transfer.seconds(prompt[mine], latency=True))
         elif e.stage == "decode":
             assert e.transfer is not None
-            rest[mine] = np.minimum(rest[mine], e.first_s(prompt[mine]) + e.rest_s(output[mine]))
+            rest[mine] = np.minimum(rest[mine], e.joins_s(prompt[mine]) + e.rest_s(output[mine]))
             slowest[mine] = np.maximum(slowest[mine], e.transfer.seconds(prompt[mine], latency=False))
     later = np.where(apart, sends + np.where(np.isfinite(rest) & (output > 1), rest, 0.0), 0.0)
     # Of a class those served apart are a class of their own, and the engines that prefill a pool of theirs.

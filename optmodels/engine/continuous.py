@@ -107,6 +107,19 @@ quantile of their number, TPOT is at most
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
 
+*Bursts.* Where arrivals are more uneven than Poisson's, with an index of dispersion I (variance over mean of how many
+come in a window), the work that comes in it has the variance E[s²] + (I − 1)s̄² a request in place of E[s²]. An engine
+that gets the share p of a stream whose index is I₀ sees I = 1 + p(I₀ − 1) if requests are dealt at random:
+
+    Σ λ (s(D·s + (I − 1)·s̄)/2ω + s) ≤ 1                                                                     (S13)
+
+*Whole requests.* A deadline is for the last token. The tail of the wait and that of the crowd are seldom met at once,
+so that E2E at a quantile q is the mean and the root of the sum of squares of what either adds to its own mean,
+
+    E2E_q = TTFT + D + √((TTFT_q − TTFT)² + (D_q − D)²),   D = R·(a₀ + c)/(1 − ρ) …,   D_q = R·(a₀ + c·N_q)     (S14)
+
+with c the mixture's work in a step and R the steps of its decodes: a prediction at the level's load, no bound.
+
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
 """
@@ -601,6 +614,21 @@ class FewSteps:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """What requests of each class see on a level, seconds, (P, L, W) each.
+
+    Attributes:
+        first_s, rest_s: mean time to the first token, and from there to the last.
+        ttft_s, e2e_s: time to the first and to the last token at a quantile.
+    """
+
+    first_s: Array
+    ttft_s: Array
+    rest_s: Array
+    e2e_s: Array
+
+
+@dataclass(frozen=True)
 class Points:
     """P deployments × L step times, and what W classes take of each; `exists` says which levels there are.
 
@@ -626,6 +654,7 @@ class Points:
         place_s: seconds between two departures of a class while every place is taken, (P, L, W).
         slots: requests that a rank runs at a time, at most, (P, 1, 1); `placed`: they are n of (S12).
         holds: classes that can be on the level, however few at a time, (P, L, W).
+        room: prompt tokens of a step of a rank, B, (P, L, 1).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -654,6 +683,7 @@ class Points:
     slots: Array
     placed: bool
     holds: npt.NDArray[np.bool_]
+    room: Array
     request_s: Array
     of: Coefficients
     ranks: Array
@@ -687,16 +717,18 @@ class Points:
         )
         return Points(**of, load=self.load[:, deployment, level][:, :, None], few=few, of=coefficients)
 
-    def waiting(self, wait_s: Array, most: float) -> Array:
+    def waiting(self, wait_s: Array, most: float, burst_s: Array | float = 0.0) -> Array:
         """One request/s as a share of the waiting that a mean wait ω allows (S7, S9), (P, L, V, W).
 
         Args:
             wait_s: ω > 0, (P, L, V).
             most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
+            burst_s: (I − 1)·s̄ of (S13), seconds, to broadcast with ω; 0: Poisson arrivals.
         """
         s, omega, ranks = self.turn_s[:, :, None, :], wait_s[..., None], self.ranks[..., None]
         fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
-        return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
+        queue = s * (ranks * s + np.asarray(burst_s)[..., None]) / (2.0 * omega)
+        return np.where(fits, queue + self.mean_turn_s[:, :, None, :], np.inf)
 
     def prefill_waits(self, turns: float) -> Array:
         """Mean waits for prefill of so many turns of the longest prompt that can be on a level, (P, L)."""
@@ -816,6 +848,29 @@ class Points:
         base = first * t + times * (self.chunks * own + self.prefill_s) + self.following_s / 2.0
         base = base + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
+
+    def whole(self, quantile: float, wait_s: Array, slower: float = 1.0) -> Whole:
+        """TTFT and E2E as the level predicts them (S14): means, and values at a quantile; (P, L, W) each.
+
+        Args:
+            quantile: q; up to 0.5 it is the mean.
+            wait_s: ω, for prefill and for a place together, (P, L).
+            slower: what TTFT is multiplied by besides.
+        """
+        first, late = (
+            slower * (base + waits * wait_s[..., None])
+            for base, waits in (self.ttft_s(q, math.inf) for q in (None, quantile))
+        )
+        load = (1.0 - self.fixed_s / self.step_s)[..., None]
+        crowd = self.crowd_s.min(axis=2, keepdims=True)  # the mixture's: no class's own is below all others'
+        seen = self.fixed_s[..., None], crowd, self.decode_s, self.left_s, np.zeros_like(crowd), load
+        rounds = self.of.rounds((self.classes.output_tokens - 1.0).ravel())
+        rounds = rounds.reshape(-1, *self.classes.output_tokens.shape).mean(axis=2)[:, None, :]
+        rest, slow = (
+            rounds * _tpot(*seen, q, self.ranks * self.slots) for q in (None, quantile if quantile > 0.5 else None)
+        )
+        apart = np.hypot(np.maximum(late - first, 0.0), np.maximum(slow - rest, 0.0))
+        return Whole(first, np.maximum(late, first), rest, first + rest + apart)
 
     def decoding_s(self, quantile: float | None) -> Array:
         """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
@@ -1109,7 +1164,7 @@ def operating_points(
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
         mean_turn, crowd_s, own, following, left, bursts, few_steps, place, slots, placed, holds,
-        c.request_s[:, 0, 0], c, ranks,
+        room, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 

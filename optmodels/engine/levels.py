@@ -24,7 +24,7 @@ are among those at any looser one, and what is best, or possible at all, at the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -56,6 +56,7 @@ from optmodels.engine.lengths import over_classes, shares_bounded
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 HALVINGS = 40  # of the range in which the shortest step is
+SECANTS = 30
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
 HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
@@ -293,6 +294,71 @@ def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
         short = fills(middle)
         low, high = np.where(short, middle, low), np.where(short, high, middle)
     return high * (1.0 + ROUNDING)
+
+
+def steps_of_running(at: Callable[[Array, Classes], Points], kind: Classes, running: Array, together: bool) -> Array:
+    """Step times t = a₀ + n·W/steps of one engine at which n requests of a mixture run in the mean (M3), (1, L).
+
+    Found for a few classes in place of all first, and from there by secants.
+
+    Args:
+        at: operating points of step times (1, L) and classes.
+        kind: the mixture.
+        running: n, of all ranks, (L,).
+        together: whether prompts that a step has no room for wait beside it, as where engines only prefill.
+    """
+
+    def needs(step_s: Array, kind: Classes) -> Array:
+        points, weight = at(step_s, kind), kind.weight / kind.weight.sum()
+        work, steps = ((weight * x).sum(axis=2) for x in (points.work_s, points.steps))
+        n = running[None, :]
+        if together:
+            room = points.engine.filled * points.ranks[:, :, 0] * points.room[:, :, 0]
+            n = np.minimum(n, np.maximum(room * steps / float(weight @ kind.new_tokens), 1.0))
+        found: Array = np.where(points.exists, points.fixed_s + n * work / steps, np.inf)
+        return found
+
+    few = _fewer(kind)
+    low, high = np.zeros((1, len(running))), np.full((1, len(running)), 1e-3)
+    for _ in range(200):
+        short = ~(needs(high, few) <= high)
+        if not short.any():
+            break
+        low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        short = ~(needs(middle, few) <= middle)
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    step, found = high, needs(high, kind)
+    step = np.where(np.isfinite(found), step, 1.01 * step)
+    before, missed = step, needs(step, kind) - step
+    step = step + missed
+    for _ in range(SECANTS):
+        now = needs(step, kind) - step
+        if (np.abs(now) <= ROUNDING / 10.0 * step).all():
+            break
+        with np.errstate(divide="ignore", invalid="ignore"):
+            following = step - now * (step - before) / (now - missed)
+        good = np.isfinite(following) & (following > 0.5 * step) & (following < 2.0 * step)
+        before, missed, step = step, now, np.where(now == 0.0, step, np.where(good, following, step + now))
+    return step
+
+
+def _fewer(kind: Classes, most: int = 64) -> Classes:
+    """Some classes in place of many: means of those of about as many tokens."""
+    if len(kind) <= most:
+        return kind
+    order = np.argsort(kind.input_tokens + kind.output_tokens.mean(axis=1), kind="stable")
+    parts = [x for x in np.array_split(order, most) if kind.weight[x].sum() > 0]
+
+    def mean(values: Array) -> Array:
+        return np.array([np.average(values[x], weights=kind.weight[x]) for x in parts])
+
+    prompt = mean(kind.input_tokens)
+    return Classes.of(
+        prompt, mean(kind.output_tokens.mean(axis=1)), weight=np.array([kind.weight[x].sum() for x in parts]),
+        cached=1.0 - mean(kind.new_tokens) / prompt,
+    )  # fmt: skip
 
 
 def levels(

@@ -25,6 +25,10 @@ class Link(Entry):
         default="any", description="of prefill and decode engines that exchange caches"
     )
 
+    def rate(self, network: float) -> float:
+        """What a transfer has of a network of so many bits or bytes a second: others use the planned share."""
+        return network * (1.0 - self.most_used)
+
 
 class Deployment(Entry):
     """What deployments do of a request, with serving: continuous."""

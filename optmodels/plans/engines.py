@@ -225,7 +225,7 @@ class Level:
 
     def prefilling(self, r: Request) -> float:
         """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
-        return self.load * max(r.prompt_work / r.work, self.prefill_share)
+        return self.load * max(r.prompt_work / r.work if r.work > 0 else 0.0, self.prefill_share)
 
     def following(self, r: Request) -> float:
         """Seconds of prompts that come while one is prefilled, in the mean over prompts by their seconds."""
@@ -255,7 +255,14 @@ class Level:
 
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
-        return self.fixed + self.load * step * max(r.decode / r.work, 1 - self.prefill_share)
+        own = r.decode / r.work if r.work > 0 else 0.0
+        return self.fixed + self.load * step * max(own, 1 - self.prefill_share)
+
+    def turn(self, r: Request, step: float) -> float:
+        """Seconds for which its prompt keeps others from prefill; 0 where engines only decode."""
+        if self.stage == "decode":
+            return 0.0
+        return r.filled * (self.beside(r, step) + self.outside) + r.prefill
 
 
 def at_level(
@@ -308,12 +315,12 @@ def at_level(
     uneven = 0.0
     if any(r.longer > 0 for r in made.values()):
         many = _requests_of_a_step(costs.prompt_step_s, step - bare, made, stage)
-        made = {k: replace(r, waits=r.chunks * sum(
-            width * math.exp(-many * longer) for x, width, longer in _longest(made) if x <= r.longer
-        )) for k, r in made.items()}  # fmt: skip
-        uneven = sum(
-            width * (1 - (1 + many * longer) * math.exp(-many * longer)) for _, width, longer in _longest(made)
-        )
+        pays, total = {}, 0.0  # of a chunk so much longer than its share
+        for x, width, longer in _longest(made):
+            total += width * math.exp(-many * longer)
+            pays[x] = total
+            uneven += width * (1 - (1 + many * longer) * math.exp(-many * longer))
+        made = {k: replace(r, waits=r.chunks * pays[r.longer]) for k, r in made.items()}
     within, shared = _prompt_steps(
         costs.prompt_step_s, step - bare - uneven, mean({k: r.work for k, r in made.items()}),
         mean({k: r.filled for k, r in made.items()}), mean({k: r.chunks - r.filled for k, r in made.items()}), stage,
@@ -338,10 +345,14 @@ def at_level(
 
 def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
     """Each chunk's `longer`, in order, by how much it exceeds the one before, and chunks of a request so long."""
-    total, before, found = sum(r.weight for r in requests.values()), 0.0, []
-    for x in sorted({r.longer for r in requests.values()}):
-        found.append((x, x - before, sum(r.weight * r.chunks for r in requests.values() if r.longer >= x) / total))
-        before = x
+    chunks = dict[float, float]()
+    for r in requests.values():
+        chunks[r.longer] = chunks.get(r.longer, 0.0) + r.weight * r.chunks
+    left, total, before = sum(chunks.values()), sum(r.weight for r in requests.values()), 0.0
+    found = []
+    for x in sorted(chunks):
+        found.append((x, x - before, left / total))
+        before, left = x, left - chunks[x]
     return found
 
 
@@ -393,13 +404,14 @@ def _held(r: Request, waits: float) -> tuple[float, float]:
 
 def capacities(
     level: Level, step: float, wait: float, most: float | None, slots: int,
-    on_the_way: Mapping[str, float] | None = None, place_wait: float = 0.0, busiest: float = 0.0,
+    on_the_way: Mapping[str, float] | None = None, place_wait: float = 0.0, busiest: float = 0.0, burst: float = 0.0,
 ) -> dict[str, dict[str, float]]:  # fmt: skip
     """Share of an engine's capacities that one request/s of each bucket takes.
 
     `place_wait`: mean wait for one of the slots, each of which has KV cache for any request; 0: none is counted with.
     `busiest`: of what full engines serve, the most that is planned then. `on_the_way`: seconds that the cache of each
-    bucket's prompt is on its way from or to the engine.
+    bucket's prompt is on its way from or to the engine. `burst`: the index of dispersion of its arrivals less 1, times
+    the mean turn.
     """
     joins = 1.0 if level.stage == "decode" else 0.0
     in_cache = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
@@ -413,12 +425,12 @@ def capacities(
     v, prompts = level.prefill_share, level.stage != "decode"
     gamma = min(r.prompt_work / (r.filled * step) for r in level.requests.values()) if prompts else 1.0
     for k, r in level.requests.items():
-        s = r.filled * (level.beside(r, step) + level.outside) + r.prefill if prompts else 0.0
+        s = level.turn(r, step)
         turn = r.filled * (level.fixed + level.outside + step * level.load * (1 - v) ** 2) + r.prefill
         turn += r.decode * level.load * v * v / gamma if v > 0 else 0.0
         whole = level.ranks * s  # of the one rank that prefills it
         blocked = most is not None and whole > most * wait * (1 + SLACK)
-        waiting = 0.0 if not prompts else math.inf if blocked else s * whole / (2 * wait) + turn
+        waiting = 0.0 if not prompts else math.inf if blocked else s * (whole + burst) / (2 * wait) + turn
         one, two = in_cache[k]
         fits = crowd > 0 and level.can_hold(r)
         memory = (
@@ -485,12 +497,7 @@ def latencies(
     """
 
     def ttft(q: float | None) -> float:
-        first, own, waits = _form(q)
-        others = level.prefilling(r) * step * (level.ranks - 1) / level.ranks  # prompts of other ranks
-        each = step if q is None or q <= 0.5 else level.beside(r, step) + others
-        alone = level.outside + max(r.longer - level.uneven, 0.0)
-        base = first * step + own * (r.chunks * (each + alone) + r.prefill) + level.following(r) / 2 + request_s
-        return factor * (base + waits * _waits(q, most) * wait)
+        return _first_token(level, r, step, wait, most, factor, request_s, q)
 
     def decode(q: float | None) -> float:
         each = level.each(r)
@@ -517,6 +524,47 @@ def latencies(
     at_ttft, at_tpot, at_e2e = quantiles
     per_token = r.decodes / (r.output - 1) if r.output > 1 else 0.0
     return ttft(at_ttft), decode(at_tpot) * per_token, ttft(at_e2e) + r.decodes * decode(at_e2e)
+
+
+def _first_token(
+    level: Level, r: Request, step: float, wait: float, most: float | None, factor: float, request_s: float,
+    q: float | None,
+) -> float:  # fmt: skip
+    first, own, waits = _form(q)
+    others = level.prefilling(r) * step * (level.ranks - 1) / level.ranks  # prompts of other ranks
+    each = step if q is None or q <= 0.5 else level.beside(r, step) + others
+    alone = level.outside + max(r.longer - level.uneven, 0.0)
+    base = first * step + own * (r.chunks * (each + alone) + r.prefill) + level.following(r) / 2 + request_s
+    return factor * (base + waits * _waits(q, most) * wait)
+
+
+def whole(
+    level: Level, r: Request, step: float, wait: float, slots: int, factor: float, request_s: float, quantile: float
+) -> tuple[float, float, float, float]:  # fmt: skip
+    """Mean TTFT, TTFT at the quantile, mean seconds from there to the last token, E2E at the quantile.
+
+    As predicted where all else is the mixture's. What the tails of TTFT and of decoding add to their means is added as
+    if they had nothing to do with each other. Quantiles up to the median stand for the mean.
+    """
+    first, late = (_first_token(level, r, step, wait, None, factor, request_s, q) for q in (None, quantile))
+    rest = slow = 0.0
+    if r.decodes > 0:
+        left = level.following(r) / (1 - level.load) / r.decodes
+        mean = (level.fixed + level.typical) / (1 - level.load) - level.typical + r.decode / r.decodes + left
+        rest = slow = r.decodes * mean
+        if quantile > 0.5:
+            slow = r.decodes * (step_beside(level, slots, quantile) + left)
+    apart = math.hypot(max(late - first, 0.0), max(slow - rest, 0.0))
+    return first, max(late, first), rest, first + rest + apart
+
+
+def step_beside(level: Level, slots: int, quantile: float) -> float:
+    """Seconds of a step beside so many running requests as are not exceeded at a quantile; at least one."""
+    alone = level.load * level.fixed / level.typical
+    mean = (alone + level.load) / (1 - level.load)
+    z, skew = NormalDist().inv_cdf(quantile), (1 + level.load) / math.sqrt(alone + level.load)
+    running = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
+    return level.fixed + level.typical * min(max(running, 1.0), level.ranks * slots)
 
 
 def seen_at_least(

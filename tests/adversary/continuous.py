@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -1071,264 +1071,291 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Longest:
-    """What the longest chunk of a step on several attention ranks makes it longer by, at a level's own mixture.
-
-    Attributes:
-        parts: (low, high, chunks a step that are longer than z) of intervals of z, in seconds.
-    """
-
-    parts: tuple[tuple[float, float, float], ...] = ()
-
-    @property
-    def always_s(self) -> float:
-        """r: of a step, whatever is in it."""
-        return sum((high - low) * (1.0 - (1.0 + many) * math.exp(-many)) for low, high, many in self.parts)
-
-    def pays_s(self, chunk_s: float) -> float:
-        """h: of a chunk that takes so long over its even share, which may be longer than any of the mixture."""
-        inside = sum((min(high, chunk_s) - low) * math.exp(-many) for low, high, many in self.parts if low < chunk_s)
-        return inside + max(chunk_s - (self.parts[-1][1] if self.parts else 0.0), 0.0)
-
-
-@dataclass(frozen=True)
 class Engine:
     """An engine at the step at which `batch` requests of the mixture run on each of its ranks in the mean.
 
+    Lists are by request of the mixture.
+
     Attributes:
-        costs: of its steps.
-        later: times to the first token take so many times as long.
-        limits: the instance's `engine` section.
-        kv: tokens of a rank's cache.
-        stage: what it does of a request.
-        network: that caches go through, where it does one.
-        charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
-        mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        x: the level.
+        who: of each request its number elsewhere.
+        prompts, outputs: tokens, of the latter none where it only prefills.
+        firsts, rests: mean seconds to the first token, and from there until a request leaves.
+        lates, wholes: to the first token, and until it leaves, at the quantile.
+        can: whether it can be on the level.
+        rows: what one start takes of time, places, memory, tokens, chunks, waiting, and of a network if there is one.
+        ahead: of the time what its prompt takes.
         rate: requests/s of the level.
-        wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
-        burst_s: what a burst adds to the mean square of turns, over the mean turn.
-        idle: tokens of its cache that running requests leave in the mean.
-        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting; of all ranks.
-        ranks: of attention; a request is on one of them.
-        longest: what chunks that other ranks wait for take.
+        idle: tokens of a rank's cache that running requests leave in the mean.
+        pace_s: of a token after the first, of the mean request at the quantile.
+        running: requests that run where as many as may do.
+        weights: of the mixture.
+        wait_s: mean wait for prefill.
     """
 
-    costs: StepCosts
-    later: float
-    limits: Any
-    kv: float
+    x: Level
     stage: str
-    network: Network | None
-    charged: bool
-    mixed: float
-    step_s: float
-    pace_s: float
+    who: dict[int, int]
+    prompts: list[float]
+    outputs: list[float]
+    firsts: list[float]
+    rests: list[float]
+    lates: list[float]
+    wholes: list[float]
+    can: list[bool]
+    rows: list[list[float]]
+    ahead: list[float]
     rate: float
-    wait_s: float
-    mean_wait_s: float
-    burst_s: float
     idle: float
-    most: tuple[float, ...]
-    ranks: int = 1
-    longest: Longest = Longest()
+    pace_s: float
+    running: float
 
-    def chunks(self, prompt: float, cached: float = 0.0) -> int:
-        return math.ceil((prompt - cached) / _chunk(self.costs, self.limits))
+    weights: Sequence[float]
+    wait_s: float
 
-    def prefill_s(self, prompt: float, cached: float = 0.0) -> float:
-        return prompt_s(self.costs, prompt - cached, cached, _chunk(self.costs, self.limits), self.charged)
+    @property
+    def carries(self) -> float:
+        """Requests/s of the mixture, of which those count that can be on the level."""
+        loads = [self.load(j) for j in range(len(self.rows[0]))]
+        return 1.0 / max(loads) if loads and max(loads) < math.inf else 0.0
 
-    def chunk_s(self, prompt: float, cached: float = 0.0) -> float:
-        """x: what a chunk takes over its even share, alone in its step."""
-        return _alone_s(self.costs, self.ranks, self.limits, prompt, cached)
+    def load(self, row: int) -> float:
+        """What one request/s of the mixture takes of a capacity, of those that can be on the level."""
+        can = [i for i, ok in enumerate(self.can) if ok]
+        total = sum(self.weights[i] for i in can)
+        return sum(self.weights[i] * self.rows[i][row] for i in can) / total if total > 0 else math.inf
 
-    def work_s(self, prompt: float, cached: float = 0.0) -> float:
-        """What a prompt adds to the steps of all."""
-        longest = self.chunks(prompt, cached) * self.longest.pays_s(self.chunk_s(prompt, cached))
-        return self.prefill_s(prompt, cached) + longest
+    def taken(self, who: Sequence[int], bin_s: float, bins: int, since: float = 0.0) -> list[Array]:
+        """Of each capacity the share that the mean start of some requests takes, in its bin and those after it.
 
-    def first_s(self, prompt: float, cached: float = 0.0) -> float:
-        """From the start to the first token."""
-        m = self.chunks(prompt, cached)
-        own = (0.5 + m) * self.step_s + self.prefill_s(prompt, cached) + self.costs.request_s
-        own += m * max(self.chunk_s(prompt, cached) - self.longest.always_s, 0.0)
-        return self.later * (own + self.wait_s)
-
-    def sends_s(self, prompt: float) -> float:
-        """From the first token until its cache is sent, where it only prefills."""
-        return self.network.moved_s(prompt) + self.network.latency_s if self.network else 0.0
-
-    def joins_s(self, prompt: float) -> float:
-        """Until a cache that is sent has come and the step then under way has ended, where it only decodes."""
-        return joins_s(self.costs, self.step_s, self.network.moved_s(prompt)) if self.network else 0.0
-
-    def rest_s(self, output: float) -> float:
-        """From the first token, or when it has joined, to the last."""
-        return rounds(self.costs, output) * self.pace_s
-
-    def turn_s(self, prompt: float, cached: float = 0.0) -> float:
-        """s: for so long a prompt keeps others waiting, evenly counted; its rank for as many times as there are."""
-        tokens_s = (prompt - cached) * self.step_s / (self.ranks * _room(self.costs, self.limits))
-        return tokens_s + self.prefill_s(prompt, cached)
-
-    def waits_s(self, prompt: float, cached: float = 0.0) -> float:
-        """What a prompt takes of the capacity of waiting."""
-        s = self.turn_s(prompt, cached)
-        return s + s * (self.ranks * s + self.burst_s) / (2 * self.mean_wait_s)
-
-    def own_queue(self, mixture: Mixture) -> float:
-        """What the level's own requests take of the capacity of waiting."""
-        return self.rate * sum(w * self.waits_s(p, h) for w, p, _, h in mixture) / sum(w for w, *_ in mixture)
-
-    def taken(
-        self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int, since: float = 0.0,
-        cached: Sequence[float] | None = None,
-    ) -> list[Array]:  # fmt: skip
-        """Of each capacity the share that the mean start of a class takes, in its bin and those after it.
-
-        `since`: seconds from the start until an engine that only decodes has to do with it; `cached`: tokens of each
-        prompt that its cache has.
+        `since`: seconds from the start until an engine that only decodes has to do with it.
         """
+        each = [self.who[i] for i in who]
 
-        def mean(values: Iterable[float]) -> float:
-            return sum(values) / len(prompts)
+        def mean(values: Sequence[float]) -> float:
+            return sum(values[i] for i in each) / len(each)
 
         def until(seconds: float) -> Array:
             return under_way(seconds, bin_s, bins)
 
-        each, none = list(zip(prompts, outputs, strict=True)), np.zeros(bins)
-        prefills, decodes = self.stage != "decode", self.stage != "prefill"
-        asked = list(zip(prompts, [0.0] * len(prompts) if cached is None else cached, strict=True))
-        firsts = [self.first_s(p, h) if prefills else self.joins_s(p) for p, h in asked]
-        rests = [self.rest_s(n) if decodes else self.sends_s(p) for p, n in each]
-        # When it is prefilled, or joins; and when its cache is free again.
-        first = since + mean(firsts)
-        last = first + mean(rests)
-        here = until(last) - until(since)
-        # The shape of the mean request's cache, as large as the mean of all requests' caches.
-        grown = mean(outputs) if decodes else 0.0
-        cache = mean(prompts) * here + grown * _growing(first, last, bin_s, bins)
-        k = self.costs.drafts
-        size = mean(
-            f * (p + k) + r * (p + k + n / 2 * decodes) for f, r, (p, n) in zip(firsts, rests, each, strict=True)
-        )
-        size /= (first - since) * mean(prompts) + (last - first) * (mean(prompts) + grown / 2)
-        work = none
-        if prefills:
-            work = until(first) * mean(self.work_s(p, h) for p, h in asked) / first
-        if decodes and last > first:
-            decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each)
-            work = work + (until(last) - until(first)) * decoding / (last - first)
-        of_prompts = [none] * 3
-        if prefills:
-            tokens = mean(p - h for p, h in asked) * self.step_s
-            chunks = mean(self.chunks(p, h) for p, h in asked) * self.step_s
-            waits = mean(self.waits_s(p, h) for p, h in asked)
-            of_prompts = [until(first) * x / first for x in (tokens, chunks, waits)]
-        rows = (work, here, cache * size, *of_prompts)
-        found = [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
-        if self.network is not None:
-            begins, ends = (first, last) if prefills else (since, first)
-            through = mean(self.network.planned_s(p) for p in prompts) / (ends - begins)
-            found.append((until(ends) - until(begins)) * through)
+        first = since + mean(self.firsts)
+        last = first + mean(self.rests)
+        here, early = until(last) - until(since), until(first) - until(since)
+        late = here - early
+        grown, prompt = mean(self.outputs), mean(self.prompts)
+        cache = prompt * here + grown * _growing(first, last, bin_s, bins)
+        size = (first - since) * prompt + (last - first) * (prompt + grown / 2)
+        time, places, memory, *others = (mean([row[j] for row in self.rows]) for j in range(len(self.rows[0])))
+        ahead = mean(self.ahead) if last > first else time
+        found = [early * (ahead / (first - since)), here * (places / (last - since)), cache * (memory / size)]
+        if last > first:
+            found[0] = found[0] + late * ((time - ahead) / (last - first))
+        of_prompts, network = others[:3], others[3:]
+        found += [early * (value / (first - since)) for value in of_prompts]
+        for value in network:
+            over, lasts = (late, last - first) if self.stage == "prefill" else (early, first - since)
+            found.append(over * (value / lasts))
         return found
 
 
-def engine(
-    c: StepCosts, later: float, limits: Any, kv: float, mixture: Mixture, batch: int,
-    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None, ranks: int = 1,
-) -> Engine | None:  # fmt: skip
-    """The level of a batch and a wait for a mixture; None where it has nothing to do.
+def whole_s(x: Level, i: int, quantile: float, wait_s: float, later: float, request_s: float) -> tuple[float, ...]:
+    """First token in the mean and at a quantile, rest in the mean, last token at the quantile; seconds.
 
-    `batch`, `limits` and `kv` are of each rank, `c` of all of them in step.
-    `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
+    Decodes beside a crowd of the mixture. Whatever TTFT and decoding exceed their means by at the quantile adds up as
+    the legs of a right-angled triangle do. Quantiles up to the median are the mean.
     """
+    first, late = (
+        later * (base + turns * wait_s)
+        for base, turns in (ttft_s(x, i, q, math.inf, request_s) for q in (None, quantile))
+    )
+    rho, c, n = 1.0 - x.fixed_s / x.step_s, min(x.crowd_s), x.rounds[i]
+    rest = slow = n * (x.fixed_s + rho * (x.fixed_s + c) / (1.0 - rho) + x.own_s[i] + x.late_token_s[i])
+    if quantile > 0.5:
+        slow = n * (beside_s(x, quantile) + x.late_token_s[i])
+    over = math.sqrt(max(late - first, 0.0) ** 2 + max(slow - rest, 0.0) ** 2)
+    return first, max(late, first), rest, first + rest + over
 
-    def mean(value: Callable[[float, float, float], float]) -> float:
-        return sum(w * value(p, n, h) for w, p, n, h in mixture) / sum(w for w, *_ in mixture)
 
-    chunk, seqs = _chunk(c, limits), limits.max_num_seqs
-    prefills, decodes = stage != "decode", stage != "prefill"
+def beside_s(x: Level, quantile: float) -> float:
+    """A step with as many of the mixture's mean requests as are not exceeded at a quantile, one at least."""
+    rho, c = 1.0 - x.fixed_s / x.step_s, min(x.crowd_s)
+    return x.fixed_s + c * min(max(crowd_at(quantile, rho * x.fixed_s / c, rho), 1.0), x.ranks * x.seqs)
 
-    def steps_of(p: float, n: float, h: float) -> float:
-        return (math.ceil((p - h) / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
 
-    def work_of(p: float, n: float, h: float, charged: bool) -> float:
-        if not prefills:
-            return decode_s(c, p, n, mixed)
-        paid = math.ceil((p - h) / chunk) * longest.pays_s(_alone_s(c, ranks, limits, p, h))
-        return prompt_s(c, p - h, h, chunk, charged) + paid + (decode_s(c, p, n, mixed) if decodes else 0.0)
+def engines(
+    c: StepCosts, later: float, limits: Any, kv_of: Callable[[int], float], mixture: Mixture, batch: int,
+    waits: Sequence[float], stream: tuple[float, float], stage: str = "both", network: Network | None = None,
+    ranks: int = 1, who: Sequence[int] | None = None, hits: Callable[[Callable[..., Any]], list[float]] | None = None,
+) -> list[Engine]:  # fmt: skip
+    """Every level of a batch: of each max_num_seqs while slots are scarcest, and of each wait.
 
-    steps = mean(steps_of)
-    if steps <= 0:
+    Of the waits for prefill a longer one while the level's own requests take more than half of the shorter one's row;
+    beside the shortest, where slots or cache are scarcest, waits for a place of 0.5 and 4 seconds.
+
+    Args:
+        c: costs of steps.
+        later: what times to the first token are multiplied by.
+        limits: the instance's `engine` section, of each rank.
+        kv_of: tokens that all ranks' caches hold, by max_num_seqs.
+        mixture: (weight, prompt, output, cached tokens) of each request.
+        batch: of each rank.
+        waits: in mean turns, at the quantile.
+        stream: requests per second of the model, and variance over mean of how many come in a window.
+        stage, network: what it does of a request, and what caches go through.
+        ranks: of attention.
+        who: number of each request; None: in order.
+        hits: tokens of each in the prefix cache, by the levels with so many.
+    """
+    found: list[Engine] = []
+    for seqs in choices(limits, c.drafts):
+        lacks, kv = False, kv_of(seqs)
+        if kv <= 0:
+            break
+
+        def at(
+            cached: Sequence[float], wait: float, place_s: float = 0.0, seen: Sequence[float] | None = None,
+            seqs: int = seqs, kv: float = kv,
+        ) -> Engine | None:  # fmt: skip
+            mine = [(w, p, n, h) for (w, p, n, _), h in zip(mixture, cached, strict=True)]
+            return _engine(c, later, limits, seqs, kv, mine, batch, wait, place_s, stream, stage, network, ranks,
+                           range(len(mixture)) if who is None else who, seen)  # fmt: skip
+
+        queued, first = math.inf, True
+        for wait in sorted(waits)[:1] if stage == "decode" else sorted(waits):
+            if queued <= 0.5:
+                break
+            cached = [0.0] * len(mixture)
+            if hits is not None and stage != "decode":
+                cached = hits(partial(at, wait=wait))
+            e = at(cached, wait)
+            over = e is not None and 1.0 - e.x.fixed_s / e.x.step_s > (limits.most_load or 0.95) * (1 + 1e-9)
+            if e is None or over or not any(e.can) or not e.carries:
+                lacks |= e is not None and all(row[1] == math.inf for row in e.rows)
+                continue
+            queued = e.load(5) / e.load(0)
+            lacks |= e.load(1) > e.load(0) * (1 + 1e-9)
+            found.append(e)
+            if first and stage == "both" and max(e.load(1), e.load(2)) > max(e.load(j) for j in (0, 3, 4, 5)):
+                for place_s in (0.5, 4.0):
+                    if place_s + e.wait_s <= (limits.longest_wait_s or 30.0):
+                        more = at(cached, wait, place_s)
+                        if more is not None and any(more.can) and more.carries:
+                            found.append(more)
+            first = False
+        if not lacks:
+            break
+    return found
+
+
+def _engine(
+    c: StepCosts, later: float, limits: Any, seqs: int, kv: float, mixture: Mixture, batch: int, waits: float,
+    place_s: float, stream: tuple[float, float], stage: str, network: Network | None, ranks: int, who: Sequence[int],
+    seen: Sequence[float] | None,
+) -> Engine | None:  # fmt: skip
+    """One level; `seen`: cached tokens with which its requests see what it states, at the level that it has."""
+
+    def kind(w: float, p: float, n: float, h: float) -> Kind:
+        return Kind(p, n, h / p, w)
+
+    total = sum(w for w, *_ in mixture)
+    weights = [w / total for w, *_ in mixture]
+    kinds = [kind(w, p, n, h) for w, (_, p, n, h) in zip(weights, mixture, strict=True)]
+    many = ranks * batch
+    run = seqs
+    if place_s > 0:
+        run = places(kinds, c.drafts, seqs, kv, ranks)
+        if run < 1:
+            return None
+    told = beside(limits, run)
+    moved = [0.0] * len(kinds)
+    if network is not None:
+        moved = [network.moved_s(k.prompt) + (network.latency_s if stage == "prefill" else 0.0) for k in kinds]
+
+    def level_of(t: float, kinds: Sequence[Kind], moved: Sequence[float]) -> Level | None:
+        return level(c, kinds, told, kv, t, stage, moved, ranks)
+
+    def mean(values: Sequence[float]) -> float:
+        return sum(w * v for w, v in zip(weights, values, strict=True))
+
+    def beyond(t: float) -> float:
+        """How much longer the step is than what so many running requests make of it."""
+        x = level_of(t, kinds, moved)
+        if x is None:
+            return -1.0
+        n = float(many)
+        if stage == "prefill":
+            fresh = mean([k.new for k in kinds])
+            n = min(n, max(1.0, (limits.most_filled or FILLED) * ranks * _room(c, told) * mean(x.steps) / fresh))
+        return t - x.fixed_s - n * mean(x.work_s) / mean(x.steps)
+
+    if level_of(1e6, kinds, moved) is None:
         return None
-    assert ranks == 1 or stage == "both"
-    many = ranks * batch  # requests that run
-    varies = c.experts is not None or c.mixed_context_s > c.context_s
-    mixed = 1.0 if prefills else 0.0
-    if stage == "both" and varies:
-        mixed = min(1.0, 2.0 * many * mean(lambda p, _, h: math.ceil((p - h) / chunk)) / steps)
-    at_once = float(many)  # requests that a step does something of
-    longest = Longest()
-    if ranks > 1:
-        each = [(w * math.ceil((p - h) / chunk) / sum(w for w, *_ in mixture), _alone_s(c, ranks, limits, p, h))
-                for w, p, _, h in mixture]  # fmt: skip
-        ends = sorted({0.0, *(x for _, x in each)})
-        longest = Longest(tuple(
-            (low, high, many / steps * sum(m for m, x in each if x > low)) for low, high in itertools.pairwise(ends)
-        ))  # fmt: skip
-    if not decodes:
-        at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _, h: p - h) * steps))
-    ways = []
-    for charged in (False, True):
-        a0 = fixed_s(c, ranks * seqs, mixed, charged) + longest.always_s
-        crowd = mean(lambda p, n, h, charged=charged: work_of(p, n, h, charged))
-        ways.append((a0 + at_once * crowd / steps, a0, crowd / steps, charged))
-    # Prompts alone: every step carries some. None: none does.
-    best = 1 if ways[1][0] <= ways[0][0] * (1 + 1e-9) else 0
-    t, a0, crowd_s, charged = ways[best if stage == "both" else int(decodes)]
-    rho = 1.0 - a0 / t
-    pace = a0 + crowd_s * min(crowd_at(limits.quantile, many * (1.0 - rho), rho), ranks * seqs)
-    rate = at_once / steps / t
-    turn, wait, burst = 0.0, 0.0, 0.0
-    mean_wait, busy = math.inf, rho
-    if prefills:
-        turn = mean(lambda p, _, h: (p - h) * t / (ranks * _room(c, limits)) + prompt_s(c, p - h, h, chunk, charged))
-        # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
-        mine = min(rate / stream[0], 1.0) if stream[0] > 0 else 0.0
-        burst = mine * (stream[1] - 1.0) * turn
-        mean_wait = wait = waits * ranks * turn * (1 if decodes else batch)
-        if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
-            above = 1.0 - limits.quantile
-            mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
-    found = Engine(
-        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, 0.0, (),
-        ranks, longest,
+    low, high = 0.0, 1e-4
+    while beyond(high) < 0:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if beyond(middle) >= 0 else (middle, high)
+    t = high
+    x = level_of(t, kinds, moved)
+    assert x is not None
+    rate = (1.0 - x.fixed_s / t) / mean(x.work_s)
+    part = min(1.0, rate / stream[0]) if stream[0] > 0 else 1.0
+    turn = mean(x.turn_s)
+    wait_s = waits * ranks * turn * (batch if stage == "prefill" else 1)
+    wait_s /= _longest_wait(1.0 - limits.quantile, math.inf) if limits.quantile > 0.5 else 1.0
+    burst = part * (stream[1] - 1.0) * turn
+    rho = 1.0 - x.fixed_s / t
+    held = [m * k.prompt + r * (k.prompt + 1 + c.drafts) + c.tokens * r * (r - 1) / 2
+            for m, r, k in zip(x.chunks, x.rounds, kinds, strict=True)]  # fmt: skip
+    idle = max(0.0, kv / ranks - batch * mean(held) / mean(x.steps))
+    ahead = [(w - r * o) / rho for w, r, o in zip(x.work_s, x.rounds, x.own_s, strict=True)]
+    rows = [list(row) for row in x.rows]
+    if place_s > 0:
+        share = x.place_load(wait_s, place_s, limits.most_used or 0.95)
+        rows = [list(row) for row in x.with_places(wait_s, share).rows]
+    can = list(x.fits)
+    finite = [w if row[1] < math.inf else 0.0 for w, row in zip(weights, rows, strict=True)]
+    taking = sum(w * row[1] for w, row in zip(finite, rows, strict=True) if w)
+    steps = sum(w * n * t for w, n in zip(finite, x.steps, strict=True))
+    running = steps / taking if taking > 0 else 0.0
+    for i, k in enumerate(kinds):
+        s = x.turn_s[i]
+        waiting = 0.0 if stage == "decode" else s * (ranks * s + burst) / (2.0 * wait_s) + x.mean_turn_s[i]
+        rows[i].append(waiting)
+        if network is not None:
+            rows[i].append(network.planned_s(k.prompt))
+        can[i] = can[i] and all(v < math.inf for v in rows[i])
+        if stage == "decode" and k.output <= 1:
+            rows[i] = [0.0] * len(rows[i])
+            ahead[i] = 0.0
+    shown, shift = x, 0
+    if seen is not None:  # beside the mixture, of no weight
+        others = [kind(0.0, p, n, h) for (_, p, n, _), h in zip(mixture, seen, strict=True)]
+        more = level_of(t, [*kinds, *others], [*moved, *moved])
+        assert more is not None
+        shown, shift = more, len(kinds)
+    factor = 0.0 if stage == "decode" else later
+    each = [whole_s(shown, i + shift, limits.quantile, wait_s + place_s, factor, c.request_s)
+            for i in range(len(kinds))]  # fmt: skip
+    firsts, lates, rests, wholes = (list(column) for column in zip(*each, strict=True))
+    if stage == "prefill":
+        lates = [late + sent for late, sent in zip(lates, moved, strict=True)]
+        rests, wholes = moved, lates
+    elif stage == "decode":
+        wholes = [x - first for x, first in zip(wholes, firsts, strict=True)]
+        firsts = [joins_s(c, t, moving) for moving in moved]
+        lates, wholes = firsts, [x + first for x, first in zip(wholes, firsts, strict=True)]
+    return Engine(
+        x, stage, {n: i for i, n in enumerate(who)}, [k.prompt for k in kinds],
+        [0.0 if stage == "prefill" else k.output for k in kinds], firsts, rests, lates, wholes, can, rows, ahead, rate,
+        idle, max(t, beside_s(x, limits.quantile)), running, weights, wait_s,
     )  # fmt: skip
-    if not decodes:  # a queue as busy as its wait and its steps allow
-        busy = min(rho, turn / mean(lambda p, _, h: found.waits_s(p, h)))
-    held = [(w * steps_of(p, n, h), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n, h in mixture]
-    idle = max(0.0, kv - batch * sum(h * size for h, size in held) / sum(h for h, _ in held))
-    typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
-    cache = typical * allowed_crowd(kv / typical, busy)
-    chunks = mixed if stage == "both" and mixed < 1 else math.inf
-    most = (rho, ranks * allowed_crowd(seqs, busy), ranks * cache, ranks * 0.9 * _room(c, limits), chunks, 1.0)
-    return replace(found, idle=idle, most=most)
-
-
-def _alone_s(c: StepCosts, ranks: int, limits: Any, prompt: float, cached: float) -> float:
-    """x: what a chunk of a prompt takes over its even share, alone in its step."""
-    new, chunk = prompt - cached, _chunk(c, limits)
-    return (ranks - 1.0) * (prompt_s(c, new, cached, chunk, False) - c.prompt_expert_s * new) / math.ceil(new / chunk)
 
 
 def _room(c: StepCosts, limits: Any) -> int:
     """Prompt tokens of a step beside one of every running request, and its drafts."""
     return int(limits.max_num_batched_tokens - (1 + c.drafts) * limits.max_num_seqs)
-
-
-def _chunk(c: StepCosts, limits: Any) -> int:
-    return min(_room(c, limits), limits.chunk_tokens or _room(c, limits))
 
 
 def under_way(until_s: float, bin_s: float, bins: int) -> Array:

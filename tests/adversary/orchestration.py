@@ -35,7 +35,7 @@ from optmodels.latency.work import LayerWork, layer_work
 from optmodels.traces import generated
 from optmodels.traces.spec import Generated
 from tests.adversary import continuous, prefixes, static
-from tests.adversary.continuous import Engine, Mixture, Network, under_way
+from tests.adversary.continuous import Engine, Network, under_way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw, bounded
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
@@ -54,8 +54,6 @@ LEFT_OUT = static.SPELLED | {
     ),
     "Latency.fitted": _FITTED,
     **{f"TraceSpec.{key}": static.READ for key in static.READERS if key != "columns"},
-    **{f"Continuous.{key}": "levels here have waits of their own, and 256 sequences where nothing is said"
-       for key in ("longest_wait_s", "most_used", "most_num_seqs")},
 }  # fmt: skip
 # All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
 METHODS = (
@@ -87,7 +85,6 @@ class Candidate:
     prefill: float
     engine: Engine | None = None  # each replica's, at the level of `batch`; None: slots
     stage: str = "both"
-    hits: Array | None = None  # tokens of each request of the trace that its prefix caches have; None: of none
     ranks: int = 1  # of attention in each replica, of `tp` GPUs each
 
     @property
@@ -97,33 +94,7 @@ class Candidate:
     @property
     def running(self) -> float:
         """Requests that an instance has at a time."""
-        return self.dp * (self.batch if self.engine is None else self.engine.most[1])
-
-    def cached(self, who: npt.NDArray[np.int64]) -> Array:
-        """Tokens of these requests' prompts that its caches have."""
-        return np.zeros(len(who)) if self.hits is None else self.hits[who]
-
-    def first(self, prompt: Array, cached: Array) -> Array:
-        """Seconds from a start to the first token; until it is sent, where the candidate only prefills."""
-        if self.engine is None:
-            return self.prefill * prompt
-        of, each = self.engine, zip(np.maximum(prompt, 1.0).tolist(), cached.tolist(), strict=True)
-        return np.array([of.first_s(p, h) + of.sends_s(p) for p, h in each])
-
-    def rest(self, prompt: Array, output: Array) -> Array:
-        """Seconds from the first token to the last."""
-        if self.engine is None:
-            return output / self.rate
-        prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (prompt, output))
-        return np.array([
-            self.engine.joins_s(p) * (self.stage == "decode") + self.engine.rest_s(n)
-            for p, n in zip(prompts, outputs, strict=True)
-        ])  # fmt: skip
-
-    def holds(self, prompt: Array, output: Array) -> npt.NDArray[np.bool_]:
-        """Whether its cache holds such requests."""
-        most = math.inf if self.engine is None else self.engine.kv * (1 + EDGE)
-        return np.asarray(np.maximum(prompt, 1) + np.maximum(output, 1) <= most)
+        return self.dp * (self.batch if self.engine is None else self.engine.running)
 
 
 @dataclass(frozen=True)
@@ -147,7 +118,7 @@ class Route:
 class Group:
     """Requests of one class: means, and prompt, output and deadline of each (of a rate: of all).
 
-    `who`: their places in the trace; of a rate 0, of which no cache knows a prefix.
+    `who`: their places in the trace; of a rate that of its class.
     """
 
     model: int
@@ -167,36 +138,59 @@ class Group:
 
         Of what a start takes of an engine that serves whole requests, means are over those that can be in time.
         """
-        first = r.begins.first(self.prompt, r.begins.cached(self.who))
-        slack = self.due - first - r.ends.rest(self.prompt, self.output)
-        if ttft_s is not None:
-            slack = np.minimum(slack, ttft_s - first)
-        can = slack >= edge * self.due
-        for _, c in r.legs:
-            can &= c.holds(self.prompt, self.output)
+        on, off = r.begins.engine, r.ends.engine
+        if on is None or off is None:
+            first = r.begins.prefill * self.prompt
+            slack = self.due - first - self.output / r.ends.rate
+            slack = slack if ttft_s is None else np.minimum(slack, ttft_s - first)
+            may = can = slack >= edge * self.due
+        else:
+            i, j = [on.who[n] for n in self.who.tolist()], [off.who[n] for n in self.who.tolist()]
+            lasts = np.array(on.wholes)[i] + (np.array(off.wholes)[j] if off is not on else 0.0)
+            slack = self.due - lasts
+            fits = np.array(on.can)[i] & (np.array(off.can)[j] | ((self.output <= 1) & (off is not on)))
+            may = fits & (slack >= edge * self.due)
+            if ttft_s is not None:
+                slack = np.minimum(slack, ttft_s - np.array(on.lates)[i])
+            can = may & (slack >= edge * self.due)
         if not can.any():
             return 0.0, 0.0, self
+        # On an engine that serves whole requests those start that are done by their deadline; they share the wait.
+        starts = may if off is on else can
+        wait = max(0.0, float(slack[can].sum() / starts.sum()))
         mine = self
-        if r.begins.engine is not None and r.begins is r.ends:
-            mine = replace(self, prompt=self.prompt[can], output=self.output[can], due=self.due[can], who=self.who[can])
-        return float(can.mean()), max(0.0, float(slack[can].mean())), mine
+        if on is not None and off is on:
+            mine = replace(self, prompt=self.prompt[may], output=self.output[may], due=self.due[may], who=self.who[may])
+        return float(can.mean()), wait, mine
+
+    def on(self, e: Engine) -> list[int]:
+        """Numbers of those that can be on an engine, all if none can."""
+        return [n for n in self.who.tolist() if e.can[e.who[n]]] or self.who.tolist()
 
     def first(self, r: Route) -> float:
-        """Seconds from a start to the first token."""
-        return float(r.begins.first(self.prompt, r.begins.cached(self.who)).mean())
+        """Seconds from a start to the first token; until it is sent, where it is decoded elsewhere."""
+        e = r.begins.engine
+        if e is None:
+            return float((r.begins.prefill * self.prompt).mean())
+        mine = [e.who[n] for n in self.on(e)]
+        sent = 0.0 if r.begins is r.ends else float(np.array(e.rests)[mine].mean())
+        return float(np.array(e.firsts)[mine].mean()) + sent
 
     def service(self, r: Route) -> float:
         """Seconds in a slot, or running."""
-        return self.first(r) + float(r.ends.rest(self.prompt, self.output).mean())
+        e = r.ends.engine
+        if e is None:
+            return self.first(r) + float((self.output / r.ends.rate).mean())
+        mine = [e.who[n] for n in self.on(e)]
+        joins = 0.0 if r.begins is r.ends else float(np.array(e.firsts)[mine].mean())
+        return self.first(r) + joins + float(np.array(e.rests)[mine].mean())
 
     def taken(self, r: Route, c: Candidate, bin_s: float, bins: int) -> list[Array]:
         """Share of each capacity of an instance of c that a start takes, in its bin and those after it."""
         if c.engine is None:
             return [under_way(self.service(r), bin_s, bins) / c.running]
-        prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (self.prompt, self.output))
         since = self.first(r) if c.stage == "decode" else 0.0
-        cached = c.cached(self.who).tolist()
-        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins, since, cached)]
+        return [row / c.dp for row in c.engine.taken(self.on(c.engine), bin_s, bins, since)]
 
 
 @dataclass
@@ -250,7 +244,7 @@ def read(data: Instance) -> Case:
     trace = _trace(data, names)
     source = _source(data)
     shortest = [_shortest(data, m, trace) for m in range(len(names))]
-    held = [_held(data, m, works[m], types, vram, free, shortest[m]) for m in range(len(names))]
+    held = [_held(data, m, works[m], types, vram, free) for m in range(len(names))]
     lengths = [_lengths(data, m, trace, held[m]) for m in range(len(names))]
     rates = [_Rates(data, m, works[m], *lengths[m][:2], source) for m in range(len(names))]
     slices = [_t_slice(data, m, types, rates[m]) for m in range(len(names))]
@@ -259,12 +253,11 @@ def read(data: Instance) -> Case:
         for m in range(len(names)):
             candidates += _candidates(data, m, works[m], lengths[m], types, vram, free, rates[m])
     else:
-        mixtures = [_mixture(data, m, trace, held[m]) for m in range(len(names))]
         for m in range(len(names)):
             stream = _stream(data, m, trace, limits.bursts)
-            shared = _prefixes(data, m, trace, slices[m], held[m])
+            shared = _prefixes(data, m, trace, slices[m])
             candidates += _engines(
-                data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m], stream, shared
+                data, m, works[m], limits, trace, types, vram, free, rates[m], shortest[m], stream, shared
             )
     if trace is None:
         groups, bins, bin_s = _classes(data, names, slices, held)
@@ -348,23 +341,15 @@ def _choices(data: Instance, m: int) -> dict[str, list[int]]:
 
 
 def _held(
-    data: Instance, m: int, work: LayerWork, types: list[str], vram: dict[str, float], free: list[tuple[str, int]],
-    shortest: float,
-) -> float:  # fmt: skip
+    data: Instance, m: int, work: LayerWork, types: list[str], vram: dict[str, float], free: list[tuple[str, int]]
+) -> float:
     """Tokens of one request beside the weights where there is most memory; ∞ where the weights fit nowhere."""
     choose = _choices(data, m)
-    most, limits = 0.0, _limits(data)
+    if _limits(data) is not None:  # what engines hold they say themselves: it groups no requests
+        return math.inf
+    most, shape = 0.0, _shape(data["models"][m])
     for g in types:
         working = sum(n for of, n in free if of == g)
-        shape = _shape(data["models"][m])
-        if limits is not None:
-            cache = (
-                _cache(data, m, work, vram[g], tp, limits, shortest, ranks)
-                for tp, ranks in itertools.product(choose["tp"], _ranks(choose, work))
-                if tp * ranks <= working
-            )
-            most = max([most, *cache])
-            continue
         for tp in choose["tp"]:
             for pp in choose["pp"]:
                 if tp * pp <= working:
@@ -390,17 +375,16 @@ def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> fl
 
 def _cache(
     data: Instance, m: int, work: LayerWork, vram_gib: float, tp: int, limits: Continuous, shortest: float,
-    ranks: int = 1,
+    ranks: int, seqs: int,
 ) -> float:  # fmt: skip
-    """Tokens of requests that the cache of an engine's rank holds, beside the drafts of one."""
+    """Tokens of requests that the caches of all ranks of an engine hold."""
     shape = _shape(data["models"][m])
     served, s = data["models"][m], _speculation(data, m)
     beside = {} if s is None else static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
-    k = beside.get("drafts", 0)
-    room = limits.max_num_batched_tokens - (1 + k) * limits.max_num_seqs
     usable = _usable(data, vram_gib) * GIB
-    tokens = continuous.kv_tokens(work, shape, usable, tp, room, limits.max_num_seqs, shortest, ranks=ranks, **beside)
-    return tokens / ranks - k
+    return continuous.kv_tokens(
+        work, shape, usable, tp, limits.max_num_batched_tokens, seqs, shortest, ranks=ranks, **beside
+    )
 
 
 def _speculation(data: Instance, m: int) -> Speculation | None:
@@ -426,7 +410,7 @@ def _limits(data: Instance) -> Continuous | None:
     """Of engines that batch continuously."""
     if data.get("serving") != "continuous":
         return None
-    stated = Continuous.model_validate({"max_num_seqs": 256, **data.get("engine", {})})
+    stated = Continuous.model_validate(data.get("engine", {}))
     if stated.waits is not None:
         return stated
     # What runs does not say which wait it is planned for.
@@ -632,53 +616,48 @@ def _candidates(
 
 
 def _engines(
-    data: Instance, m: int, work: LayerWork, limits: Continuous, mixture: list[tuple[float, float, float]],
-    types: list[str], vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates, shortest: float,
-    stream: tuple[float, float], shared: _Prefixes | None,
+    data: Instance, m: int, work: LayerWork, limits: Continuous, trace: list[Request] | None, types: list[str],
+    vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates, shortest: float, stream: tuple[float, float],
+    shared: _Prefixes | None,
 ) -> list[Candidate]:  # fmt: skip
-    """Every combination at the level of every batch that max_num_seqs and the cache allow for, and every wait."""
+    """Every combination at every level of every batch: a number of sequences, and waits for prefill and a place."""
     choose, cluster, found = _choices(data, m), data["cluster"], []
     stages = data.get("deployment", {}).get("stages", ["both"])
     largest = {g: max(s["gpus"] for s in cluster["servers"] if s["gpu"] == g) for g in types}
     # Engines compute a token at least of whatever is asked.
-    if sum(w for w, _, _ in mixture) > 0:
-        mixture = [(w, max(1.0, p), max(1.0, n)) for w, p, n in mixture]
-    else:
-        mixture, shared = [(1.0, 1.0, 1.0)], None
+    mixture = [(w, max(1.0, p), max(1.0, n), 0.0) for w, p, n in _mixture(data, m, trace, math.inf)]
+    who = [i for i, r in enumerate(trace) if r.model == m] if trace is not None else [
+        i for i, c in enumerate(data["requests"]["classes"]) if c["model"] == data["models"][m]["model"]
+    ]  # fmt: skip
+    if not mixture:
+        mixture, who, shared = [(1.0, 1.0, 1.0, 0.0)], [-1], None
+    elif not sum(w for w, *_ in mixture) > 0:
+        mixture = [(1.0, *rest) for _, *rest in mixture]
+    waits = limits.waits if isinstance(limits.waits, tuple) else (limits.waits,)
     for g in types:
         of_type = [n for of, n in free if of == g]
         for tp, ranks in itertools.product(sorted(set(choose["tp"])), _ranks(choose, work)):
             unit = 1 if cluster.get("tensor_groups_cross_servers") else tp * ranks
             steps = rate.safe(g, tp, 1, ranks)
-            cache = _cache(data, m, work, vram[g], tp, limits, shortest, ranks)
-            if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
+            if 1 not in choose["pp"] or steps is None:
                 continue
+            kv_of = partial(_cache, data, m, work, vram[g], tp, limits, shortest, ranks)
             for stage, batch in itertools.product(stages, sorted(set(choose["batch"]))):
-                at: Engine | None = None
-                mine: Mixture = [(*x, 0.0) for x in mixture]
-                every = sorted(limits.waits) if isinstance(limits.waits, tuple) else [limits.waits]
-                for waits in every[:1] if stage == "decode" else every:
-                    if at is not None and at.own_queue(mine) <= 0.5:
-                        break  # the wait before is not half used
-                    network = None if stage == "both" else _network(data, m, largest[g], tp)
-                    level = partial(
-                        continuous.engine, *steps, limits, cache, batch=batch, waits=waits, stream=stream, stage=stage,
-                        network=network, ranks=ranks,
-                    )  # fmt: skip
-                    hits: Array | None = None
-                    at = level([(*x, 0.0) for x in mixture])
-                    if shared is not None and at is not None and stage != "decode":
-                        hits = shared.hits(at, level, stream[0])
-                        mine = shared.mixture(hits)
-                        at = level(mine)
-                    if at is not None and batch <= at.most[1] / ranks and at.most[2] > 0:
-                        found += [
-                            Candidate(
-                                m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage, hits, ranks
-                            )
-                            for dp in sorted(set(choose["dp"]))
-                            if unit <= max(of_type) and tp * ranks * dp <= sum(of_type)
-                        ]  # fmt: skip
+                if stage == "decode" and all(n <= 1 for _, _, n, _ in mixture):
+                    continue
+                network = None if stage == "both" else _network(data, m, largest[g], tp)
+                hits = None if shared is None else partial(shared.hits, stream=stream[0], ranks=ranks, stage=stage)
+                levels = continuous.engines(
+                    steps[0], max(steps[1], 1.0), limits, kv_of, mixture, batch, waits, stream, stage, network, ranks,
+                    who, hits,
+                )  # fmt: skip
+                if data.get("change", {}).get("running"):  # what runs does not say its level
+                    levels = levels[:1]
+                found += [
+                    Candidate(m, g, tp, 1, dp, batch, unit, at.x.step_s, 0.0, at, stage, ranks)
+                    for dp in sorted(set(choose["dp"])) for at in levels
+                    if unit <= max(of_type) and tp * ranks * dp <= sum(of_type)
+                ]  # fmt: skip
     return found
 
 
@@ -688,69 +667,53 @@ class _Prefixes:
 
     Attributes:
         requests: of the model, in the order of their arrival.
-        who: their places among the `total` of the trace.
-        can: which of them some candidate holds.
         size: tokens of a block.
         ttft_s: that first tokens may take.
     """
 
     requests: list[prefixes.Request]
-    who: list[int]
-    total: int
-    can: list[bool]
     size: int
     ttft_s: float
 
-    def mixture(self, hits: Array) -> Mixture:
-        """Of the requests that can be held, with what caches have of them."""
-        each = zip(self.requests, hits[self.who].tolist(), self.can, strict=True)
-        return [(1.0, float(r.prompt), float(r.output), h) for r, h, can in each if can]
-
-    def hits(self, plain: Engine, level: Callable[[Mixture], Engine | None], requests_per_s: float) -> Array:
-        """Tokens of each request of the trace that the caches of such engines have.
+    def hits(self, at: Callable[..., Engine | None], stream: float, ranks: int, stage: str) -> list[float]:
+        """Tokens of each request that the caches of engines at a level have.
 
         Args:
-            plain: the level without hits.
-            level: that of a mixture.
-            requests_per_s: of the model.
+            at: the level with so many tokens cached, and what requests see there with others.
+            stream: requests/s of the model.
+            ranks: of attention.
+            stage: what the engine does of a request.
         """
-        part = min(1.0, plain.rate / requests_per_s) if requests_per_s > 0 else 1.0
+        plain = at([0.0] * len(self.requests))
+        if plain is None:
+            return [0.0] * len(self.requests)
+        part = (min(1.0, plain.rate / stream) if stream > 0 else 1.0) / ranks
         of = prefixes.engine_of(self.requests, prefixes.engines(part))
         room = math.floor(plain.idle / self.size)
-        quick = level(self.mixture(self._tokens(prefixes.found(self.requests, of, self.size, room))))
-        assert quick is not None
-        least = [self._least(quick, r) for r in self.requests]
+        quick = self._tokens(prefixes.found(self.requests, of, self.size, room))
+        least = [r.able(self.size) + 1 for r in self.requests]
+        for n in range(max(least) - 1, -1, -1):
+            seen = at(quick, seen=[float(self.size * min(n, r.able(self.size))) for r in self.requests])
+            assert seen is not None
+            for i, r in enumerate(self.requests):
+                in_time = seen.wholes[i] <= r.due_s and seen.lates[i] <= self.ttft_s and seen.can[i]
+                if n <= r.able(self.size) and in_time:
+                    least[i] = n
         return self._tokens(prefixes.found(self.requests, of, self.size, room, least))
 
-    def _tokens(self, blocks: list[int]) -> Array:
-        found = np.zeros(self.total)
-        found[self.who] = [float(self.size * n) for n in blocks]
-        return found
-
-    def _least(self, quick: Engine, r: prefixes.Request) -> int:
-        """Blocks that a request has to find if it is to be in time; more than it can, if it cannot be."""
-        able, tokens = r.able(self.size), r.prompt + (r.output if quick.stage != "prefill" else 0)
-        after_s = quick.sends_s(r.prompt) if quick.stage == "prefill" else quick.rest_s(r.output)
-        if tokens <= quick.kv * (1 + EDGE):
-            for n in range(able + 1):
-                first_s = quick.first_s(r.prompt, float(n * self.size))
-                shown_s = first_s + after_s if quick.stage == "prefill" else first_s
-                if first_s + after_s <= r.due_s and shown_s <= self.ttft_s:
-                    return n
-        return able + 1
+    def _tokens(self, blocks: list[int]) -> list[float]:
+        return [float(self.size * n) for n in blocks]
 
 
-def _prefixes(data: Instance, m: int, trace: list[Request] | None, slice_s: float, held: float) -> _Prefixes | None:
+def _prefixes(data: Instance, m: int, trace: list[Request] | None, slice_s: float) -> _Prefixes | None:
     """What prompts share, where a plan counts with it and in blocks that engines have."""
     size = data["requests"].get("rows", {}).get("prefix_block_tokens")
     if trace is None or data.get("prefix_cache", {}).get("hits") == "none" or size is None or size % 16:
         return None
-    who = [i for i, r in enumerate(trace) if r.model == m]
-    mine = [trace[i] for i in who]
+    mine = [r for r in trace if r.model == m]
     return _Prefixes(
         [prefixes.Request(max(1, r.prompt), max(1, r.output), r.factor * slice_s * r.output, r.blocks) for r in mine],
-        who, len(trace), [r.prompt + r.output <= held for r in mine], size,
-        data.get("slo", {}).get("ttft_s", math.inf),
+        size, data.get("slo", {}).get("ttft_s", math.inf),
     )  # fmt: skip
 
 
@@ -777,14 +740,14 @@ def _classes(
         T = max(1, math.ceil(duration / data.get("bins", {}).get("seconds", duration / 24) - 1e-9))
         bin_s = duration / T
     groups = []
-    for c in given["classes"]:
+    for number, c in enumerate(given["classes"]):
         m, prompt, output = names.index(c["model"]), c.get("prompt_tokens", 0.0), c["output_tokens"]
         # Tokens that no candidate holds are served by none.
         due = c["slo_factor"] * output * slices[m] if prompt + output <= held[m] else -1.0
         groups.append(Group(
             m, data["models"][m].get("weight", 1.0) * c.get("weight", 1.0),
             np.broadcast_to(np.array(c["requests_per_s"], dtype=float) * bin_s, T), np.array([prompt], dtype=float),
-            np.array([output], dtype=float), np.array([due]), np.zeros(1, dtype=np.int64),
+            np.array([output], dtype=float), np.array([due]), np.array([number]),
         ))  # fmt: skip
     return groups, T, bin_s
 
@@ -800,8 +763,11 @@ def _requests(
     asked = {r.model for r in trace}
     decoding = [c for c in candidates if c.stage != "prefill"]
     services = [lengths[c.model][1] / c.rate for c in decoding if c.model in asked]
+    engines = _limits(data) is not None
+    if engines:  # whatever candidates there are
+        services = [lengths[m][1] * slices[m] for m in asked]
     typical = float(np.median(services)) if services else 1.0
-    few = 16 if _limits(data) is None else 48
+    few = 48 if engines else 16
     bin_s = data.get("bins", {}).get("seconds") or max(typical, last / few, 1e-3)
     short = [due for due, x in zip(dues, long, strict=True) if not x]
     T = math.floor(last / bin_s) + 1 if last > 0 else max(1, math.ceil(max(short, default=0.0) / bin_s))
@@ -811,7 +777,7 @@ def _requests(
         if best > 0 and not x:
             wait = max(wait, due - r.output / best)
     ttft = data.get("slo", {}).get("ttft_s")
-    T += math.ceil((wait if ttft is None else min(wait, ttft)) / bin_s)
+    T += math.ceil((max(dues) if engines else wait if ttft is None else min(wait, ttft)) / bin_s)
     bins = data.get("bins", {})
     alone = len(trace) <= FEW and not {"lengths", "slo"} & bins.keys()
     groups = []
@@ -819,7 +785,7 @@ def _requests(
         mine = [i for i, r in enumerate(trace) if r.model == m]
         can = [i for i in mine if not long[i]]
         lengths_of = group_of([float(trace[i].output) for i in can], bins.get("lengths", 3))
-        knees = [1.0 / c.rate for c in decoding if c.model == m]
+        knees = [] if engines else [1.0 / c.rate for c in decoding if c.model == m]
         allowed_of = group_of([trace[i].factor * slices[m] for i in can], bins.get("slo", 4), knees)
         keys = {i: (1, 0, 0) for i in mine if long[i]}
         for i, of_length, of_allowed in zip(can, lengths_of, allowed_of, strict=True):
@@ -932,9 +898,9 @@ def _schedule(
         return
     ttft = case.data.get("slo", {}).get("ttft_s")
     able = []
-    for route in case.routes:
+    for route in (r for r in case.routes if r.begins.model == q.model):
         share, wait, who = q.able(route, ttft, EDGE if strict else -EDGE)
-        if route.begins.model == q.model and share > 0:
+        if share > 0:
             able.append((route, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait, who))
     if not able:
         return
@@ -1001,6 +967,9 @@ class _Score:
     def _longest(self) -> float:
         """The longest first-token latency that any pair allows."""
         ttft = self.case.data.get("slo", {}).get("ttft_s")
+        if _limits(self.case.data) is not None:  # that any request's own limits allow
+            most = max(float(q.due.max()) for q in self.case.groups)
+            return (most if ttft is None else min(most, ttft)) or 1.0
         found = [0.0]
         for q in self.case.groups:
             for r in (r for r in self.case.routes if r.begins.model == q.model):
@@ -1247,6 +1216,20 @@ class _Making:
             found["waits"] = d.magnitude(0.05, 20) if d.chance(0.6) else [0.5, d.magnitude(0.6, 20)]
         if d.chance(0.4):
             found["bursts"] = d.one(("trace", "none")) if d.chance(0.6) else d.magnitude(1, 50)
+        if d.chance(0.2):
+            found["longest_wait_s"] = d.magnitude(0.2, 30)
+        if d.chance(0.2):
+            found["most_used"] = d.number(0.3, 0.97)
+        if d.chance(0.1):
+            found["most_load"] = d.number(0.4, 0.97)
+        if d.chance(0.1):
+            found["most_filled"] = d.number(0.4, 0.97)
+        if d.chance(0.1):
+            found["most_full"] = d.magnitude(5e-4, 0.05)
+        if d.chance(0.3):  # a decision of the plan's
+            del found["max_num_seqs"]
+            found["most_num_seqs"] = d.one((seqs, 512, 700))
+            found["max_num_batched_tokens"] += found["most_num_seqs"]
         if d.chance(0.35):
             windowed = any(bounded(m["architecture"]) for m in models)
             static.speculates(d.rng, found, [] if windowed else [OWN_MODEL, "qwen3-0.6b"])

@@ -341,19 +341,6 @@ def test_classes_are_those_of_a_list_or_a_trace() -> None:
     assert [(k.prompt, k.output, k.weight) for k in found] == [(11, 25, 0.75), (257, 65, 0.25)]
 
 
-def test_a_chunk_pays_for_what_no_other_would_wait_for() -> None:
-    # Two ranks, half a chunk a step of 1 s over its share, a quarter of 3 s: three quarters are longer than z < 1 s.
-    x = continuous.Longest(((0.0, 1.0, 0.75), (1.0, 3.0, 0.25)))
-    a, b = math.exp(-0.75), math.exp(-0.25)
-    assert x.pays_s(1.0) == pytest.approx(a)
-    assert x.pays_s(2.0) == pytest.approx(a + b)
-    assert x.pays_s(5.0) == pytest.approx(a + 2 * b + 2.0)
-    # The tangent meets the longest of a step at the level itself: ∫ 1 − e^(−L).
-    longest_s = (1 - a) + 2 * (1 - b)
-    assert x.always_s + 0.5 * x.pays_s(1.0) + 0.25 * x.pays_s(3.0) == pytest.approx(longest_s)
-    assert continuous.Longest().pays_s(0.0) == continuous.Longest().always_s == 0.0
-
-
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_an_engine_of_ranks_without_shares_of_its_own_is_as_many_engines(ranks: int) -> None:
     # Nothing of a chunk is another rank's to wait for, and steps cost each of them what one alone would.
@@ -362,16 +349,14 @@ def test_an_engine_of_ranks_without_shares_of_its_own_is_as_many_engines(ranks: 
     each = replace(none, prompt_token_s=none.prompt_token_s / ranks, decode_request_s=none.decode_request_s / ranks,
                    context_s=none.context_s / ranks, mixed_context_s=none.mixed_context_s / ranks,
                    prompt_expert_s=none.prompt_token_s / ranks)  # fmt: skip
-    limits = SimpleNamespace(**vars(LIMITS), quantile=0.8, bursts="none")
+    limits = SimpleNamespace(**vars(LIMITS) | {"quantile": 0.8})
     mixture = [(1.0, 300.0, 20.0, 0.0), (2.0, 900.0, 5.0, 0.0)]
-    one = continuous.engine(none, 1.0, limits, 1e5, mixture, 4, 1.0, (1.0, 1.0))
-    many = continuous.engine(each, 1.0, limits, 1e5, mixture, 4, 1.0, (1.0, 1.0), ranks=ranks)
-    assert one is not None
-    assert many is not None
-    assert (many.step_s, many.rate) == pytest.approx((one.step_s, ranks * one.rate))
-    assert many.wait_s == pytest.approx(one.wait_s)
-    assert many.most[1:4] == pytest.approx([ranks * x for x in one.most[1:4]])
-    assert many.waits_s(300.0) == pytest.approx(one.waits_s(300.0) / ranks)
+    (one,) = continuous.engines(none, 1.0, limits, lambda _: 1e5, mixture, 4, (1.0,), (1.0, 1.0))
+    (many,) = continuous.engines(each, 1.0, limits, lambda _: ranks * 1e5, mixture, 4, (1.0,), (1.0, 1.0), ranks=ranks)
+    assert (many.x.step_s, many.rate) == pytest.approx((one.x.step_s, ranks * one.rate))
+    assert (many.wait_s, many.running) == pytest.approx((one.wait_s, ranks * one.running))
+    for row, alone in zip(many.rows, one.rows, strict=True):
+        assert row == pytest.approx([x / ranks for x in alone])
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
@@ -594,61 +579,72 @@ def apart(stage: str) -> continuous.Engine:
     """Of prompts of 1,000 tokens and answers of 100; caches of 131 MB have a quarter of a GB/s to themselves."""
     shape = catalog.llms()["llama-3.1-8b"]
     network = continuous.Network(1e9, 0.75, 0.01, [(layer_work(shape, "fp16", "fp16"), shape, 1.0)])
-    limits = SimpleNamespace(
-        max_num_seqs=64, max_num_batched_tokens=2064, chunk_tokens=None, quantile=0.8, bursts="none"
-    )
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 64, "max_num_batched_tokens": 2064, "quantile": 0.8})
     mixture = [(1.0, 1000.0, 100.0, 0.0)]
-    found = continuous.engine(COSTS, 1.0, limits, 1e6, mixture, 4, 1.0, (1.0, 1.0), stage, network)
-    assert found is not None
+    (found,) = continuous.engines(
+        COSTS, 1.0, limits, lambda _: 1e6, mixture, 4, (1.0,), (1.0, 1.0), stage, None if stage == "both" else network
+    )
     return found
 
 
 SENT_S = 0.131072 / 0.25 + 0.01
+FACTOR = math.e * 0.2  # of a mean wait over that at the quantile 0.8
 
 
 def test_prompts_alone() -> None:
     e = apart("prefill")
     # 1.8 prompts of 15 ms fill a step to 90 %, beside 10 ms and 2 for carrying prompts.
-    assert e.step_s == pytest.approx(0.012 + 1.8 * 0.015)
-    turn_s = 0.015 + 0.039 / 2
-    assert e.first_s(1000.0) == pytest.approx(1.5 * 0.039 + 0.015 + 4 * turn_s)
-    assert e.rate == pytest.approx(1.8 / 0.039)
-    busy = 0.027 / 0.039  # a wait of four turns would let it be busy for 8/9 of the time
-    assert e.most[:2] == pytest.approx((busy, continuous.allowed_crowd(64.0, busy)))
-    work, running, cache, tokens, waits, link = (row.sum() for row in e.taken([1000.0], [100.0], 1.0, 9))
-    gone_s = e.first_s(1000.0) + SENT_S
-    assert (work, tokens) == pytest.approx((0.015 / busy, 1000 * 0.039 / 1800))
-    assert waits == pytest.approx(turn_s + turn_s / 8)
-    assert (running, cache) == pytest.approx((gone_s / e.most[1], 1000 * gone_s / e.most[2]))
+    assert e.x.step_s == pytest.approx(0.012 + 1.8 * 0.015)
+    busy, t = 0.027 / 0.039, 0.039
+    turn_s = 0.015 + 0.012 / 2  # half a step is its tokens', which has nothing else in it
+    assert e.wait_s == pytest.approx(4 * turn_s * FACTOR)
+    assert e.firsts[0] == pytest.approx(1.5 * t + 0.015 + busy * 0.015 / 2 + e.wait_s)
+    assert e.rests[0] == pytest.approx(SENT_S)
+    assert e.lates[0] == e.wholes[0] > e.firsts[0] + SENT_S
+    assert e.rate == pytest.approx(1.8 / t)
+    work, running, cache, tokens, chunks, waits, link = (row.sum() for row in e.taken([0], 1.0, 9))
+    assert (work, tokens, chunks) == pytest.approx((0.015 / busy, 1000 * t / 1800, 0.0))
+    assert waits == pytest.approx(turn_s**2 / (2 * e.wait_s) + turn_s)
+    assert running == pytest.approx(t / continuous.allowed_crowd(64.0, busy))
+    assert cache == pytest.approx(e.rows[0][2])
     assert link == pytest.approx(0.131072 / 0.75)
 
 
 def test_decodes_alone() -> None:
     e = apart("decode")
     decode_s = 99 * 1e-4 + 1e-6 * (99 * 1000 + 99 * 98 / 2)
-    assert e.step_s == pytest.approx(0.01 + 4 * decode_s / 99)
-    joins_s = 0.131072 / 0.25 + e.step_s
-    assert e.joins_s(1000.0) == pytest.approx(joins_s)
-    rows = e.taken([1000.0], [100.0], 0.1, 90, since=2.0)
-    work, running, cache, *of_prompts, link = (row.sum() * 0.1 for row in rows)
+    t = 0.01 + 4 * decode_s / 99
+    rho = 1 - 0.01 / t
+    assert e.x.step_s == pytest.approx(t)
+    joins_s = 0.131072 / 0.25 + t
+    assert e.firsts[0] == pytest.approx(joins_s)
+    assert e.rests[0] == pytest.approx(99 * (0.01 + decode_s / 99) / (1 - rho))
+    assert e.wholes[0] - joins_s == pytest.approx(99 * continuous.beside_s(e.x, 0.8))
+    work, running, _, *of_prompts, link = (row.sum() * 0.1 for row in e.taken([0], 0.1, 90, since=2.0))
     assert not any(of_prompts)
-    assert not any(row[:19].any() for row in rows)
-    rest_s = 99 * e.pace_s
-    assert work == pytest.approx(decode_s / e.most[0])
-    assert running == pytest.approx((joins_s + rest_s) / e.most[1])
-    assert cache == pytest.approx((joins_s * 1000 + rest_s * 1050) / e.most[2])
-    assert link == pytest.approx(0.131072 / 0.75)
+    assert not any(row[:19].any() for row in e.taken([0], 0.1, 90, since=2.0))
+    assert (work, link) == pytest.approx((decode_s / rho, 0.131072 / 0.75))
+    assert running == pytest.approx(99 * t / continuous.allowed_crowd(64.0, rho))
 
 
 def test_who_cannot_be_in_time_takes_nothing_of_an_engine() -> None:
-    e = replace(apart("both"), network=None)
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 64, "max_num_batched_tokens": 2064, "quantile": 0.8})
+    mixture = [(1.0, 1000.0, 100.0, 0.0), (1.0, 1000.0, 50.0, 0.0), (1.0, 200.0, 20.0, 0.0)]
+    (e,) = continuous.engines(COSTS, 1.0, limits, lambda _: 1e6, mixture, 4, (1.0,), (1.0, 1.0))
     c = orchestration.Candidate(0, "h100", 1, 1, 1, 4, 1, 0.0, 0.0, e)
     prompt, output = np.array([1000.0, 1000.0, 200.0]), np.array([100.0, 50.0, 20.0])
-    takes_s = np.array([e.first_s(p) + e.rest_s(n) for p, n in zip(prompt.tolist(), output.tolist(), strict=True)])
-    q = orchestration.Group(0, 1.0, np.array([3.0]), prompt, output, takes_s + np.array([0.3, -0.1, 0.1]), np.arange(3))
-    share, wait_s, who = q.able(orchestration.Route(c, c, (0, 0)), None, 0.0)
+    due = np.array(e.wholes) + np.array([0.3, -0.1, 0.1])
+    q = orchestration.Group(0, 1.0, np.array([3.0]), prompt, output, due, np.arange(3))
+    route = orchestration.Route(c, c, (0, 0))
+    share, wait_s, who = q.able(route, None, 0.0)
     assert (share, wait_s) == pytest.approx((2 / 3, 0.2))
-    assert who.service(orchestration.Route(c, c, (0, 0))) == pytest.approx((takes_s[0] + takes_s[2]) / 2)
+    assert who.service(route) == pytest.approx(sum(e.firsts[i] + e.rests[i] for i in (0, 2)) / 2)
+    # A limit on first tokens leaves who may start as it is, so that a looser one loses nothing.
+    tight, wait_s, same = q.able(route, e.lates[2] + 0.05, 0.0)
+    assert e.lates[2] + 0.05 < e.lates[0]
+    assert tight == pytest.approx(1 / 3)
+    assert wait_s == pytest.approx(0.05 / 2)
+    assert same.service(route) == pytest.approx(who.service(route))
     slots = orchestration.Candidate(0, "h100", 1, 1, 1, 4, 1, 50.0, 0.0)
     two_s = replace(q, due=np.array([2.5, 1.5, 0.1]))  # of 50 tokens a second
     share, wait_s, who = two_s.able(orchestration.Route(slots, slots, (0, 0)), None, 0.0)

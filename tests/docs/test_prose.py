@@ -118,9 +118,23 @@ EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, b
 }
 WORDS_TODAY = max(TOTAL_WORDS, 40_653)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
-    "docs": {},
-    "code": {"what … as a noun": 6.91, "of those, that of": 4.65, "said, says": 1.94, "beside, anew, alike": 1.82, "so many": 0.82, "nobody": 0.8},
-    "help": {"what … as a noun": 3.62, "of those, that of": 2.11, "said, says": 0.91, "beside, anew, alike": 1.21},
+    "docs": {
+        ,
+    },
+    "code": {
+        "what … as a noun": 6.91,
+        "of those, that of": 4.65,
+        "said, says": 1.94,
+        "beside, anew, alike": 1.82,
+        "so many": 0.82,
+        "nobody": 0.8,
+    },
+    "help": {
+        "what … as a noun": 3.62,
+        "of those, that of": 2.11,
+        "said, says": 0.91,
+        "beside, anew, alike": 1.21,
+    },
 }
 ENTRIES_TODAY = 461  # of 2_113
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formulations.fleet.engines import EngineKind, Levels, levels
+from formulations.fleet.engines import EngineKind, FleetLevels, levels
 from optmodels.loading import load
 
 BUCKETS = ((300, 200, 4.0), (2000, 60, 1.0), (60, 2, 1.0), (900, 400, 2.0), (4000, 100, 0.3), (120, 30, 3.0))
 KINDS = [EngineKind("l40s", 1, 48.0), EngineKind("h100", 2, 80.0)]
 
 
-def levels_of(slo: dict[str, Any], buckets: int, **workload: Any) -> Levels:
+def levels_of(slo: dict[str, Any], buckets: int, **workload: Any) -> FleetLevels:
     case = load({
         "formulation": "fleet", "schema": 1, "serving": "continuous", "latency": {"model": "default", "engine": "vllm"},
         "workloads": [{
@@ -30,7 +30,7 @@ def levels_of(slo: dict[str, Any], buckets: int, **workload: Any) -> Levels:
     return levels(case, list(range(buckets)), KINDS)[0]
 
 
-def without(tight: Levels, loose: Levels) -> list[int]:
+def without(tight: FleetLevels, loose: FleetLevels) -> list[int]:
     """Rows of the one for which the other has none that holds what they hold."""
     found = []
     for p in range(len(tight.engine)):

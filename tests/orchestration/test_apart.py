@@ -13,7 +13,7 @@ import optmodels
 from formulations.orchestration.certify import cut, loosened
 from formulations.orchestration.check import check
 from formulations.orchestration.deploy import deployments
-from formulations.orchestration.engines import LINK, REQUESTS
+from formulations.orchestration.engines import TRANSFER
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.model import dispatch
 from formulations.orchestration.plan import CutLine, Dispatcher, OrchestrationPlan
@@ -21,6 +21,7 @@ from formulations.orchestration.points import build_tables
 from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
 from formulations.orchestration.show import summary
+from optmodels.engine.continuous import RUNNING
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -97,20 +98,21 @@ def test_a_route_by_hand(apart):
     _, t, _ = apart
     r = next(r for r, (a, b) in enumerate(t.legs.tolist()) if a != b and t.admissible[0, r])
     a, b = (t.configurations[c].engine for c in t.legs[r])
-    prompt, output = np.array([3000.0]), np.array([200.0])
     moved = 3000 * GB / (25 * 0.5)
-    assert a.after_s(prompt, output)[0] == pytest.approx(moved + 0.01)
-    assert t.first_s[0, r] == pytest.approx(a.first_s(prompt)[0] + moved + 0.01)
-    joins = moved + b.step_s + b.costs.request_s
-    assert t.service_s[0, r] == pytest.approx(t.first_s[0, r] + joins + b.rest_s(output)[0])
+    alone = a.points.whole(0.8, np.array([[a.wait_s]]), a.of.slower)
+    assert a.sees.rest_s[0] == pytest.approx(moved + 0.01)
+    assert t.first_s[0, r] == pytest.approx(float(alone.first_s[0, 0, 0]) + moved + 0.01)
+    joins = moved + b.step_s + b.of.costs.request_s
+    assert b.sees.first_s[0] == pytest.approx(joins)
+    assert t.service_s[0, r] == pytest.approx(t.first_s[0, r] + joins + b.sees.rest_s[0])
     due = t.classes.deadline_s[0]
-    assert t.wait_s[0, r] == pytest.approx(due - t.service_s[0, r])
+    assert t.wait_s[0, r] == pytest.approx(due - a.sees.e2e_s[0] - b.sees.e2e_s[0])
+    assert a.sees.e2e_s[0] == pytest.approx(float(alone.ttft_s[0, 0, 0]) + moved + 0.01)
     (_, begun), (_, rest) = t.uses(0, r)
-    # Over all its bins each takes the network for 3,000 tokens of the planned half, and runs as long as it stays.
-    assert begun[LINK].sum() * t.bin_s == pytest.approx(3000 * GB / (25 * 0.5))
-    assert rest[LINK].sum() * t.bin_s == pytest.approx(3000 * GB / (25 * 0.5))
-    assert begun[REQUESTS].sum() * t.bin_s * a.capacity[REQUESTS] == pytest.approx(t.first_s[0, r])
-    assert rest[REQUESTS].sum() * t.bin_s * b.capacity[REQUESTS] == pytest.approx(joins + b.rest_s(output)[0])
+    # Over all its bins each takes the network for 3,000 tokens of the planned half, and a slot as the engine's theory.
+    for e, shares in ((a, begun), (b, rest)):
+        assert shares[TRANSFER].sum() * t.bin_s == pytest.approx(3000 * GB / (25 * 0.5))
+        assert shares[RUNNING].sum() * t.bin_s == pytest.approx(e.load[RUNNING, 0])
     assert not rest[3:6].any()  # nothing of prompts
 
 
@@ -196,7 +198,7 @@ def test_replayed_on_prefill_and_decode_engines(apart):
         moved = prompt * GB / (25 * 0.5)
         first = float(out.first_token_s[0] - requests.arrival_s[0])
         took = float(out.finish_s[0] - out.first_token_s[0])
-        engines = [t.configurations[c].engine.costs for c in range(len(t.configurations))]
+        engines = [t.configurations[c].engine.of.costs for c in range(len(t.configurations))]
         least = min(c.fixed_s + c.prompt_token_s * prompt for c in engines)
         assert least + moved + 0.01 <= first <= t.first_s[0].max()
         fastest = min(c.fixed_s + c.decode_request_s for c in engines)

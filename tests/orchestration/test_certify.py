@@ -80,12 +80,12 @@ def test_lines_of_one_pass_are_found_in_the_tables_of_the_other(changes):
     """Engines that may wait long or short in the first pass wait in one way in the second."""
     t = build_tables(optmodels.load(two_models(1, **BURST | {"engine": {"waits": [0.01, 3]}} | changes)))
     other = loosened(t)
-    assert {x.waits for x in t.configurations} == {0.01, 3.0}
-    assert {x.waits for x in other.configurations} == {None}
+    assert {x.engine.waits for x in t.configurations} == {0.01, 3.0}
+    assert {x.engine.waits for x in other.configurations} == {4.0}
     for of, at in ((t, other), (other, t)):
         lines = [
             SimpleNamespace(model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], degrees=x.degrees,
-                            batch=x.batch, stage=x.stage, waits=x.waits)
+                            batch=x.batch, stage=x.stage, level=x.level)
             for x in of.configurations
         ]  # fmt: skip
         plan = SimpleNamespace(configurations=lines)
@@ -117,7 +117,7 @@ def test_rates_are_drawn(solved):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda c: c["cuts"][0].update(keep=0.5), "engine.time"),
+        (lambda c: c["cuts"][0].update(keep=0.5), "in its busiest bin"),
         (lambda c: c["cuts"][0].update(in_time=0.5), "can be in time"),
         (lambda c: c["promises"].pop(), "the promises of the plan"),
         (lambda c: c["promises"][0].update(promised=0.5), "promised"),

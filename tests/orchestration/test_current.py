@@ -64,12 +64,14 @@ def test_the_level_of_engines_is_the_best_of_all():
     problem = optmodels.load(two_models(1, **ONE_H100))
     t = build_tables(problem)
     lines = _lines(t, CurrentCluster.model_validate(ENGINE))
-    assert [(x.batch, x.waits) for x in lines[0]] == [(1, 1.0), (4, 1.0), (16, 1.0), (64, 1.0), (64, 4.0)]
+    assert [(x.batch, x.engine.waits) for x in lines[0]] == [(1, 1.0), (4, 1.0), (16, 1.0), (64, 1.0), (64, 4.0)]
     plan, at = _best_use(t, lines, [2])
     totals = []
     for x in lines[0]:
         index = next(
-            i for i, c in enumerate(t.configurations) if c.tp == 1 and (c.batch, c.waits) == (x.batch, x.waits)
+            i
+            for i, c in enumerate(t.configurations)
+            if c.tp == 1 and (c.batch, c.engine.waits) == (x.batch, x.engine.waits)
         )
         counts = np.zeros(len(t.configurations), dtype=int)
         counts[index] = 2

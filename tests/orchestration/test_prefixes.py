@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from orchestration_cases import agreeing, two_models
+from orchestration_cases import agreeing, levels, two_models
 
 from formulations.orchestration.check import check
-from formulations.orchestration.engines import Engine, Lengths, Taken
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts, engines_alike
 from formulations.orchestration.problem import Continuous
-from formulations.orchestration.rates import Steps
+from optmodels.engine.continuous import TOKENS, longest_wait
 from optmodels.formulation import Options
-from optmodels.latency.steps import Provenance, StepCosts
+from optmodels.latency.steps import StepCosts
 from optmodels.loading import load
 from optmodels.simulation.continuous import Engine as SimulatedEngine
 
@@ -36,12 +35,17 @@ def alike(factors, more=None):
     ))  # fmt: skip
 
 
+def tokens(x):
+    """Of its requests' prompts in its cache."""
+    kind = x.engine.stream.kind
+    return (kind.cached * kind.input_tokens).tolist()
+
+
 def between():
     """θ with which a request is in time where its prompt is cached, and only there."""
     t = build_tables(alike([100.0] * 5))
     (x,) = t.configurations
-    prompt, output = np.array([float(PROMPT)]), np.array([20.0])
-    cold, warm = (float((x.first_s(prompt, c) + x.rest_s(output))[0]) for c in (0.0, 16.0 * BLOCKS))
+    cold, warm = (float(x.engine.seen_with(np.full(5, c)).e2e_s[0]) for c in (0.0, 16.0 * BLOCKS))
     assert warm < 0.8 * cold
     return (0.1 * warm + 0.9 * cold) / (20 * t.t_slice_s[0])
 
@@ -54,9 +58,9 @@ def test_who_is_refused_leaves_nothing_in_the_cache():
     """The first is too late and the second is not, so that the third, as urgent as the first, finds the prompt."""
     tight = between()
     (x,) = build_tables(alike([tight, 100.0, tight, tight, 100.0])).configurations
-    assert x.cached.tolist() == [0.0, 0.0, *[16.0 * BLOCKS] * 3]
+    assert tokens(x) == pytest.approx([0.0, 0.0, *[16.0 * BLOCKS] * 3])
     (x,) = build_tables(alike([tight] * 5)).configurations
-    assert x.cached.tolist() == [0.0] * 5
+    assert tokens(x) == [0.0] * 5
     problem = alike([tight, 100.0, tight, tight, 100.0])
     plan = exact(problem, build_tables(problem), Options(gap=0)).plan.model_dump(mode="json")
     assert plan["prediction"]["in_time"] == pytest.approx(4)
@@ -71,7 +75,7 @@ def test_blocks_that_engines_cannot_share_are_not_counted():
     given = alike([100.0] * 2).model_dump(mode="json", exclude_unset=True)
     given["requests"]["rows"] |= {"prefix_blocks": [list(range(80))] * 2, "prefix_block_tokens": 100}
     (x,) = build_tables(load(given)).configurations
-    assert x.cached is None
+    assert tokens(x) == [0.0] * 2
     assert SimulatedEngine.__dataclass_fields__["block_tokens"].default == KV_BLOCK_TOKENS
 
 
@@ -91,26 +95,17 @@ def test_the_least_blocks_that_are_enough():
 def test_a_level_by_hand():
     """Of 1,000 prompt tokens 400 are cached: 6 ms of prompts, 100 tokens of 0.1 ms each, 16 ms in 101 steps."""
     costs = StepCosts(0.010, prompt_token_s=10e-6, decode_request_s=100e-6)
-    limits = Continuous(max_num_seqs=64, max_num_batched_tokens=1064, bursts="none")
-    prompt, output, cached = np.array([1000.0]), np.array([101.0]), np.array([400.0])
-    lengths = Lengths(prompt, output, np.ones(1), requests_per_s=40.0, cached=cached)
-    e = Engine.at(Steps(costs, 1.0, costs, Provenance("", "")), limits, 100_000.0, lengths, 8, 0.5)
+    limits = Continuous(max_num_seqs=64, max_num_batched_tokens=1064, waits=0.5)
+    (e,) = levels(costs, limits, [1000], [101], [8], stream=(40.0, 1.0), cached=lambda plain, at: np.array([400.0]))
     t = 0.010 + 8 * 0.016 / 101
     assert e.step_s == pytest.approx(t)
-    turn = 0.6 * t + 0.006
-    assert e.wait_s == pytest.approx(turn / 2)
-    assert e.first_s(prompt, cached)[0] == pytest.approx(turn / 2 + 1.5 * t + 0.006)
-    assert e.waits(prompt, cached)[0] == pytest.approx(2 * turn)
+    turn = 0.6 * (0.010 + (t - 0.010) * 10 / 16) + 0.006
+    assert e.wait_s * longest_wait(0.8, np.inf) == pytest.approx(turn / 2)
+    assert e.load[TOKENS, 0] == pytest.approx(600 * t / 900)
     assert e.part == pytest.approx(8 / (101 * t) / 40)  # of the stream, by Little's law
-    assert e.idle_kv_tokens == pytest.approx(100_000 - 8 * 1050.5)  # beside 8 prompts, each with half an answer
-    one = Taken.by(e, prompt, output, np.zeros(1, dtype=np.int64), 1, cached)
-    assert (one.new_tokens[0], one.prompt_tokens[0]) == (600, 1000)  # the cache holds what is not computed, too
-    assert one.prompt_work_s[0] == pytest.approx(0.006)
-    shares = one.shares(e, 0, 1000.0)
-    assert shares[3].sum() * e.capacity[3] == pytest.approx(600 * t / 1000, rel=1e-6)
-    assert shares[2].sum() * e.capacity[2] == pytest.approx(
-        (one.first_s[0] * 1000 + (one.service_s[0] - one.first_s[0]) * 1050.5) / 1000, rel=1e-6
-    )
+    assert e.idle_kv_tokens == pytest.approx(100_000 - 8 * (1000 + 100 * 50.5 / 101))  # beside 8 with half an answer
+    cold = levels(costs, limits, [1000], [101], [8])[0]
+    assert cold.step_s > e.step_s and cold.sees.first_s[0] > e.sees.first_s[0]
 
 
 def family(seed, count=7):
@@ -132,7 +127,7 @@ def test_literal_and_column_form_agree(seed):
         requests={"rows": family(seed)}, bins={"lengths": 50, "slo": 50, "seconds": 2.0},
     )  # fmt: skip
     t, column = agreeing(load(given))
-    assert any(x.cached.any() for x in t.configurations)
+    assert any(any(tokens(x)) for x in t.configurations)
     assert column.plan.prediction.in_time > 0
     rows = {k: v for k, v in family(seed).items() if not k.startswith("prefix")}
     without = build_tables(load(given | {"requests": {"rows": rows}}))

@@ -7,24 +7,22 @@ import math
 
 import numpy as np
 import pytest
-from orchestration_cases import agreeing, handful, two_models
-from scipy.integrate import quad
+from orchestration_cases import agreeing, handful, levels, two_models
 
 import optmodels
 from formulations.orchestration.check import check
-from formulations.orchestration.engines import Engine, Lengths, Taken
+from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.exact import exact, scheduled
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.problem import Continuous
-from formulations.orchestration.rates import Steps
 from formulations.orchestration.served import engines_of
 from optmodels import formulation
-from optmodels.engine.continuous import crowd_allowed
+from optmodels.engine.continuous import crowd_allowed, longest_wait
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.steps import Experts, Provenance, StepCosts
+from optmodels.latency.steps import Experts, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.loading import load
 from optmodels.simulation.continuous import Arrivals, simulate
@@ -59,93 +57,44 @@ def document(**changes):
 
 
 def engine(ranks, batch=8, kv_tokens=20_000.0, waits=2.0):
-    lengths = Lengths(PROMPT, OUTPUT, WEIGHT, 2.0, 3.0)
-    return Engine.at(
-        Steps(COSTS, 1.5, COSTS, Provenance("", "")), LIMITS, kv_tokens, lengths, batch, waits, ranks=ranks
-    )
+    limits = LIMITS.model_copy(update={"waits": waits})
+    found = levels(COSTS, limits, PROMPT, OUTPUT, [batch], ranks * kv_tokens, (2.0, 3.0), ranks, WEIGHT, 1.5)
+    return next(e for e in found if not e.place_wait_s)
 
 
-def test_a_level_of_four_ranks_by_hand():
-    """Every constant of the README, the wait for the busiest rank by numerical integration."""
-    D, e = 4, engine(4)
-    chunks, decodes = np.array([1.0, 2.0]), OUTPUT - 1
-    steps = chunks + decodes
-    per_step = D * 8 / (WEIGHT @ steps)  # requests that come in a step
-    prefill = 20e-6 * PROMPT
-    longer = (D - 1) * (prefill - 8e-6 * PROMPT) / chunks
-
-    def chunks_longer(z):
-        return per_step * float(WEIGHT @ (chunks * (longer > z)))
-
-    def summed(f, until):
-        return quad(f, 0, until, points=[x for x in longer if x < until], epsabs=1e-14)[0]
-
-    pays = np.array([summed(lambda z: math.exp(-chunks_longer(z)), x) for x in longer])
-    rest = summed(lambda z: 1 - (1 + chunks_longer(z)) * math.exp(-chunks_longer(z)), longer.max())
-    busiest = summed(lambda z: 1 - math.exp(-chunks_longer(z)), longer.max())
-    assert rest + per_step * float(WEIGHT @ (chunks * pays)) == pytest.approx(busiest)
-    assert e.busiest.rest_s == pytest.approx(rest)
-    contexts = decodes * PROMPT + decodes * (decodes - 1) / 2
-    mixed = 2 * per_step * float(WEIGHT @ chunks)
-    assert mixed < 1
-    few = 1 - (1 - 6 / 64) ** (D * 64)
-    fixed = 0.010 + 0.002 * (few + mixed * (1 - few)) + rest
-    own = prefill + 0.001 * chunks  # chunks pay for their steps, as that is less here
-    work = own + chunks * pays + 100e-6 * decodes + 1e-8 * contexts
-    assert e.charged
-    assert e.fixed_s == pytest.approx(fixed)
-    t = fixed + per_step * float(WEIGHT @ work)
-    assert e.step_s == pytest.approx(t)
-    np.testing.assert_allclose(e.prompt_work_s(PROMPT), own + chunks * pays)
-    turn = own + PROMPT * t / (D * 500)
-    mean, part = float(WEIGHT @ turn), min(1.0, per_step / t / 2.0)
-    assert e.wait_s == pytest.approx(2 * D * mean)  # in mean prompts of a rank
-    ratio = 1 / (math.e * 0.2)
-    waits = turn + turn * (D * turn + part * 2 * mean) * ratio / (2 * e.wait_s)
-    np.testing.assert_allclose(e.waits(PROMPT), waits)
-    assert e.queued == pytest.approx(per_step / t * float(WEIGHT @ waits))
-    first = 1.5 * (e.wait_s + (0.5 + chunks) * t + own + chunks * np.maximum(longer - rest, 0))
-    np.testing.assert_allclose(e.first_s(PROMPT), first)
-    load = 1 - fixed / t
-    size = PROMPT + OUTPUT / 2
-    typical = float((WEIGHT * steps) @ size**2 / ((WEIGHT * steps) @ size))
-    running, tokens = (D * n * float(crowd_allowed(np.array(m / n), np.array(load)))
-                       for m, n in ((64.0, 1.0), (20_000.0, typical)))  # fmt: skip
-    np.testing.assert_allclose(e.capacity[:5], [load, running, tokens, D * 0.9 * 500, mixed])
-    assert e.capacity[1] == pytest.approx(4 * crowd_allowed(np.array(64.0), np.array(load)))
+def test_a_level_has_requests_and_waits_of_each_rank():
+    """Four ranks run four times as many; a prompt keeps the others of its rank waiting four of its turns."""
+    e = engine(4)
+    p, steps = e.points, e.points.steps[0, 0]
+    assert e.step_s == pytest.approx(e.fixed_s + 4 * 8 * float(WEIGHT @ p.work_s[0, 0] / (WEIGHT @ steps)))
+    turn = float(WEIGHT @ p.turn_s[0, 0])
+    assert e.wait_s * longest_wait(0.8, math.inf) == pytest.approx(2 * 4 * turn)
+    assert e.part == pytest.approx(min(1.0, 4 * 8 / (float(WEIGHT @ steps) * e.step_s) / 2.0))
+    assert e.burst_s == pytest.approx(e.part * 2 * turn)
+    assert e.most_running == pytest.approx(4 * crowd_allowed(np.array(64.0), np.array(1 - e.fixed_s / e.step_s)))
 
 
-def test_a_chunk_longer_than_all_of_its_level_pays_all_of_it():
-    e = engine(2)
-    at, beyond = (float(e.busiest.pays_s(np.array([x]))[0]) for x in (e.busiest.longer_s[-1], 1.0))
-    assert beyond - at == pytest.approx(1.0 - e.busiest.longer_s[-1])
-    assert e.busiest.pays_s(np.zeros(1))[0] == 0.0
-
-
-def test_one_rank_is_today():
-    """Nothing waits for a busiest rank where there is one, and documents do not speak of ranks."""
-    e = engine(1)
-    assert e.busiest.rest_s == e.busiest.pays_s(np.zeros(1))[0] == 0
-    one, none = (optmodels.solve(document(candidates=c), time_limit=20) for c in (
+def test_one_rank_says_nothing_of_ranks():
+    one, none = (build_tables(load(document(candidates=c))) for c in (
         {"tp": [1, 2], "attention_ranks": [1], "batch": [4]}, {"tp": [1, 2], "batch": [4]}))  # fmt: skip
-    assert one.plan == none.plan
-    assert "attention_ranks" not in str(one.plan)
+    for name in ("service_s", "first_s", "share", "wait_s"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(none, name))
+    plan = scheduled(one, np.eye(len(one.configurations), dtype=int)[0])
+    assert "attention_ranks" not in str(make_plan(one, plan.assignment).model_dump(mode="json"))
 
 
 def test_an_engine_that_is_filled_to_its_level_keeps_to_it():
     """Poisson arrivals at the level's rate on the step simulator: the mean step is no longer, nor the first tokens."""
     e, seconds = engine(4, batch=24, kv_tokens=200_000.0), 400.0
     rng = np.random.default_rng(3)
-    taken = Taken.by(e, PROMPT, OUTPUT, np.arange(2), 2)
-    work = WEIGHT @ (taken.prompt_work_s + taken.decode_work_s)
-    rate = min(e.capacity[0] / work, 1 / (WEIGHT @ taken.waits))
-    n = rng.poisson(rate * seconds)
+    n = rng.poisson(seconds / e.mean_load.max())
     kind = rng.choice(2, n, p=WEIGHT)
     arrivals = Arrivals.of(np.sort(rng.uniform(0, seconds, n)), PROMPT[kind].astype(int), OUTPUT[kind].astype(int))
     seen = simulate(arrivals, [Simulated(COSTS, 200_000, 64, 564, ranks=4)], "shortest_queue")
     assert seen.busy_s[0] / seen.steps[0] <= e.step_s
-    assert seen.ttft_s.mean() <= (WEIGHT @ e.first_s(PROMPT)) / e.later
+    assert seen.ttft_s.mean() <= (WEIGHT @ e.sees.first_s) / e.of.slower
     assert np.nanmean(seen.tpot_s) <= e.token_s
+    assert np.mean(seen.finish_s - arrivals.arrival_s <= e.sees.e2e_s[kind]) > 0.8
 
 
 @pytest.fixture(scope="module")
@@ -171,12 +120,10 @@ def test_configurations_have_the_gpus_costs_and_caches_of_their_ranks():
         assert (x.gpus, x.unit, x.units) == (x.tp * x.ranks, x.tp * x.ranks, 1)
         assert x.slots == len(x.tokens_per_s) == x.batch * x.ranks
         whole = kv_tokens(
-            work, case.vram_gib[0] * GIB, x.tp, attention_ranks=x.ranks, utilization=0.9, chunk_tokens=8192 - 256,
+            work, case.vram_gib[0] * GIB, x.tp, attention_ranks=x.ranks, utilization=0.9, chunk_tokens=8192,
             max_requests=256, request_tokens=shortest,
         )  # fmt: skip
-        assert x.engine.kv_tokens == pytest.approx(whole / x.ranks)
-        longest = t.most_tokens[0]
-    assert longest == pytest.approx(max(x.engine.kv_tokens for x in t.configurations))
+        assert x.engine.kv_tokens == pytest.approx(whole)
 
 
 def test_models_without_routed_experts_have_one_rank():

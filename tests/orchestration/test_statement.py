@@ -16,11 +16,11 @@ from formulations.orchestration.model import (
     FlowModel,
     balance,
     eligible,
-    engine_time,
     expiry,
-    kv_cache,
+    memory,
     occupancy,
     packing,
+    time,
 )
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import restrict
@@ -85,7 +85,7 @@ def tables(b_per_s=(0.1, 0.1, 0.3, 0.0), share=SHARE, wait_s=WAIT_S, **changes):
 def on_engines(**changes):
     """The same on engines: of each resource a start takes other shares on every configuration."""
     t = tables(**changes)
-    engine = SimpleNamespace(capacity=np.array([4.0, 2.0, 1000.0, 50.0, 0.5, 1.0]), stage="both")
+    engine = SimpleNamespace(most_running=2.0, stage="both")
     configurations = tuple(replace(x, engine=engine) for x in t.configurations)
     return replace(t, configurations=configurations, taken=tuple(Shares(c) for c in range(4)))
 
@@ -190,13 +190,13 @@ BY_HAND = {
         occupancy[2,4]: 0.68 x[2,2,3] + 0.02 x[2,2,2] - 2 n[2] <= 0
     """,
     # Of the time of configuration 3's two engines a start of class 2 takes ½·3/8·½, then ½·3/8·1/64 by 4, then half.
-    (engine_time, "engines"): """
-        engine_time[3,0]: 0.09375 x[2,3,0] - n[3] <= 0
-        engine_time[3,2]: 0.09375 x[2,3,2] + 0.000732421875 x[2,3,1] + 0.0003662109375 x[2,3,0] - n[3] <= 0
+    (time, "engines"): """
+        time[3,0]: 0.09375 x[2,3,0] - n[3] <= 0
+        time[3,2]: 0.09375 x[2,3,2] + 0.000732421875 x[2,3,1] + 0.0003662109375 x[2,3,0] - n[3] <= 0
     """,
     # Of their cache ½·3/8·⅛, then ½·3/8·1/16 by 4, then half.
-    (kv_cache, "engines"): """
-        kv_cache[3,4]: 0.0029296875 x[2,3,3] + 0.00146484375 x[2,3,2] - n[3] <= 0
+    (memory, "engines"): """
+        memory[3,4]: 0.0029296875 x[2,3,3] + 0.00146484375 x[2,3,2] - n[3] <= 0
     """,
     # A wait of 22.5 s is 2 bins and a quarter. Of those waiting at the end of t, all but a quarter of the ones
     # admitted in t start in the two bins after it: Y_t − ¼(x_t + Y_t − Y_t−1) ≤ x_t+1 + x_t+2.

@@ -28,10 +28,10 @@ class Printed:
         self.trials, self.gpus, self.goal, self.sides = trials, gpus, goal, sides
         t = trials.t
         kept = dominated(t).keep & paper_rules(t).keep
-        shapes: dict[tuple[float | None, ...], dict[int, int]] = {}
+        shapes: dict[tuple[object, ...], dict[int, int]] = {}
         for c in usable:
             x = t.configurations[c]
-            shapes.setdefault((*x.degrees, x.batch, x.waits), {})[x.model] = c
+            shapes.setdefault((*x.degrees, x.batch, x.level), {})[x.model] = c
         self.shapes = [of for of in shapes.values() if any(kept[c] for c in of.values())]
 
     def solve(self) -> list[SearchGroup]:
