@@ -52,7 +52,7 @@ CEILINGS = {  # per 1,000 words
     "nobody": 0.1,
 }
 MEAN_WORDS, MOST_WORDS = 20.0, 40
-GENERATED = re.compile(r"<!-- (families|measured|compared)\b.*?<!-- \1: end -->", flags=re.S)
+GENERATED = re.compile(r"<!-- (families|measured|compared|left out)\b.*?<!-- \1: end -->", flags=re.S)
 FENCED = re.compile(r"^```.*?^```\s*$", flags=re.M | re.S)
 ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|etc|Fig|eq|eqs|No|p|Nov|al)\.")
 WORD = re.compile(r"[^\W_]")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.check_certification import check_certification, under
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
-from formulations.orchestration.problem import Continuous, Orchestration, Running
+from formulations.orchestration.problem import Continuous, Orchestration, RunningInstance
 from formulations.orchestration.recomputed import (
     Candidate,
     Group,
@@ -193,7 +193,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     found.equal("prediction.gpus", float(p.prediction.gpus), float(sum(len(s.free) for s in true.case.servers)))
 
 
-def _running_key(true: Recomputed, r: Running) -> Key:
+def _running_key(true: Recomputed, r: RunningInstance) -> Key:
     """That of what runs; of an engine, of which a plan has one level beside what runs, the first."""
     degrees, limits = (r.tp, r.pp, r.attention_ranks, r.dp), true.case.problem.continuous
     level = None if limits is None else (limits.choices[0], limits.wait_levels[0], 0.0)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.plan import ConfigurationLine, EngineLine, Key, OrchestrationPlan
 from formulations.orchestration.prefixes import Prompts
-from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, Running
+from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, RunningInstance
 from formulations.orchestration.rates import RateSource
 from formulations.orchestration.recomputed_engines import Asked, Planned, Sent, as_planned, planned, step_of_running
 from optmodels.engine.continuous import Stage
@@ -421,7 +421,7 @@ def _engine(
                      ranks=line.ranks)  # fmt: skip
 
 
-def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r: Running) -> ConfigurationLine:
+def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r: RunningInstance) -> ConfigurationLine:
     """An engine that runs as a plan's line, at the step that its batch has; a step of 0 where it cannot be."""
     gpu, step = r.gpu or case.gpu_types[0], 0.0
     if r.model in case.models and gpu in case.gpu_types:

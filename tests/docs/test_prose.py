@@ -7,6 +7,7 @@ tests/docs/test_prose.py`` prints the figures of every page.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def key(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@cache
 def kinds() -> dict[str, str]:
     """Section of the navigation by page of docs/."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
@@ -38,7 +40,8 @@ def kinds() -> dict[str, str]:
             return [part]
         return [p for inner in (part if isinstance(part, list) else part.values()) for p in pages(inner)]
 
-    return {f"docs/{page}": section for each in nav for section, part in each.items() for page in pages(part)}
+    sections = [each for each in nav if isinstance(each, dict)]
+    return {f"docs/{page}": section for each in sections for section, part in each.items() for page in pages(part)}
 
 
 def budget(page: Path) -> int:
@@ -111,22 +114,29 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
-    "docs/engine.md": (20.0, 184, 14, 2000),
+    "docs/engine.md": (20.0, 184, 9, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 40_083)
+WORDS_TODAY = max(TOTAL_WORDS, 40_653)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
-    "docs": {},
-    "code": {
-        "what … as a noun": 6.95,
-        "of those, that of": 4.75,
-        "said, says": 1.99,
-        "beside, anew, alike": 1.87,
-        "so many": 0.84,
-        "nobody": 0.82,
+    "docs": {
+        ,
     },
-    "help": {"what … as a noun": 3.17, "of those, that of": 2.22, "said, says": 0.95, "beside, anew, alike": 1.27},
+    "code": {
+        "what … as a noun": 6.91,
+        "of those, that of": 4.65,
+        "said, says": 1.94,
+        "beside, anew, alike": 1.82,
+        "so many": 0.82,
+        "nobody": 0.8,
+    },
+    "help": {
+        "what … as a noun": 3.62,
+        "of those, that of": 2.11,
+        "said, says": 0.91,
+        "beside, anew, alike": 1.21,
+    },
 }
-ENTRIES_TODAY = 457  # of 2_021
+ENTRIES_TODAY = 461  # of 2_113
 
 
 if __name__ == "__main__":
