@@ -88,7 +88,7 @@ def check_engines(
         found.add(f"{where}: network of {machine.machine}", net, "bytes/s > 0, through which KV caches go")
         return
     latency = link.latency_s if d.stage == "prefill" else 0.0
-    on_the_way = {k: v / (net * (1 - link.most_used)) + latency for k, v in sent.items()}
+    on_the_way = {k: v / link.rate(net) + latency for k, v in sent.items()}
     try:
         model = deployment(
             case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,

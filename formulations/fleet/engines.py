@@ -247,7 +247,7 @@ def transfer_s(case: FleetCase, d: DeploymentLine) -> Array:
     net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == main.machine) or np.inf
     loaded, seconds = case.loading(d.loads, d.model), np.zeros(len(case.demands))
     mine = np.array([x.workload in loaded.accepted for x in case.demands])
-    seconds[mine] = transfer_bytes(loaded, compress(case.demands, mine)) / (net * GBPS * (1.0 - link.most_used))
+    seconds[mine] = transfer_bytes(loaded, compress(case.demands, mine)) / link.rate(net * GBPS)
     return seconds
 
 
@@ -334,7 +334,7 @@ def _levels(
     ranks = np.array([kinds[e].attention_ranks for e in index])
     if stage != "both":
         link = case.problem.deployment.link
-        each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
+        each = np.array([link.rate((kinds[e].net_gbps or 0.0) * GBPS) for e in index])
         held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
 
