@@ -118,9 +118,7 @@ EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, b
 }
 WORDS_TODAY = max(TOTAL_WORDS, 40_653)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
-    "docs": {
-        ,
-    },
+    "docs": {},
     "code": {
         "what … as a noun": 6.91,
         "of those, that of": 4.65,
