@@ -138,7 +138,7 @@ class Engines:
     """The engines of a period of a plan, by kind: machines, markets, model and parallelism.
 
     Attributes:
-        kind: of each point, (P,); −1: none that the plan has.
+        kind: kind of each point, (P,); −1: none that the plan has.
         counts: deployments of each kind, (K,).
         lines: the kind of each deployment line of the plan, (L,).
     """
@@ -225,10 +225,10 @@ def max_rate(
 
     Args:
         problem: the instance; its rates are the mixture.
-        plan: of the instance, as JSON data; None: any fleet within its stock, quota and budget.
+        plan: plan of the instance, JSON data; None: any fleet within its stock, quota and budget.
         trace: requests for the simulation, labelled as for a replay; None: the instance's own, or Poisson arrivals.
         simulate: bisect the factor by replays, too, where engines batch continuously.
-        seed: of what is drawn.
+        seed: random seed of what is drawn.
         time_limit: seconds of each solve.
 
     Returns:

@@ -48,7 +48,7 @@ class Tick:
         of: workload of each pool, (P,).
         use: machines of each type that a deployment takes, (P, G).
         rate: requests/s of its workload that a deployment carries, (P,).
-        names: of each pool's deployment, P.
+        names: name of each pool's deployment, P.
         load: ticks from a ready machine to a deployment that serves, (P,).
         serving: deployments that serve; None: not stated; (P,).
         loading: deployments that load by the tick in which they serve, (H, P).

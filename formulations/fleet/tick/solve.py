@@ -44,7 +44,7 @@ class Decision:
         serving: deployments in each tick, (H, P).
         objective: USD over the horizon, unavoidable shortage left out; None: not computed.
         bound: no plan of the model costs less; None: not computed.
-        seconds: by step.
+        seconds: seconds of each step.
     """
 
     source: str
