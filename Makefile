@@ -90,11 +90,10 @@ comparison: setup  ## docs/comparison.md anew
 	$(BIN)/python -m pip install --quiet 'pulp<4' linopy
 	$(BIN)/python benchmarks/comparison.py --write
 
-bench-latency: setup  ## how wrong latencies without a measurement are: ROWS=aggregated.csv [H100=FOLDER] [OTHERS=FOLDER] [FLOOR=1] [CHOICE=1], docs/latency-models.md
-	$(BIN)/python benchmarks/engine_model.py $(ROWS) $(if $(H100),--h100 $(H100))
-	$(if $(OTHERS),$(BIN)/python benchmarks/never_fitted.py $(OTHERS))
-	$(if $(FLOOR),$(BIN)/python benchmarks/latency_floor.py $(ROWS))
-	$(if $(CHOICE),$(BIN)/python benchmarks/chosen_rows.py $(ROWS))
+bench-latency: setup  ## fit the engines' coefficients, judge them on groups left out, write file and docs table: DATA=FOLDER [OTHERS=1] [CHOICE=1]
+	$(BIN)/python benchmarks/engine_model.py $(DATA) --write
+	$(if $(OTHERS),$(BIN)/python benchmarks/never_fitted.py $(DATA))
+	$(if $(CHOICE),$(BIN)/python benchmarks/chosen_rows.py $(DATA))
 
 answers: setup  ## every shipped instance by every method, compared with what version 0.1 answered
 	rm -f results/answers.csv

@@ -1,6 +1,6 @@
 """How the choice of one's own rows was set, and judged: on LLMs that had no say in it.
 
-    python benchmarks/chosen_rows.py aggregated.csv
+    python benchmarks/chosen_rows.py FOLDER
 
 Of every deployment of an LLM that was left out of the fit, ``rows-to-measure`` chooses five rows: of all its loads,
 three times of nine tenths of them and four times of six tenths, drawn by chance, since one choice for each of 21
@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wait for one another
 
 import numpy as np
-from engine_model import DUPLICATE, TARGETS, Rows, groups, no_version, own_deployments, predictions, read
+from engine_model import DUPLICATE, TARGETS, UNKNOWN, Rows, no_version, own_deployments, predictions, read, without_llms
 
 from optmodels.latency.engines.choice import ALONG, choose
 from optmodels.latency.engines.fit import Form, Own
@@ -81,12 +81,12 @@ def judged(rows: Rows, cases: list[tuple], setting: Setting) -> Iterator[tuple[s
 def main() -> None:
     """Choose, judge and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("rows", type=Path)
+    parser.add_argument("folder", type=Path)
     args = parser.parse_args()
-    frame = read(args.rows)
-    frame = frame[~frame.why.isin(("LLM or GPU that the catalogue lacks", DUPLICATE))].reset_index(drop=True)
+    frame = read(args.folder)
+    frame = frame[~frame.why.isin((UNKNOWN, DUPLICATE))].reset_index(drop=True)
     rows, rng, cases = Rows(frame), np.random.default_rng(1), []
-    for models, members in own_deployments(rows, groups(frame)["llm"], COUNT):
+    for models, members in own_deployments(rows, without_llms(rows), COUNT):
         cases.append((models, members, members))
         for share, draws in SHARES.items():
             size = max(COUNT + 3, int(share * len(members)))

@@ -1,24 +1,27 @@
-"""The shipped coefficients of serving engines: fitted, judged on what was left out, and (``--write``) written.
+"""The shipped coefficients of serving engines: fitted, judged on groups left out, and (``--write``) written.
 
-    python benchmarks/engine_model.py aggregated.csv [--h100 FOLDER] [--kernels FOLDER --write]
+    python benchmarks/engine_model.py FOLDER [--write]
 
-The rows are closed loops of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this
-repository. Each row that is not fitted has its reason; errors on all rows are printed beside those on the rest. Aims
-stand in brackets. Coverage is nested: the quantile of what is left out is that of other levels, predicted by fits
-that know neither. ``--h100`` adds the models fitted to one LLM on H100 (`latency_models`).
+FOLDER holds closed loops that are not part of this repository: silicon/aggregated.csv of ai-dynamo/aiconfigurator
+("silicon" samples, Apache-2.0) and served_amd_2026-01.csv of InferenceMAX (SemiAnalysis, figures). Each row that is not
+fitted has its reason. `left_groups` says what is left out and how coverage is measured. ``--write`` writes the file of
+coefficients with its interval, and the table of docs/latency-models.md.
 
-GPUs of which no closed loop is known, but single kernels of vLLM (same publisher and licence), get what these take
-longer than H100's, of the same shape and precision, each over its GPU's peak (`efficiencies`).
+GPUs without closed loops, but with single kernels of vLLM (FOLDER/kernels, same publisher and licence), get what these
+take longer than H100's, of the same shape and precision, each over its GPU's peak (`efficiencies`).
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import hashlib
 import os
+import pickle
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wait for one another
@@ -26,25 +29,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wai
 import numpy as np
 import pandas as pd
 import yaml
+from left_groups import errors_of, interval, judged, named, quantiles, residuals
 
 from optmodels import catalog
 from optmodels.latency.engines.choice import choose
-from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, SPREAD_BY, EngineModel, EngineTarget, labels
+from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, Judged, labels
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
-from optmodels.latency.engines.own import TARGETS, Loops, Served, pulled
+from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
 from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, TRENDS, Deployment, Loads, first_token_terms, step_terms
-from optmodels.latency.fit.document import LEVELS, errors, residual_quantiles
 
-AIMS = {
-    "workload": {"tpot_s": 0.05, "ttft_s": 0.14}, "gpu": {"tpot_s": 0.10, "ttft_s": 0.22},
-    "llm": {"tpot_s": 0.12, "ttft_s": 0.28}, "engine": {"tpot_s": 0.13, "ttft_s": 0.35},
-    "own": {"tpot_s": 0.06, "ttft_s": 0.15},
-}  # fmt: skip
 DUPLICATE = "exact duplicate"
-FOLDS = 8
-SHRINK_ROWS = 20.0
-INFLATION = {"tpot_s": 1.2, "ttft_s": 1.6}
+UNKNOWN = "LLM or GPU that the catalogue lacks"
+ROWS, AMD_ROWS = "silicon/aggregated.csv", "served_amd_2026-01.csv"
 OUT = Path(__file__).parents[1] / "optmodels" / "catalog" / "data" / "engine_models" / "default.yaml"
 LLMS = {
     "Qwen/Qwen3-32B": "qwen3-32b", "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
@@ -52,13 +49,24 @@ LLMS = {
     "meta-llama/Llama-3.1-70B": "llama-3.1-70b", "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "openai/gpt-oss-120b": "gpt-oss-120b", "deepseek-ai/DeepSeek-V3": "deepseek-v3",
     "deepseek-ai/DeepSeek-R1": "deepseek-r1", "nvidia/DeepSeek-R1-NVFP4": "deepseek-r1",
-    "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-v3",
+    "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-v3", "zhipuai/GLM-5": "glm-5", "moonshotai/Kimi-K2.5": "kimi-k2.5",
+    "Qwen/Qwen3.5-397B-A17B": "qwen3.5-397b-a17b", "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
+    "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1", "amd/DeepSeek-R1-0528-MXFP4-Preview": "deepseek-r1",
 }  # fmt: skip
 SAME_SHAPE = {"deepseek-v3": "deepseek-r1"}
 GPUS = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "gb200": "gb200", "a100_sxm": "a100-80g",
         "l40s": "l40s", "b300_sxm": "b300"}  # fmt: skip
 
 
+PAGE = Path(__file__).parents[1] / "docs" / "latency-models.md"
+TABLE = re.compile(r"(<!-- left out: begin -->\n)(.*?)(<!-- left out: end -->)", flags=re.S)
+NAMES = {
+    "known": "a workload of a known group", "gpu": "a GPU", "llm": "an LLM", "engine": "an engine",
+    "precision": "a precision", "pair": "a pair: engine and LLM, engine and GPU, or LLM and GPU",
+    "own_3": "an LLM but 3 rows at random", "own_3_chosen": "an LLM but 3 rows chosen by `rows-to-measure`",
+    "own_5": "an LLM but 5 rows at random", "own_5_chosen": "an LLM but 5 chosen rows",
+    "own_10": "an LLM but 10 rows at random", "own_10_chosen": "an LLM but 10 chosen rows",
+}  # fmt: skip
 KERNELS = {"a100_sxm": "a100-80g", "l40s": "l40s"}  # systems with kernels and without closed loops
 BEYOND_CACHE_BYTES = 128e6  # the largest L2 cache has 96 MiB
 
@@ -139,8 +147,23 @@ def with_efficiencies(models: tuple[Fitted, Fitted], found: dict[str, dict[str, 
     )
 
 
-def read(path: Path) -> pd.DataFrame:
+def read(folder: Path) -> pd.DataFrame:
     """One row a distinct measurement, with its geometry resolved, and in `why` the reason not to fit it, or ""."""
+    return pd.concat([_silicon(folder / ROWS), _amd(folder / AMD_ROWS)], ignore_index=True)
+
+
+def _amd(path: Path) -> pd.DataFrame:
+    """Closed loops on AMD's GPUs."""
+    raw = pd.read_csv(path)
+    return pd.DataFrame({
+        "engine": raw.framework, "version": raw.image.str.extract(r":v?([^-]+-rocm)")[0], "llm": raw.model.map(LLMS),
+        "gpu": raw.hw, "precision": raw.precision, "gpus": raw.tp.astype(int), "ranks": 1,
+        "input_tokens": raw.isl.astype(float), "output_tokens": raw.osl.astype(float), "ttft_s": raw.mean_ttft,
+        "tpot_s": raw.mean_tpot, "concurrency": raw.conc.astype(float), "why": "",
+    })  # fmt: skip
+
+
+def _silicon(path: Path) -> pd.DataFrame:
     raw = pd.read_csv(path)
     tp, ranks = raw.tp_size.astype(int), raw.attention_dp_size.fillna(1).astype(int)
     experts_tp, experts_ep, product = raw.moe_tp_size, raw.moe_ep_size, tp * ranks
@@ -148,7 +171,7 @@ def read(path: Path) -> pd.DataFrame:
     twice = (tp == ranks) & (tp > 1)
     rows = pd.DataFrame({
         "engine": raw.backend, "version": raw.backend_version.fillna("?"), "llm": raw.model_path.map(LLMS),
-        "gpu": raw.system.map(GPUS), "precision": raw.precision.fillna("fp16"),
+        "gpu": raw.system.map(GPUS), "precision": raw.precision.fillna("fp16").replace("bf16", "fp16"),
         "gpus": np.where(squared, experts_tp, np.where(twice, tp, product)).astype(int),
         "ranks": np.where(squared & (ranks > 1), experts_tp, ranks).astype(int),
         "input_tokens": raw.isl.astype(float), "output_tokens": raw.osl.astype(float),
@@ -158,14 +181,17 @@ def read(path: Path) -> pd.DataFrame:
     rows["concurrency"] = raw.batch_size.astype(float) * written
     rows["why"] = ""
     deepseek = rows.llm.isin(("deepseek-v3", "deepseek-r1"))
+    # 112 prompts of 1,000 tokens in 10 ms a token: nearly every product at the H200's peak
+    cached = (rows.engine == "vllm") & (rows.version == "0.12.0") & (rows.llm == "llama-3.1-8b") & (rows.gpu == "h200")
     for reason, mask in {
-        "LLM or GPU that the catalogue lacks": rows.llm.isna() | rows.gpu.isna(),
+        UNKNOWN: rows.llm.isna() | rows.gpu.isna(),
         DUPLICATE: _rounded(rows.assign(llm=rows.llm.replace(SAME_SHAPE))).duplicated(),
         "saturated: TTFT above the whole decoding time": rows.ttft_s > rows.output_tokens * rows.tpot_s,
         "vLLM 0.12 sweep without a precision, of inconsistent level": (rows.engine == "vllm")
         & (rows.version == "0.12.0") & raw.precision.isna(),
         "speculation that is not labelled (TensorRT-LLM 1.2.0rc6.post3 on DeepSeek)": deepseek
         & (rows.version == "1.2.0rc6.post3"),
+        "prompts from a prefix cache (vLLM 0.12.0, Llama-3.1-8B on H200)": cached,
         "TensorRT-LLM 1.3.0rc1: 3 to 8 times its twins of other versions": rows.version == "1.3.0rc1",
     }.items():  # fmt: skip
         rows.loc[mask & (rows.why == ""), "why"] = reason
@@ -199,11 +225,11 @@ def deployment(row: pd.Series) -> Deployment:
 
 
 class Rows:
-    """Rows with their terms and labels."""
+    """Rows with their terms and labels; `cache`: folder that keeps fits."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame.reset_index(drop=True)
-        self.step = {name: np.zeros(len(frame)) for name in STEP}
+    def __init__(self, frame: pd.DataFrame, cache: Path | None = None) -> None:
+        self.frame, self.cache = frame.reset_index(drop=True), cache
+        self.step = {name: np.zeros(len(frame)) for name in (*STEP, "age")}
         self.labels: dict[str, np.ndarray] = {}
         self.parts = []
         alike = ["llm", "gpu", "precision", "gpus", "ranks", "engine", "version"]
@@ -235,12 +261,12 @@ class Rows:
                 order.append(i[k])
         return found, np.concatenate(order)
 
-    def served(self, chosen: np.ndarray) -> list[Served]:
+    def served(self, chosen: np.ndarray) -> list[ServedRows]:
         """The same with what was measured."""
         loops, order = self.loops(chosen)
         cuts = np.cumsum([len(s.loads.concurrency) for s in loops])[:-1]
         tpot, ttft = (np.split(self.frame[target].to_numpy()[order], cuts) for target in TARGETS)
-        return [Served(s.deployment, s.loads, *seconds) for s, *seconds in zip(loops, tpot, ttft, strict=True)]
+        return [ServedRows(s.deployment, s.loads, *seconds) for s, *seconds in zip(loops, tpot, ttft, strict=True)]
 
 
 def only(values: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
@@ -249,7 +275,17 @@ def only(values: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndar
 
 
 def fitted(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
-    """Of the step and of the first token, whose step is the predicted one."""
+    """Of the step and of the first token, whose step is the predicted one; read from the cache where it was fitted."""
+    if rows.cache is None:
+        return _fitted(rows, chosen)
+    known = [pickle.dumps(x) for x in (STEP_FORM, FIRST_TOKEN_FORM, rows.step, rows.frame[list(TARGETS)].to_numpy())]
+    file = rows.cache / f"{hashlib.sha256(b''.join((*known, chosen.tobytes()))).hexdigest()}.pickle"
+    if not file.is_file():
+        file.write_bytes(pickle.dumps(_fitted(rows, chosen)))
+    return pickle.loads(file.read_bytes())
+
+
+def _fitted(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
     tpot, ttft = (rows.frame[target].to_numpy()[chosen] for target in TARGETS)
     step = fit(STEP_FORM, only(rows.step, chosen), tpot, only(rows.labels, chosen))
     first = only(rows.first(step.predict(rows.step, rows.labels)), chosen)
@@ -264,86 +300,48 @@ def predictions(
     return {"tpot_s": step, "ttft_s": models[1].predict(rows.first(step), known or rows.labels)}
 
 
-def groups(frame: pd.DataFrame) -> dict[str, pd.Series]:
-    """What is left out together, in four ways."""
-    same = frame.llm.replace(SAME_SHAPE)  # leaving out one leaves out both
-    workload = frame.input_tokens.astype(int).astype(str) + "+" + frame.output_tokens.astype(int).astype(str)
-    return {"workload": workload, "llm": same, "gpu": frame.gpu, "engine": frame.engine}
+def one_shape(frame: pd.DataFrame) -> pd.Series:
+    """The LLM of each row, LLMs of one shape under one name: leaving out one leaves out both."""
+    return frame.llm.replace(SAME_SHAPE)
 
 
-def without(rows: Rows, level: pd.Series, values: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Predictions of all rows by a fit without some levels; rows with a reason are never fitted, but predicted."""
-    return predictions(fitted(rows, ((rows.frame.why == "") & ~level.isin(values)).to_numpy()), rows)
+def workloads(frame: pd.DataFrame) -> pd.Series:
+    """Prompt and output length of each row."""
+    return frame.input_tokens.astype(int).astype(str) + "+" + frame.output_tokens.astype(int).astype(str)
 
 
-def left_out(rows: Rows, level: pd.Series) -> dict[str, np.ndarray]:
-    """Predictions of every row by a fit without its level."""
-    found = {target: np.zeros(len(level)) for target in TARGETS}
-    for value in level.unique():
-        inside = (level == value).to_numpy()
-        for target, seconds in without(rows, level, (value,)).items():
-            found[target][inside] = seconds[inside]
-    return found
+def without_llms(rows: Rows) -> dict[str, tuple[Fitted, Fitted]]:
+    """LLM → coefficients of a fit without it."""
+    clean, llm = rows.frame.why == "", one_shape(rows.frame)
+    return {value: fitted(rows, (clean & (llm != value)).to_numpy()) for value in llm[clean].unique()}
 
 
-def folded(level: pd.Series) -> pd.Series:
-    """Levels in at most `FOLDS` groups, the largest apart from one another."""
-    names = level.value_counts().index
-    if len(names) <= FOLDS:
-        return level
-    return level.map({v: str(i % FOLDS) for i, v in enumerate(names)})
-
-
-def covered(rows: Rows, level: pd.Series, what: str) -> dict[str, float]:
-    """Share of fitted rows below the prediction at safety 0.9 where nothing of their level is known in any way.
-
-    Levels are left out in `folded` groups. The rows of another group u are predicted by a fit without u and v; the
-    quantile over all u inflates the prediction of v by the fit without v. Of two groups nothing is left to fit to:
-    there the predictions of u by a fit that has seen v must do.
-    """
-    group, clean = folded(level), (rows.frame.why == "").to_numpy()
-    names = [v for v in group.unique() if clean[(group == v).to_numpy()].any()]
-    inside = {v: (group == v).to_numpy() for v in names}
-    one = {v: without(rows, group, (v,)) for v in names}
-    two = {} if len(names) == 2 else {p: without(rows, group, p) for p in itertools.combinations(names, 2)}
-    found = {}
-    for target in TARGETS:
-        measured, below = rows.frame[target].to_numpy(), np.zeros(len(level), dtype=bool)
-        for v in names:
-            ratio = np.ones(len(level))
-            for u in names:
-                if u != v:
-                    known = two.get((u, v), two.get((v, u), one[u]))
-                    ratio[inside[u]] = (measured / known[target])[inside[u]]
-            known, spread = interval(rows, ratio, clean & ~inside[v], level, what)
-            below[inside[v]] = (measured <= known["0.9"] ** powers(rows, spread) * one[v][target])[inside[v]]
-        found[target] = float(below[clean].mean())
-    return found
-
-
-def own_deployments(rows: Rows, level: pd.Series, count: int) -> Iterator[tuple[tuple[Fitted, Fitted], np.ndarray]]:
+def own_deployments(
+    rows: Rows, without: dict[str, tuple[Fitted, Fitted]], count: int
+) -> Iterator[tuple[tuple[Fitted, Fitted], np.ndarray]]:
     """Coefficients of a fit without an LLM, and the rows of one engine, LLM, GPU and precision of it.
 
     Of those with three workloads and five rows more than `count`.
     """
-    frame, workload = rows.frame, groups(rows.frame)["workload"]
-    for value in level.unique():
-        models = fitted(rows, ((frame.why == "") & (level != value)).to_numpy())
-        mine = frame[(frame.why == "") & (level == value)]
+    frame, workload, llm = rows.frame, workloads(rows.frame), one_shape(rows.frame)
+    for value, models in without.items():
+        mine = frame[(frame.why == "") & (llm == value)]
         for _, part in mine.groupby(["engine", "llm", "gpu", "precision"]):
             if workload[part.index].nunique() >= OWN_WORKLOADS and len(part) >= count + 5:
                 yield models, part.index.to_numpy()
 
 
-def own_draws(rows: Rows, level: pd.Series, count: int, draws: int) -> Iterator[tuple]:
+def own_draws(
+    rows: Rows, without: dict[str, tuple[Fitted, Fitted]], count: int, draws: int
+) -> Iterator[tuple[tuple[Fitted, Fitted], np.ndarray, np.ndarray]]:
     """Coefficients of a fit without an LLM, `count` rows of it over three workloads, and its other rows.
 
     Of each deployment, `draws` times: three workloads, one row of each and further ones of the three at random; all
     other rows of the deployment are to be predicted.
     """
     rng = np.random.default_rng(0)
-    workload = groups(rows.frame)["workload"].to_numpy()
-    for models, members in own_deployments(rows, level, count):
+    workload = workloads(rows.frame).to_numpy()
+    for models, members in own_deployments(rows, without, count):
         kinds = np.unique(workload[members])
         for _ in range(draws):
             three = rng.choice(kinds, OWN_WORKLOADS, replace=False)
@@ -354,9 +352,11 @@ def own_draws(rows: Rows, level: pd.Series, count: int, draws: int) -> Iterator[
             yield models, np.array(chosen), np.setdiff1d(members, chosen)
 
 
-def own_chosen(rows: Rows, level: pd.Series, count: int) -> Iterator[tuple]:
-    """The same with the rows that ``optmodels suggest`` chooses: it is told the loads of the deployment's rows."""
-    for models, members in own_deployments(rows, level, count):
+def own_chosen(
+    rows: Rows, without: dict[str, tuple[Fitted, Fitted]], count: int
+) -> Iterator[tuple[tuple[Fitted, Fitted], np.ndarray, np.ndarray]]:
+    """The same with the rows that ``rows-to-measure`` chooses among the loads of the deployment's rows."""
+    for models, members in own_deployments(rows, without, count):
         loops, order = rows.loops(members)
         chosen = order[choose(models, loops, loops, count).rows]
         yield models, chosen, np.setdiff1d(members, chosen)
@@ -367,153 +367,98 @@ def no_version(rows: Rows) -> dict[str, np.ndarray]:
     return {**rows.labels, "version": (rows.frame.engine + "|None|" + rows.frame.llm).to_numpy()}
 
 
-def own_rows(rows: Rows, cases: Iterable[tuple]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Measured and predicted seconds of LLMs never seen but for a few rows (`own_draws`, `own_chosen`), by target."""
-    found: dict[str, list] = {target: [] for target in TARGETS}
-    for models, chosen, rest in cases:
-        for target, s in predictions(pulled(models, rows.served(chosen)), rows, no_version(rows)).items():
-            found[target].append((rows.frame[target].to_numpy()[rest], s[rest]))
-    return {t: tuple(np.concatenate(x) for x in zip(*pairs, strict=True)) for t, pairs in found.items()}
-
-
-def interval(
-    rows: Rows, ratio: np.ndarray, chosen: np.ndarray, level: pd.Series, what: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Quantiles of measured/predicted; of workloads to the power 1/spread, and the spread by engine and LLM.
-
-    Of a workload left out, engine and LLM are known, and so is how far their ratios lie apart: a mean |log ratio|,
-    shrunken towards that of all rows. Of G LLMs, GPUs or engines, a fresh one may be worse than all: the share of
-    ratios above the quantile is made smaller by G/(G + 1).
-    """
-    if what == "workload":
-        size = np.abs(np.log(ratio[chosen]))
-        by = pd.Series(size).groupby(rows.labels[SPREAD_BY][chosen].astype(str))
-        spread = ((by.sum() / size.mean() + SHRINK_ROWS) / (by.size() + SHRINK_ROWS)).to_dict()
-        scaled = ratio[chosen] ** (1.0 / powers(rows, spread)[chosen])
-        return residual_quantiles(scaled, np.ones(len(scaled))), spread
-    groups_seen = level[chosen].nunique()
-    above = {f"{at:g}": (1.0 - at) * groups_seen / (groups_seen + 1.0) for at in LEVELS}
-    found = {at: float(np.quantile(ratio[chosen], 1.0 - share, method="higher")) for at, share in above.items()}
-    return {at: q for at, q in found.items() if above[at] * chosen.sum() >= 1.0}, {}
-
-
-def elsewhere(frame: pd.DataFrame) -> np.ndarray:
-    """Rows whose LLM was measured on several GPUs under their engine, (n,): of the others the LLM is left out, too."""
-    return (frame.groupby(["engine", "llm"]).gpu.transform("nunique") > 1).to_numpy()
-
-
-def powers(rows: Rows, spread: dict[str, float]) -> np.ndarray:
-    """The spread of each row, (n,)."""
-    return np.array([spread.get(v, 1.0) for v in rows.labels[SPREAD_BY]])
-
-
-def stated(name: str, measured: np.ndarray, seconds: np.ndarray, aim: float | None = None, beside: str = "") -> None:
-    """Print the errors of predictions."""
-    error, signed = np.abs(seconds / measured - 1), seconds / measured - 1
-    aimed = "" if aim is None else f" (aim {aim:.0%})"
-    print(f"{name}: median {np.median(error):.1%}{aimed}, p90 {np.quantile(error, 0.9):.1%}, "
-          f"median signed {np.median(signed):+.1%} (aim ±5%){beside}", flush=True)  # fmt: skip
+def own_rows(rows: Rows, cases: Iterable[tuple]) -> pd.DataFrame:
+    """Rows of LLMs never seen but for a few rows (`own_draws`, `own_chosen`): `group`, log(measured/predicted)."""
+    found, labels = [], no_version(rows)
+    for k, (models, chosen, rest) in enumerate(cases):
+        seconds = predictions(pulled(models, rows.served(chosen)), rows, labels)
+        ratio = {t: np.log(rows.frame[t].to_numpy()[rest] / seconds[t][rest]) for t in TARGETS}
+        found.append(pd.DataFrame({"group": k, **ratio}))
+    return pd.concat(found, ignore_index=True)
 
 
 def main() -> None:
     """Fit, judge, print, and with ``--write`` write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("--h100", type=Path, help="folder with served_h100_trtllm.csv")
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--draws", type=int, default=8, help="of rows of one's own, by deployment")
-    parser.add_argument("--kernels", type=Path, help="folder with tables of single kernels (Parquet)")
-    parser.add_argument("--write", action="store_true", help="write the coefficients into the catalogue")
+    parser.add_argument("--cache", type=Path, help="folder that keeps fits between runs")
+    parser.add_argument("--write", action="store_true", help="write the coefficients and the table of the docs")
     args = parser.parse_args()
-    if args.write and args.kernels is None:
-        parser.error("--write needs --kernels")
-    everything = read(args.rows)
-    everything = everything[everything.why != "LLM or GPU that the catalogue lacks"]
-    distinct = everything[everything.why != DUPLICATE].reset_index(drop=True)
-    clean = (distinct.why == "").to_numpy()
-    rows = Rows(distinct)
-    print(f"{len(everything)} rows, {clean.sum()} fitted")
+    everything = read(args.folder)
     counts = everything[everything.why != ""].why.value_counts()
+    distinct = everything[~everything.why.isin((DUPLICATE, UNKNOWN))].reset_index(drop=True)
+    if args.cache is not None:
+        args.cache.mkdir(parents=True, exist_ok=True)
+    rows, clean = Rows(distinct, args.cache), (distinct.why == "").to_numpy()
+    print(f"{len(everything)} rows, {clean.sum()} fitted")
     for reason, count in counts.items():
         print(f"  {count:4d} left out: {reason}")
-    seen = {target: distinct[target].to_numpy() for target in TARGETS}
-    peak = sum(rows.step[name] for name in ("dense", "experts", "kv", "decode", "prefill", "attention"))
-    p50, p90 = np.quantile((seen["tpot_s"] / peak)[clean], [0.5, 0.9])
-    print(f"measured TPOT over the sum of times at peak: median {p50:.1f}, p90 {p90:.1f}")
     models = fitted(rows, clean)
-    judged: dict[str, dict] = {t: {"left_out": {}, "residual_quantiles": {}} for t in TARGETS}
+    seen = {target: distinct[target].to_numpy() for target in TARGETS}
     for target, seconds in predictions(models, rows).items():
-        stated(f"{target}, in sample", seen[target][clean], seconds[clean])
-    levels = groups(distinct)
-    for what, level in levels.items():
-        found = left_out(rows, level)
-        share = covered(rows, level, what)
-        for target, seconds in found.items():
-            measured, predicted = seen[target][clean], seconds[clean]
-            q, spread = interval(rows, seen[target] / seconds, clean, level, what)
-            width = float(np.median(q["0.9"] ** powers(rows, spread)[clean]))
-            judged[target]["left_out"][what] = errors(measured, predicted)
-            judged[target]["residual_quantiles"][what] = q
-            judged[target].setdefault("spread", spread)
-            wide = f" (aim {INFLATION[target]:.1f})" if what == "workload" else ""
-            every = np.median(np.abs(seconds / seen[target] - 1))
-            stated(f"{target}, a whole {what} left out", measured, predicted, AIMS[what][target],
-                   f"; all rows: median {every:.1%}; safety 0.9 multiplies by {width:.2f}{wide} and covers "
-                   f"{share[target]:.3f} (aim 0.88 to 0.95)")  # fmt: skip
-            if what == "gpu":
-                both = elsewhere(distinct[clean])
-                stated(f"{target}, of these LLMs that another GPU has under the same engine", measured[both],
-                       predicted[both], AIMS[what][target])  # fmt: skip
+        print(f"{target}, in sample: median error {np.median(np.abs(seconds / seen[target] - 1.0)[clean]):.1%}")
+    llm = one_shape(distinct)
+    left = residuals(
+        named(distinct, llm), workloads(distinct).to_numpy(), clean, seen,
+        lambda fit_to: predictions(fitted(rows, fit_to), rows),
+    )  # fmt: skip
+    found = {t: {"interval": interval(left, t), "left_out": judged(left, t), "residual_quantiles": {}} for t in TARGETS}
+    without = without_llms(rows)
     for what, least in LEAST_OWN.items():
-        by_chance = own_rows(rows, own_draws(rows, levels["llm"], least, args.draws))
-        chosen = own_rows(rows, own_chosen(rows, levels["llm"], least))
+        at_random = own_rows(rows, own_draws(rows, without, least, args.draws))
+        chosen = own_rows(rows, own_chosen(rows, without, least))
         for target in TARGETS:
-            measured, predicted = by_chance[target]
-            q = residual_quantiles(measured, predicted)
-            judged[target]["left_out"][what] = errors(measured, predicted)
-            judged[target]["residual_quantiles"][what] = q
-            aim = AIMS["own"][target] if least == 5 else None
-            stated(f"{target}, {least} rows of one's own by chance, LLM left out", measured, predicted, aim,
-                   f"; safety 0.9 multiplies by {q['0.9']:.2f}")  # fmt: skip
-            measured, predicted = chosen[target]
-            stated(f"{target}, {least} rows of one's own, chosen by the command, LLM left out", measured, predicted,
-                   aim, f"; {np.mean(measured <= q['0.9'] * predicted):.3f} are below that safety")  # fmt: skip
+            q = {p: float(np.exp(x)) for p, x in quantiles(at_random, target).items()}
+            found[target]["residual_quantiles"][what] = q
+            for name, frame in ((what, at_random), (f"{what}_chosen", chosen)):
+                found[target]["left_out"][name] = errors_of(frame, target, np.full(len(frame), q["0.9"]))
+    table = errors_table({t: found[t]["left_out"] for t in TARGETS})
+    print(table)
     speed(models, rows.parts[0][0])
-    if args.h100 is not None:
-        from latency_models import served
-
-        for name, value, _, _ in served(args.h100)[-2:]:
-            print(f"H100, `additive` fitted to each LLM, {name}: {value} (aim {'3.8%' if 'TPOT' in name else '12.0%'})")
-    if args.kernels is not None:
-        slower = efficiencies(args.kernels)
-        models = with_efficiencies(models, slower)
-        for level, terms in slower.items():
-            print(f"{level}, kernels over H100's, each over its peak: "
-                  + ", ".join(f"{name} ×{np.exp(x):.2f}" for name, x in terms.items()))  # fmt: skip
     if not args.write:
         return
+    models = with_efficiencies(models, efficiencies(args.folder / "kernels"))
     frame = distinct[clean]
     document = EngineModel(
-        title="engine coefficients", date="2026-11-24", rows=int(clean.sum()),
-        source="ai-dynamo/aiconfigurator 0.12.0, silicon samples (aggregated closed loops), Apache-2.0; fitted by "
-               "benchmarks/engine_model.py",
+        title="engine coefficients", date=date.today().isoformat(), rows=int(clean.sum()),
+        source="closed loops of ai-dynamo/aiconfigurator 0.12.0 (silicon samples, Apache-2.0) and of InferenceMAX "
+               "(SemiAnalysis, January 2026, AMD); fitted by benchmarks/engine_model.py",
         rows_left_out={str(k): int(v) for k, v in counts.items()},
-        measured={k: tuple(sorted(frame[k].unique())) for k in ("engine", "gpu", "llm", "precision")},
         together=together(frame),
-        precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
-        targets={t: EngineTarget(**vars(m), **judged[t]) for t, m in zip(TARGETS, models, strict=True)},
+        targets={t: EngineTarget(**vars(m), **found[t]) for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
-    OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
-    print(f"written: {OUT}")
+    text = PAGE.read_text("utf-8")
+    PAGE.write_text(TABLE.sub(lambda m: f"{m[1]}{table}\n{m[3]}", text), "utf-8")
+    print(f"written: {OUT}, {PAGE}")
 
 
-def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
-    """(engine, LLM, GPU) with as many rows, over as many workloads, as one's own rows need to count as measured."""
-    found = frame.assign(workload=groups(frame)["workload"]).groupby(["engine", "llm", "gpu"]).workload
-    enough = (found.size() >= min(LEAST_OWN.values())) & (found.nunique() >= OWN_WORKLOADS)
-    return tuple(sorted(enough.index[enough]))
+def errors_table(left_out: dict[str, dict[str, Judged]]) -> str:
+    """Markdown: errors, coverage and factors of safety 0.9 by what was left out."""
+    lines = [
+        "| left out | groups | TPOT, median error (signed) | TTFT, median error (signed) "
+        "| safety 0.9 covers TPOT / TTFT | and multiplies by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for what, name in NAMES.items():
+        if what not in left_out["tpot_s"]:
+            continue
+        tpot, ttft = (left_out[t][what] for t in TARGETS)
+        lines.append(
+            f"| {name} | {tpot.groups} | {tpot.median:.1%} ({tpot.signed:+.1%}) | {ttft.median:.1%} "
+            f"({ttft.signed:+.1%}) | {tpot.covered:.1%} / {ttft.covered:.1%} "
+            f"| {tpot.factor:.2f} / {ttft.factor:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str, str], ...]:
+    """(engine, LLM, GPU, precision) with as many rows as one's own rows need to count as measured."""
+    found = frame.groupby(["engine", "llm", "gpu", "precision"]).size()
+    return tuple(sorted(found.index[found >= min(LEAST_OWN.values())]))
 
 
 def speed(models: tuple[Fitted, Fitted], d: Deployment, points: int = 1_000_000) -> None:

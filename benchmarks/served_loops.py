@@ -1,6 +1,6 @@
 """TTFT of closed loops as plans have it: engines' steps, and what a request takes outside them.
 
-    python benchmarks/served_loops.py aggregated.csv
+    python benchmarks/served_loops.py FOLDER
 
 The rows are those that the shipped coefficients were fitted to (`engine_model`), so that this says nothing of what was
 never measured; it says how far a loop of steps (`optmodels.engine.loop`) is from the form that was fitted. A plan's
@@ -65,8 +65,8 @@ def first_token_s(row: pd.Series) -> float:
 def main() -> None:
     """Print errors, in all, by engine and by crowd."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path)
-    rows = read(parser.parse_args().rows)
+    parser.add_argument("folder", type=Path)
+    rows = read(parser.parse_args().folder)
     rows = rows[rows.why == ""]
     ratio = rows.apply(first_token_s, axis=1) / rows.ttft_s
     rows, ratio = rows[ratio.notna()], ratio[ratio.notna()]

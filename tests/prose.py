@@ -52,10 +52,11 @@ CEILINGS = {  # per 1,000 words
     "nobody": 0.1,
 }
 MEAN_WORDS, MOST_WORDS = 20.0, 40
-GENERATED = re.compile(r"<!-- (families|measured|compared)\b.*?<!-- \1: end -->", flags=re.S)
+GENERATED = re.compile(r"<!-- (families|measured|compared|left out)\b.*?<!-- \1: end -->", flags=re.S)
 FENCED = re.compile(r"^```.*?^```\s*$", flags=re.M | re.S)
 ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|vs|cf|etc|Fig|eq|eqs|No|p|Nov|al)\.")
 WORD = re.compile(r"[^\W_]")
+LETTER = re.compile(r"[^\W\d_]")
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"”)*_]*\s+(?=[\"“(*_]*[A-Z0-9`κλφρωαβΣ¤–-])")
 
 
@@ -63,7 +64,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])[\"”)*_]*\s+(?=[\"“(*_]*[A-Z0-9`κλφ
 class Measure:
     """Figures of one text."""
 
-    words: int  # on the page, code blocks and generated tables left out
+    words: int  # on the page, with a letter; code blocks and generated tables are left out
     mean: float  # words a sentence of running text
     longest: int
     longest_sentence: str
@@ -120,7 +121,7 @@ def measure(markdown: str) -> Measure:
     longest = max([*prose, *cells], key=words, default="")
     text = " \n".join([*prose, *cells])
     return Measure(
-        words=words(FENCED.sub("", GENERATED.sub("", markdown))),
+        words=sum(bool(LETTER.search(token)) for token in FENCED.sub("", GENERATED.sub("", markdown)).split()),
         mean=sum(lengths) / len(lengths) if lengths else 0.0,
         longest=words(longest),
         longest_sentence=longest,

@@ -31,14 +31,22 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    Never above what the plan bounds. None where a share asks more of an engine than that can serve in the long run.
+    None where a share asks more of an engine than that can serve in the long run. Where an estimate exceeds what the
+    plan bounds, which holds for any mixture, the bound takes its place, and `at_bound` names the latency.
     """
     found: dict[str, dict[str, float]] = {}
+    at_bound: dict[str, set[str]] = {}
     for q in plan.periods:
         parts: dict[tuple[str, int], float] = {}  # of E2E, by demand and line of one stage
         for j, d in enumerate(q.deployments):
             rows = predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves)
             for s, seen in zip(d.serves, rows, strict=True):
+                if d.stage == "both":
+                    bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
+                    known = {name: bound for name, bound in bounds.items() if bound is not None}
+                    over = {name: bound for name, bound in known.items() if bound < seen[name] < math.inf}
+                    at_bound.setdefault(s.demand, set()).update(over)
+                    seen = seen | over
                 if d.stage != "both":
                     parts[s.demand, j] = seen["deadline_s"]
                     seen = seen | {"deadline_s": 0.0}
@@ -48,7 +56,9 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
             ways = [parts[demand, i] + parts[demand, j] for i, j in paired(case, q, demand, plan.stretch)]
             found[demand]["deadline_s"] = max([found[demand]["deadline_s"], *ways])
     return [
-        {"demand": demand} | {name: value if math.isfinite(value) else None for name, value in row.items()}
+        {"demand": demand}
+        | {name: value if math.isfinite(value) else None for name, value in row.items()}
+        | ({"at_bound": sorted(at_bound[demand])} if at_bound.get(demand) else {})
         for demand, row in found.items()
     ]
 
@@ -56,11 +66,6 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
 def _at(pieces: Sequence[Running], what: str, demand: int, quantile: float | None) -> float:
     """A latency in the piece of a trace in which it is longest."""
     return max(seen.at(what, demand, quantile) for seen in pieces)
-
-
-def _at_most(estimate: float, bound: float | None) -> float:
-    """The bound where an estimate exceeds it. An engine that is asked too much (infinite) keeps no bound."""
-    return estimate if bound is None or not math.isfinite(estimate) else min(estimate, bound)
 
 
 def predicted_of(
@@ -104,10 +109,6 @@ def predicted_of(
         at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
         if d.stage == "both":
             found.append({name: _at(pieces, what, k, at[name]) for name, what in LATENCIES.items()})
-            if slower == (1.0, 1.0):
-                s = d.serves[k]
-                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
-                found[-1] = {name: _at_most(value, bounds[name]) for name, value in found[-1].items()}
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
             ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))

@@ -396,6 +396,12 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
             f"  Not predicted, for their engines could not serve the rates planned in the long run:"
             f" {', '.join(lost[:PROMISES_SHOWN])}{more}"
         )
+    for x in seen:
+        if named := x.get("at_bound"):
+            names = " and ".join(METRICS[name] for name in named)
+            out.append(
+                f"  {plain(x['demand'])}: the estimate of {names} exceeds the bound, which is shown as predicted"
+            )
     if p.routing is not None:
         out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:

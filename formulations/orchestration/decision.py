@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.problem import AttainmentObjective
 from optmodels.reporting.decision import source_verdict, summary, sure_words
 
 REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline says so
@@ -14,7 +15,24 @@ REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before 
 def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """The summary of a solve document; GPUs have no price here."""
     p = OrchestrationPlan.model_validate(plan)
-    return summary(machines=(), headline=p.headline(), verdict=_verdict(p, report))
+    verdict = [*_verdict(p, report), *_objective(problem, p)]
+    return summary(machines=(), headline=p.headline(), verdict=verdict)
+
+
+def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tuple[str, str]]:
+    """On GPUs, which no objective counts: a plan may use all of them."""
+    asked = AttainmentObjective.model_validate(problem.get("objective") or {})
+    maximised = asked.order[0] if asked.kind == "lexicographic" else (
+        "SLO attainment" if asked.alpha == 1 else f"{asked.alpha:g} × SLO attainment + throughput and latency"
+    )  # fmt: skip
+    if p.prediction.gpus_used == p.prediction.gpus:
+        yield (
+            "warn",
+            (
+                f"All {p.prediction.gpus:,} GPUs are used: the objective is {maximised}, and GPUs cost nothing."
+                " The fewest: optmodels fewest-gpus INSTANCE --attainment 0.99."
+            ),
+        )
 
 
 def _verdict(p: OrchestrationPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from optmodels.io.write import refuse_existing, write_frame
 from optmodels.loading import load
 
 if TYPE_CHECKING:
-    from optmodels.latency.engines.choice import Choice
+    from optmodels.latency.engines.choice import ChosenRows
     from optmodels.latency.engines.own import Loops
     from optmodels.latency.engines.terms import Deployment
 
@@ -182,7 +182,7 @@ def _count(loops: Sequence[Loops]) -> int:
     return sum(len(s.loads.concurrency) for s in loops)
 
 
-def _table(choices: Sequence[Loops], chosen: Choice) -> list[dict[str, int]]:
+def _table(choices: Sequence[Loops], chosen: ChosenRows) -> list[dict[str, int]]:
     """The chosen rows, those of one TP together."""
     every = [
         {
@@ -195,7 +195,9 @@ def _table(choices: Sequence[Loops], chosen: Choice) -> list[dict[str, int]]:
     return sorted((every[i] for i in chosen.rows), key=lambda r: tuple(r.values())[::-1])
 
 
-def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: list[dict[str, int]]) -> dict[str, Any]:
+def _targets(
+    home: Deployment, chosen: ChosenRows, known: Sequence[Loops], table: list[dict[str, int]]
+) -> dict[str, Any]:
     """Of each target: what safety 0.9 multiplies by, and by the priors alone the median row's 0.9 quantile."""
     import numpy as np
 
@@ -208,9 +210,9 @@ def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: li
     after = own_interval(len(table) + _count(known)) if len(workloads) >= OWN_WORKLOADS else None
     found = {}
     for target in LABELS:
-        quantiles = deployed.targets[target].residual_quantiles  # type: ignore[index]
-        now = max(quantiles[what]["0.9"] for what in deployed.unseen)
-        then = now if after is None or deployed.unseen == ("workload",) else quantiles[after]["0.9"]
+        now = then = deployed.factors(target)["0.9"]
+        if after is not None and deployed.levels:
+            then = deployed.targets[target].residual_quantiles[after]["0.9"]  # type: ignore[index]
         by_prior = [float(np.exp(NORMAL_P90 * np.median(x[target]))) for x in (chosen.before, chosen.after)]
         found[LABELS[target]] = {
             "safety_09": {"now": now, "after": then},

@@ -17,15 +17,15 @@ from optmodels.units import (
 )
 
 
-def spelled(kind: str) -> BeforeValidator:
-    """Reads a name by the function of `catalog.spelling` that is called `kind`."""
+def spelled(kind: str, accepts: Any = Any) -> BeforeValidator:
+    """Reads a name by the function of `catalog.spelling` that is called `kind`; `accepts`: what a file may have."""
 
     def read(value: Any) -> Any:
         from optmodels.catalog import spelling  # which needs the catalogue
 
         return getattr(spelling, kind)(value)
 
-    return BeforeValidator(read)
+    return BeforeValidator(read) if accepts is Any else BeforeValidator(read, json_schema_input_type=accepts)
 
 
 Market = Annotated[Literal["on_demand", "spot", "reserved_1y", "reserved_3y"], spelled("market")]
@@ -283,7 +283,13 @@ class Architecture(Entry):
         return self
 
 
-AnyLlm = Annotated[str | Architecture, spelled("llm")]
+class ConfigFile(Entry):
+    """A model by its configuration of Hugging Face; loading an instance puts the shape in its place."""
+
+    config: str = Field(description="a config.json, or a folder with one, from the instance's folder")
+
+
+AnyLlm = Annotated[str | Architecture, spelled("llm", str | Architecture | ConfigFile)]
 
 
 class Prices(Entry):

@@ -17,7 +17,7 @@ from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import Drafts, kv_tokens
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.speculation import Speculation, with_drafts
-from optmodels.latency.steps import Provenance, StepCosts
+from optmodels.latency.steps import Provenance, StepCosts, never_measured
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.units import GIB, PositiveInt
 
@@ -67,7 +67,7 @@ def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: fl
             expected = f"a model whose {shape.heads} heads TP {d.gpus // d.attention_ranks} divides"
             raise InputError(Mistake(None, "engine.speculation.draft", name, expected))
         draft, theirs = resolve(source, replace(d, llm=shape, llm_name=name), prompt_tokens)
-        unseen = f", carried over to an unmeasured {', '.join(theirs.transfer)}" if theirs.transfer else ""
+        unseen = f", {never_measured(theirs.transfer)}" if theirs.transfer else ""
         said = f"of {name}{unseen}"
     note = f"{s.drafts} drafts a step {said}: {s.tokens:.4g} tokens a step as stated"
     return Steps(

@@ -12,13 +12,13 @@ treated so: calibrating one and leaving its rival at peak picks the wrong machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -28,20 +28,23 @@ from optmodels.catalog.types import Architecture, Entry, Gpu, spelled
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.read import read_document, read_model
 from optmodels.latency.convert import convert
-from optmodels.latency.engines.document import Deployed, EngineModel, LeftOut, labels, read_engine_model
+from optmodels.latency.engines.document import Deployed, EngineModel, read_engine_model
+from optmodels.latency.engines.interval import LEVELS
 from optmodels.latency.engines.terms import (
     CHUNK_TOKENS,
     MEASURED_AS,
     STEP,
+    TRENDS,
     Deployment,
     Loads,
+    age,
     context_seconds,
     pair_seconds,
     states,
     step_terms,
 )
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
-from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
+from optmodels.latency.steps import AttentionWindow, Experts, Provenance, StepCosts, static_batch
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.limits import Limit
 from optmodels.problem import Problem
@@ -56,7 +59,7 @@ BATCH = 16.0  # requests, at which a model is compared with the global coefficie
 SAID_FROM = 0.01  # median distance of a model from sums over requests that is worth a word
 _KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by how far another one carries over
 # Which seconds of a step a term of `engines.terms` becomes.
-_FIXED = ("dense", "layer", "moe", "mla", "comm")
+_FIXED = ("dense", "layer", "moe", "mla", "comm", "sparse", "linear")
 Levels = tuple[tuple[float, float], ...]  # level → quantile of measured/predicted
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
@@ -270,8 +273,7 @@ def _transferred(
     """The global coefficients of a deployment, times the model's ratio to them where it was measured.
 
     One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is the wider of
-    the model's own at home and that of the coefficients where what is apart was left out of their fit, or of what they
-    never saw.
+    the model's own at home and that of the coefficients where what is apart counts as never measured.
     """
     d = deployed.deployment
     gpu, llm = model.gpu or "", model.llm or ""
@@ -298,8 +300,9 @@ def _transferred(
     by_prompts = {
         name: value * prompts for name, value in vars(costs).items() if name.startswith("prompt") or name == "request_s"
     }
-    named = tuple({"precision": "llm", "parallelism": "gpu"}.get(what, what) for what in apart)
-    unseen = cast(tuple[LeftOut, ...], tuple(dict.fromkeys((*named, *deployed.transfer))))
+    new = {"precision": "llm|precision", "parallelism": "engine|llm|gpu"}  # of a known LLM, on known GPUs
+    names = {new.get(what, what) for what in apart}
+    unseen = [k for k in LEVELS if names & {k, *k.split("|")}]
     told = ", ".join(f"{what} {model_says} for {ours}" for what, model_says, ours in _said(model, d) if what in apart)
     return replace(costs.scaled(decodes), **by_prompts), Provenance(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
@@ -348,8 +351,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     model = deployed.source
     return costs, Provenance(
         "default", model.said, deployed.transfer,
-        _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
-        deployed.caveats,
+        _quantiles(deployed, "tpot_s"), _quantiles(deployed, "ttft_s"), deployed.caveats,
     )  # fmt: skip
 
 
@@ -364,11 +366,9 @@ def _shipped() -> EngineModel:
     return read_engine_model()
 
 
-def _quantiles(deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]) -> Levels:
-    """Level → quantile of measured/predicted, the widest of what was never measured."""
-    found = [deployed.targets[target].residual_quantiles[what] for what in unseen]
-    common = sorted(set.intersection(*(set(q) for q in found)), key=float)
-    return tuple((float(level), max(q[level] for q in found)) for level in common)
+def _quantiles(deployed: Deployed, target: Literal["tpot_s", "ttft_s"], more: Sequence[str] = ()) -> Levels:
+    """Level → quantile of measured/predicted; `more`: further levels that count as never measured."""
+    return tuple((float(p), q) for p, q in sorted(deployed.factors(target, more).items(), key=lambda x: float(x[0])))
 
 
 def _wider(own: Levels, theirs: Levels) -> Levels:
@@ -379,9 +379,10 @@ def _wider(own: Levels, theirs: Levels) -> Levels:
 
 def _weights(deployed: Deployed) -> dict[str, float]:
     """What a term of the step is multiplied by at this deployment: coefficient, adjustments and factors."""
-    level = {k: [v] for k, v in labels(deployed.deployment).items()}
+    d = deployed.deployment
     one = np.eye(len(STEP))
-    found = deployed.targets["tpot_s"].fitted.predict({name: one[j] for j, name in enumerate(STEP)}, level)
+    terms = {name: one[j] for j, name in enumerate(STEP)} | {"age": np.full(len(STEP), age(d.engine, d.version))}
+    found = deployed.targets["tpot_s"].fitted.predict(terms, deployed.labels)
     return dict(zip(STEP, found.tolist(), strict=True))
 
 
@@ -394,22 +395,22 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     """
     one = np.ones(1)
     found = step_terms(d, Loads(one, one, one))
-    unknown = set(found) - set(STEP)
+    unknown = set(found) - {*STEP, *TRENDS}
     assert not unknown, f"terms without a place in a step: {unknown}"
-    term = {name: weights.get(name, 0.0) * float(value[0]) for name, value in found.items()}
+    term = {name: weights.get(name, 0.0) * float(found[name][0]) for name in STEP}
     prompt = weights.get("prompt", 0.0) * float(step_terms(d, Loads(one, prompt_tokens * one, one))["prompt"][0])
     collective = term["collective"] / 2.0  # of a prompt token and of a decode token
     kept = weights.get("kv", 0.0) * states(d)
     work = layer_work(d.llm, d.precision, d.kv_precision)
     every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
-    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_pair_share)
+    window = None if np.isinf(tokens) else AttentionWindow(work.window_share, round(tokens), work.window_pair_share)
     if work.top_tokens < np.inf:
         scored, kept_s, _ = context_seconds(d, work)
-        window = Window(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
+        window = AttentionWindow(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
     expert = float(found["routed"][0] / found["decode"][0])  # share of a decode token's products
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
-        prompt_step_s=prompt,
+        prompt_step_s=prompt + term["sparse_prompt"],
         prompt_token_s=term["prefill"] + term["routed"] + collective,
         prompt_pair_s=weights.get("attention", 0.0) * d.llm.layers * (every + picked) / d.gpus,
         decode_request_s=term["decode"] + term["running"] + collective + kept,

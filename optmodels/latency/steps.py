@@ -50,7 +50,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Window:
+class AttentionWindow:
     """What attends to so many tokens only: layers with a window, or attention that an indexer picks the tokens of.
 
     Attributes:
@@ -109,7 +109,7 @@ class StepCosts:
     mixed_context_s: float = 0.0
     request_s: float = 0.0
     experts: Experts | None = None
-    window: Window | None = None
+    window: AttentionWindow | None = None
     drafts: int = 0
     tokens: float = 1.0
     prompt_expert_s: float = 0.0
@@ -210,6 +210,22 @@ def static_batch(
     return first, decode if len(contexts) else np.zeros_like(batch)
 
 
+_PARTS = {"llm": "LLM", "gpu": "GPU"}
+
+
+def never_measured(parts: Sequence[str]) -> str:
+    """The parts of a deployment without a measurement, or never measured with one another, in words.
+
+    Args:
+        parts: names of parts, or several joined by "|".
+    """
+    single = [_PARTS.get(p, p) for p in parts if "|" not in p]
+    if single:
+        return f"no measurement of this {' and '.join(single)}"
+    joint = [_PARTS.get(p, p) for p in dict.fromkeys(x for each in parts for x in each.split("|"))]
+    return f"{', '.join(joint[:-1])} and {joint[-1]} never measured together" if joint else ""
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a deployment's latencies come from and how far they may be off.
@@ -217,8 +233,8 @@ class Provenance:
     Attributes:
         model: its name or file: ``default``, ``roofline``, a path.
         source: one sentence: measurements, publisher, date.
-        transfer: what of the deployment was not measured (an LLM, GPU, precision, engine or parallelism in its place),
-            named, e.g. ``("llm",)``; empty where it was measured.
+        transfer: parts of the deployment without a measurement (LLM, GPU, precision, engine, parallelism), such as
+            ``("llm",)``, or never measured together, such as ``("llm|gpu",)``; empty where it was measured.
         tpot, ttft: level → quantile of measured/predicted that applies; empty where nobody has measured.
         notes: further sentences for the user.
     """

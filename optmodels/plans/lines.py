@@ -11,7 +11,7 @@ from optmodels.catalog.types import Market
 from optmodels.engine.continuous import ROWS, EngineLimits
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.levels import Levels
-from optmodels.latency.steps import Provenance
+from optmodels.latency.steps import Provenance, never_measured
 from optmodels.plans.outcome import Document
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
@@ -77,8 +77,7 @@ class EngineLine(Document):
 
 def latency_source(p: Provenance) -> str:
     """Where the seconds of an engine's steps come from, in one line."""
-    unseen = (f"carried over to an unmeasured {', '.join(p.transfer)}",) if p.transfer else ()
-    return "; ".join((p.source, *unseen, *p.notes))
+    return "; ".join(filter(None, (p.source, never_measured(p.transfer), *p.notes)))
 
 
 def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits, share: float = 1.0) -> EngineLine:

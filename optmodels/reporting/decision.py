@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
+from optmodels.latency.steps import never_measured
 from optmodels.plans.deployment import note_on
 from optmodels.reporting.text import plain, told_apart
 
@@ -34,7 +35,7 @@ class Rented(NamedTuple):
     gpus_each: int
 
 
-class Seen(NamedTuple):
+class SeenLatency(NamedTuple):
     """One latency beside its limit; `at` names the statistic, `of` the requests."""
 
     latency: str
@@ -145,9 +146,9 @@ def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
-def latency_words(rows: Iterable[Seen]) -> list[str]:
+def latency_words(rows: Iterable[SeenLatency]) -> list[str]:
     """Of every latency with a limit the tightest prediction, in a sentence."""
-    tightest: dict[tuple[str, str], Seen] = {}
+    tightest: dict[tuple[str, str], SeenLatency] = {}
     several = set()
     for row in rows:
         key, other = (row.latency, row.at), tightest.get((row.latency, row.at))
@@ -171,7 +172,7 @@ def short_seconds(value: float, more: int = 0) -> str:
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
-def _share(row: Seen) -> float:
+def _share(row: SeenLatency) -> float:
     return math.inf if row.predicted_s is None else row.predicted_s / row.limit_s
 
 
@@ -200,9 +201,8 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
 def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
-    names = {"llm": "LLM", "gpu": "GPU"}
-    unseen = " and ".join(names.get(part, part) for part in dict.fromkeys(x for e in sources for x in e["transfer"]))
-    known = f"No measurement available for this {unseen}. " if unseen else ""
+    unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
+    known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]
     if not ends:
         return known, None

@@ -7,7 +7,7 @@ from typing import Any
 
 from optmodels.engine.continuous import LatencyLimit, Percentile
 from optmodels.engine.lengths import Length
-from optmodels.latency.steps import Provenance
+from optmodels.latency.steps import Provenance, never_measured
 from optmodels.reporting.text import plain
 
 LEVEL = 0.9  # of the pessimistic end, where so many were measured
@@ -60,7 +60,7 @@ def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
         for e in mine:
             of = plain(_together(e["of"][:8]) + (" …" if len(e["of"]) > 8 else ""))
             begin = f"  {of}" if several else f"[bold]Latencies[/bold] of {of}: {said}"
-            lines.append(f"{begin}{_apart(e)}; {_end(e)}")
+            lines.append("; ".join(filter(None, (begin, never_measured(e["transfer"]), _end(e)))))
             lines += [f"  {plain(note)}" for note in e["notes"]]
     return lines
 
@@ -86,14 +86,9 @@ def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     by: dict[tuple[str, str], list[str]] = {}
     for e in entries:
         if e["transfer"]:
-            mine = by.setdefault((_apart(e), _end(e)), [])
+            mine = by.setdefault((never_measured(e["transfer"]), _end(e)), [])
             mine += [what for what in e["of"] if what not in mine]
-    return [f"  compared with {plain(', '.join(of))}{apart}; {end}" for (apart, end), of in by.items()]
-
-
-def _apart(entry: Mapping[str, Any]) -> str:
-    names = " and ".join({"llm": "LLM", "gpu": "GPU"}.get(x, x) for x in entry["transfer"])
-    return f"; no measurement of this {names}" if names else ""
+    return [f"  compared with {plain(', '.join(of))}; {apart}; {end}" for (apart, end), of in by.items()]
 
 
 def _end(entry: Mapping[str, Any]) -> str:
@@ -102,6 +97,9 @@ def _end(entry: Mapping[str, Any]) -> str:
         return "no measurement of their error available"
     level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
     share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
+    if entry["transfer"]:
+        slower = f"may be {tbt:.2f} times as slow in TPOT and {ttft:.2f} in TTFT"
+        return f"{slower} ({share} measurements stay below)"
     return f"{share} measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
 
 

@@ -945,13 +945,8 @@ def _engines(
                         fixed = [0.0] if stage == "decode" else [
                             2.0**j for j in range(-10, 10) if 2.0**j <= limits.longest_wait_s
                         ]  # fmt: skip
-                        rows += _at_best_steps(
-                            members,
-                            functools.cache(at),
-                            continuous.step_times(steps, limits, 16 if len(kinds) <= 4 else 4),
-                            row,
-                            fixed,
-                        )
+                        fine = continuous.step_times(steps, limits, 16 if len(kinds) <= 4 else 4)
+                        rows += _at_best_steps(members, functools.cache(at), fine, row, fixed)
                     if not any(continuous.binds(x.rows, (1,)) for x in levels):
                         break
                 known[key] = rows
@@ -1159,7 +1154,7 @@ def generate(rng: Rng) -> Instance:
         return _scarce_ranks(other)
     kind = pick(rng, ["measured"] * 5 + ["modelled"] * 5 + ["engines"] * 4 + ["edge", "edge", "scales", "melange"])
     data: Instance = {"formulation": "fleet", "schema": 1, "notes": kind}
-    if kind != "engines" and maybe(rng, 0.1):
+    if (kind != "engines" and maybe(rng, 0.1)) or kind == "modelled":
         data["serving"] = "static"
     if maybe(rng, 0.5):
         data["objective"] = pick(rng, ["min_cost", "max_ce", "max_served"])

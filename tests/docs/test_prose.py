@@ -7,6 +7,7 @@ tests/docs/test_prose.py`` prints the figures of every page.
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def key(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@cache
 def kinds() -> dict[str, str]:
     """Section of the navigation by page of docs/."""
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
@@ -38,7 +40,8 @@ def kinds() -> dict[str, str]:
             return [part]
         return [p for inner in (part if isinstance(part, list) else part.values()) for p in pages(inner)]
 
-    return {f"docs/{page}": section for each in nav for section, part in each.items() for page in pages(part)}
+    sections = [each for each in nav if isinstance(each, dict)]
+    return {f"docs/{page}": section for each in sections for section, part in each.items() for page in pages(part)}
 
 
 def budget(page: Path) -> int:
@@ -111,29 +114,15 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
-    "docs/engine.md": (20.0, 184, 11, 2000),
-    "docs/glossary.md": (20.0, 40, 1, 2000),
+    "docs/engine.md": (20.0, 184, 9, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 43_318)
+WORDS_TODAY = max(TOTAL_WORDS, 40_653)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
-    "docs": {"what … as a noun": 1.43, "of those, that of": 1.34, "beside, anew, alike": 0.3, "nobody": 0.13},
-    "code": {
-        "what … as a noun": 7.16,
-        "of those, that of": 4.74,
-        "said, says": 2.08,
-        "beside, anew, alike": 1.92,
-        "so many": 0.9,
-        "nobody": 0.86,
-    },
-    "help": {
-        "what … as a noun": 4.44,
-        "of those, that of": 3.08,
-        "said, says": 2.39,
-        "beside, anew, alike": 2.05,
-        "so many": 2.39,
-    },
+    "docs": {},
+    "code": {"what … as a noun": 6.91, "of those, that of": 4.65, "said, says": 1.94, "beside, anew, alike": 1.82, "so many": 0.82, "nobody": 0.8},
+    "help": {"what … as a noun": 3.62, "of those, that of": 2.11, "said, says": 0.91, "beside, anew, alike": 1.21},
 }
-ENTRIES_TODAY = 442  # of 1_822
+ENTRIES_TODAY = 461  # of 2_113
 
 
 if __name__ == "__main__":

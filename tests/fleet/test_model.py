@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 import optmodels
 from formulations.fleet.check import check
-from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.making import FleetChoice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
@@ -155,7 +155,8 @@ def as_fleet(single, **changes):
     rate = single["slo"]["tps"] / (w["input_tokens"] + w["output_tokens"])
     bucket = {"input_tokens": w["input_tokens"], "output_tokens": w["output_tokens"], "requests_per_s": rate}
     return {
-        "formulation": "fleet", "schema": 1, "name": "one", "pool": single["pool"], "strategies": strategies,
+        "formulation": "fleet", "schema": 1, "name": "one", "serving": "static", "pool": single["pool"],
+        "strategies": strategies,
         "workloads": [{"name": "w", "model": single["model"], "buckets": [bucket], "slo": slo}],
         "markets": BOTH,
     } | changes  # fmt: skip
@@ -393,7 +394,7 @@ def test_result_stands_alone(tmp_path):
 def test_machines_for_attention_are_lines_of_their_own(include, family):
     """Also where both roles are one machine type in one market, and wherever the AO machine stands in the pool."""
     result = optmodels.solve({
-        "formulation": "fleet", "schema": 1,
+        "formulation": "fleet", "schema": 1, "serving": "static",
         "workloads": [{
             "name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 4.0, "tbt_s": 0.2},
             "buckets": [{"input_tokens": 1024, "output_tokens": 256, "requests_per_s": 6}],
@@ -513,7 +514,7 @@ def test_deployments_alike_are_equally_full():
     uneven = {("w0/b", "p0"): 1 / 6, ("w0/b", "p1"): 1 / 2, ("w0/b", "p2"): 1 / 3, ("w1/b", "p1"): 1.0}
     names = [d.name for d in tables.demands]
     w, p = (np.array(x) for x in zip(*((names.index(a), kind[b]) for a, b in uneven), strict=True))
-    choice = Choice(np.array([[1, 2, 1]]), np.zeros(4, dtype=int), w, p, np.array(list(uneven.values())))
+    choice = FleetChoice(np.array([[1, 2, 1]]), np.zeros(4, dtype=int), w, p, np.array(list(uneven.values())))
     plan = make_plan(tables, choice)
     lines = plan.periods[0].deployments
     assert {d.point: d.utilisation for d in lines} == pytest.approx({"p0": 0.5, "p1": 0.5, "p2": 1.0})

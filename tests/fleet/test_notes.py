@@ -15,7 +15,7 @@ def _fleet(**changes: object) -> dict:
         for name, gpu, region, usd in (("g6.xlarge", "l4", "us-east-1", 1.0), ("own", "a10g", "cellar", 2.0))
     ]
     return {
-        "formulation": "fleet", "schema": 1, "name": "notes",
+        "formulation": "fleet", "schema": 1, "name": "notes", "serving": "static",
         "workloads": [{
             "name": "w", "model": "llama-3.1-8b", "slo": {"deadline_s": 60},
             "buckets": [{"input_tokens": 128, "output_tokens": 128, "requests_per_s": 1}],

@@ -22,7 +22,7 @@ def _fleet(gpu: str, at_most: int) -> dict:
         "link_bytes_per_s": 3e10,
     }
     return {
-        "formulation": "fleet", "schema": 1, "name": "quota", "gpus": {"x": x, "y": x},
+        "formulation": "fleet", "schema": 1, "name": "quota", "serving": "static", "gpus": {"x": x, "y": x},
         "workloads": [{
             "name": "w", "model": "llama-3.1-8b", "slo": {"deadline_s": 60},
             "buckets": [{"input_tokens": 128, "output_tokens": 128, "requests_per_s": 8}],

@@ -50,7 +50,7 @@ def test_sensitivities_are_derivatives_of_what_is_pulled():
 
 def covariances(candidates, matter):
     """Of the logarithms of what is measured or matters, before anything is: (their matrix, an own row's noise)."""
-    seen = choice.Together([*candidates, *matter])
+    seen = choice.JoinedLoops([*candidates, *matter])
     x = np.log(np.array([
         (c, i, o, s.deployment.gpus)
         for s in (*candidates, *matter)
@@ -131,9 +131,11 @@ def test_the_command_chooses_writes_and_its_file_once_filled_in_calibrates(tmp_p
     assert done.status == 0, done.err
     found = json.loads(done.out)
     assert len(found["rows"]) == 5 and len({(r["input_tokens"], r["output_tokens"]) for r in found["rows"]}) >= 3
-    for target, (now, after) in {"TPOT": ("llm", "own_5"), "TTFT": ("llm", "own_5")}.items():
-        q = read_engine_model().targets[f"{target.lower()}_s"].residual_quantiles
-        assert found["targets"][target]["safety_09"] == {"now": q[now]["0.9"], "after": q[after]["0.9"]}
+    home = read_engine_model().at(deployment("vllm", "h100", "qwen2.5-72b", "fp8"))
+    for target in ("TPOT", "TTFT"):
+        name = f"{target.lower()}_s"
+        own = home.targets[name].residual_quantiles["own_5"]["0.9"]
+        assert found["targets"][target]["safety_09"] == {"now": home.factors(name)["0.9"], "after": own}
         priors = found["targets"][target]["by_the_priors"]
         assert 1 < priors["after"] < priors["now"]
     empty = cli("calibrate", out, "--model", "default", *ON)

@@ -540,7 +540,8 @@ def test_a_pool_of_a_list_that_names_its_machines_is_reached_where_it_stands_too
         "prices": {"on_demand": 9},
     }
     fleet = {
-        "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
+        "formulation": "fleet", "schema": 1, "name": "two-pools", "serving": "static",
+        "markets": {"main": ["on_demand"]},
         "workloads": [{"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 5.0},
                        "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 2.0}]}],
         "pool": [{"catalog": "aws", "include": ["g6.xlarge"]}, {"machines": [mine]}],
@@ -553,7 +554,8 @@ def test_a_pool_of_a_list_that_names_its_machines_is_reached_where_it_stands_too
 def test_prices_in_a_list_of_pools_are_those_of_its_machines():
     bucket = {"input_tokens": 256, "output_tokens": 128, "requests_per_s": 1.0}
     fleet = {
-        "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
+        "formulation": "fleet", "schema": 1, "name": "two-pools", "serving": "static",
+        "markets": {"main": ["on_demand"]},
         "workloads": [{"name": "chat", "model": "llama-3.1-8b", "buckets": [bucket], "slo": {"ttft_s": 2.0}}],
         "pool": [{"catalog": "aws", "include": ["g6.xlarge"]}, {"catalog": "gcp", "include": ["g2-standard-4"]}],
         "strategies": {"families": ["high_end"], "batches": [4]},

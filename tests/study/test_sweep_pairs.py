@@ -12,7 +12,7 @@ from optmodels import catalog
 from optmodels.errors import InputError
 
 FLEET = {
-    "formulation": "fleet", "schema": 1, "name": "two-workloads",
+    "formulation": "fleet", "schema": 1, "name": "two-workloads", "serving": "static",
     "workloads": [
         {"name": "chat", "model": "llama-3.1-8b", "requests_per_s": 10, "slo": {"ttft_s": 2.0, "tbt_s": 0.1},
          "buckets": [{"input_tokens": 128, "output_tokens": 64, "share": 0.6},

@@ -460,7 +460,7 @@ def _two_replicas(**changes):
     workload = {"name": "w", "model": "llama-3.2-3b", "slo": {"deadline_s": 600},
                 "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 0.5}]}  # fmt: skip
     return {
-        "formulation": "fleet", "schema": 1, "name": "two", "workloads": [workload | changes],
+        "formulation": "fleet", "schema": 1, "name": "two", "serving": "static", "workloads": [workload | changes],
         "pool": {"machines": [machine]}, "markets": {"main": ["on_demand"]},
         "strategies": {"families": ["high_end"], "batches": [16], "replicas": [1], "tensor_parallel": [1]},
     }  # fmt: skip

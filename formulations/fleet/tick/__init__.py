@@ -1,4 +1,4 @@
-"""One tick of a fleet that follows its traffic: what to order, stop and load now. docs/fleet-ticks.md.
+"""One tick of a fleet that follows its traffic: what to order, stop and load now. docs/tick.md.
 
 * `state`: what runs, what is on its way, lead times: the file of ``--state``.
 * `data`: an instance, a state and a forecast as arrays.

@@ -1,4 +1,4 @@
-"""The tick as a MILP: machines, deployments and expected shortage over the horizon (docs/fleet-ticks.md)."""
+"""The tick as a MILP: machines, deployments and expected shortage over the horizon (docs/tick.md)."""
 
 from __future__ import annotations
 

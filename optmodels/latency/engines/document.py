@@ -1,28 +1,29 @@
 """The global coefficients as a file, and what they predict of one deployment, with an interval.
 
-The interval says what was never measured. Rows were left out by workload, by LLM, by GPU and by engine; the ratios
-measured/predicted of each leave-out give a quantile, and a prediction takes the widest that applies: of what is unseen
-in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together. A few rows of
-one's own pull the coefficients (`engines.own`): where LLM, GPU and engine are theirs, the interval is theirs.
+The file lists the groups (engine, LLM, GPU, precision) that were measured. The interval of a deployment follows from
+what it has in common with them (`engines.interval`). A few rows of one's own pull the coefficients (`engines.own`); the
+interval of their group is that of groups of which as many rows were known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, computed_field, field_validator, model_validator
 
 from optmodels import catalog
 from optmodels.catalog import spelling
 from optmodels.catalog.files import gpu_file, llm_file
 from optmodels.catalog.spelling import llm_of
-from optmodels.catalog.types import Entry
+from optmodels.catalog.types import Entry, Gpu
 from optmodels.errors import Mistakes, did_you_mean, one_of
 from optmodels.latency.calibration import MOST, Quantiles, quantile_factor
 from optmodels.latency.engines.fit import Fitted
+from optmodels.latency.engines.interval import PAIRS, PARTS, Group, Interval, simplest, unseen_levels
 from optmodels.latency.engines.terms import (
     FIRST_TOKEN,
     MEASURED_AS,
@@ -33,20 +34,25 @@ from optmodels.latency.engines.terms import (
     first_token_terms,
     step_terms,
 )
-from optmodels.latency.fit.document import Errors, Range
+from optmodels.latency.fit.document import Range
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.memory import kv_tokens
+from optmodels.latency.steps import never_measured
 from optmodels.latency.work import Precision, layer_work
 
 Array = npt.NDArray[np.float64]
-LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
-LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
+OwnKind = Literal["own_3", "own_5", "own_10"]
+LeftOut = Literal[
+    "known", "gpu", "llm", "engine", "precision", "pair", "own_3", "own_5", "own_10",
+    "own_3_chosen", "own_5_chosen", "own_10_chosen",
+]  # fmt: skip
+KINDS: tuple[LeftOut, ...] = ("known", "gpu", "llm", "engine", "precision", "pair")
+LEAST_OWN: dict[OwnKind, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
 OWN_WORKLOADS = 3
-SPREAD_BY = "engine|llm"
 MACHINE_GPUS = 8  # of most machines
 GROUPINGS = (
     "engine", "gpu", "llm", "precision", "gpu|precision", "engine|llm", "llm|precision", "llm|gpu", "version",
-    "configuration",
+    "configuration", "maker",
 )  # fmt: skip
 
 
@@ -61,6 +67,17 @@ Positive = Annotated[float, Field(gt=0, le=MOST)]  # a coefficient, or a ratio m
 Logarithm = Annotated[float, Field(ge=-50, le=50)]  # of a factor, or its slope
 
 
+class Judged(Entry):
+    """Errors and coverage on groups that were left out of the fit, with equal weight for groups."""
+
+    groups: int
+    rows: int
+    median: float = Field(description="median of |predicted/measured − 1|")
+    signed: float = Field(description="median of predicted/measured − 1")
+    covered: float = Field(description="share of measurements below the prediction at safety 0.9")
+    factor: float = Field(description="median factor of safety 0.9")
+
+
 class EngineTarget(Entry):
     """Coefficients of one target (`fit.Fitted`), and how wrong they were of what was left out of the fit."""
 
@@ -68,30 +85,23 @@ class EngineTarget(Entry):
     adjustments: dict[Grouping, dict[str, dict[str, Logarithm]]]
     factors: dict[Grouping, dict[str, Logarithm]]
     trends: dict[Grouping, dict[str, dict[str, Logarithm]]] = {}
-    left_out: dict[LeftOut, Errors] = Field(
-        description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
+    interval: Interval
+    left_out: dict[LeftOut, Judged] = Field(
+        description="known: a workload of a measured group; pair: two parts never together; own_n: an LLM of which n "
+        "rows were known, drawn at random or chosen by `rows-to-measure`"
     )
-    residual_quantiles: dict[LeftOut, Quantiles] = Field(
-        description="level → quantile of measured/predicted; of workloads to the power 1/`spread`"
-    )
-    spread: dict[str, Annotated[float, Field(gt=0, le=10)]] = Field(
-        default={}, description="engine|llm → how far its ratios of unseen workloads lie apart, in multiples of all"
+    residual_quantiles: dict[OwnKind, Quantiles] = Field(
+        description="level → quantile of measured/predicted of groups of which n rows were known"
     )
 
     @model_validator(mode="after")
     def _how_wrong_it_may_be(self) -> EngineTarget:
-        for what in get_args(LeftOut):
-            if what not in self.residual_quantiles or what not in self.left_out:
-                raise ValueError(f"left_out and residual_quantiles of every kind of row left out: {what} is missing")
-            if "0.9" not in self.residual_quantiles[what]:
+        if missing := [what for what in KINDS if what not in self.left_out]:
+            raise ValueError(f"left_out of every kind: {missing[0]} is missing")
+        for what in get_args(OwnKind):
+            if "0.9" not in self.residual_quantiles.get(what, {}):
                 raise ValueError(f"a residual quantile of {what} at 0.9")
         return self
-
-    def of(self, deployment: Deployment) -> EngineTarget:
-        """With the quantiles of unseen workloads as far apart as those of this engine and LLM were."""
-        power = self.spread.get(labels(deployment)[SPREAD_BY], 1.0)
-        own = {level: q**power for level, q in self.residual_quantiles["workload"].items()}
-        return self.model_copy(update={"residual_quantiles": {**self.residual_quantiles, "workload": own}})
 
     @property
     def fitted(self) -> Fitted:
@@ -127,11 +137,9 @@ class EngineModel(Entry):
     date: str
     rows: int
     rows_left_out: dict[str, int] = Field(description="reason → rows of the source that were not fitted")
-    measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
-    together: tuple[tuple[str, str, str], ...] = Field(
-        description="(engine, LLM, GPU) measured with one another, often enough"
+    together: tuple[Group, ...] = Field(
+        min_length=1, description="(engine, LLM, GPU, precision) measured with one another, often enough"
     )
-    precisions: dict[str, tuple[str, ...]] = Field(description="LLM → precisions it was measured at")
     domain: dict[str, Range]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
@@ -157,15 +165,35 @@ class EngineModel(Entry):
                     raise ValueError(f"{name}: terms and trends by their names, not {unknown[0]!r}")
         return targets
 
+    @model_validator(mode="before")
+    @classmethod
+    def _derived(cls, given: Any) -> Any:
+        if isinstance(given, dict):  # `never_together` follows from `together`, whatever a file says
+            return {k: v for k, v in given.items() if k != "never_together"}
+        return given
+
     @model_validator(mode="after")
-    def _whole(self) -> EngineModel:
-        for key, found, kinds in (("targets", self.targets, ("tpot_s", "ttft_s")),
-                                  ("measured", self.measured, ("engine", "gpu", "llm", "precision"))):  # fmt: skip
-            if missing := [k for k in kinds if k not in found]:
-                raise ValueError(f"{' and '.join(kinds)} in {key}: {missing[0]} is missing")
-        if missing := [llm for llm in self.measured["llm"] if llm not in self.precisions]:
-            raise ValueError(f"the precisions of every measured LLM: those of {missing[0][:40]!r} are missing")
+    def _both_targets(self) -> EngineModel:
+        if missing := [k for k in ("tpot_s", "ttft_s") if k not in self.targets]:
+            raise ValueError(f"tpot_s and ttft_s in targets: {missing[0]} is missing")
         return self
+
+    @property
+    def measured(self) -> dict[str, tuple[str, ...]]:
+        """Part of `PARTS` → names that were measured."""
+        return {what: tuple(sorted({g[i] for g in self.together})) for i, what in enumerate(PARTS)}
+
+    @computed_field(description="pair of parts → names, each measured, but never with one another")  # type: ignore[prop-decorator]
+    @property
+    def never_together(self) -> dict[str, tuple[str, ...]]:
+        """Pair of parts → names that were measured, but never with one another."""
+        found, measured = {}, self.measured
+        for pair in PAIRS:
+            a, b = pair.split("|")
+            places = PARTS.index(a), PARTS.index(b)
+            known = {(g[places[0]], g[places[1]]) for g in self.together}
+            found[pair] = tuple(f"{x}|{y}" for x in measured[a] for y in measured[b] if (x, y) not in known)
+        return found
 
     @property
     def own_deployment(self) -> dict[str, str]:
@@ -178,6 +206,11 @@ class EngineModel(Entry):
         return Deployed(self, deployment)
 
 
+def maker(gpu: Gpu) -> str:
+    """Who makes a GPU, by the first word of its title."""
+    return gpu.title.partition(" ")[0]
+
+
 def labels(d: Deployment) -> dict[str, str]:
     """The deployment's level in every grouping of the fit.
 
@@ -187,7 +220,8 @@ def labels(d: Deployment) -> dict[str, str]:
     if not d.own_peak:
         precision += " in 16 bits"
     return {
-        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision, "gpu|precision": f"{gpu}|{precision}",
+        "maker": maker(d.gpu), "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision,
+        "gpu|precision": f"{gpu}|{precision}",
         "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
         "configuration": f"{d.engine}|{llm}|{gpu}|{d.measured_as}|{d.gpus}/{d.attention_ranks}",
@@ -202,44 +236,27 @@ class Deployed:
     def __init__(self, model: EngineModel, deployment: Deployment) -> None:
         self.source, self.deployment = model, deployment
         self.model = model.title
-        self.targets = {name: target.of(deployment) for name, target in model.targets.items()}
+        self.targets = model.targets
+        parts = {"engine": deployment.engine, "llm": deployment.llm_name, "gpu": deployment.gpu_name,
+                 "precision": deployment.measured_as}  # fmt: skip
+        self.levels = unseen_levels(parts, model.together)
+        self.labels = {k: [v] for k, v in labels(deployment).items()}
 
     @property
-    def unseen(self) -> tuple[LeftOut, ...]:
-        """What of the deployment was never measured; the workload, or how many rows of one's own, where everything was.
-
-        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were. An
-        LLM at another precision than measured is another LLM.
-        """
-        d = self.deployment
-        names: dict[LeftOut, str] = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}
-        found = tuple(what for what, name in names.items() if name not in self.source.measured[what])  # type: ignore[index]
-        if "llm" not in found and d.measured_as not in self.source.precisions[d.llm_name]:
-            found = ("llm", *found)
-        if found:
-            return found
-        if (d.engine, d.llm_name, d.gpu_name) in self.source.together:
-            return (self._own() or "workload",)
-        pairs: tuple[tuple[LeftOut, int], ...] = (("gpu", 2), ("llm", 1), ("engine", 0))
-        mine = (d.engine, d.llm_name, d.gpu_name)
-        for what, i in pairs:
-            if any(t[:i] + t[i + 1 :] == mine[:i] + mine[i + 1 :] for t in self.source.together):
-                return (what,)
-        return tuple(names)
+    def transfer(self) -> tuple[str, ...]:
+        """What was never measured: parts of the deployment, or pairs of parts; empty where its group was."""
+        return simplest(self.levels)
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """What no interval covers, a sentence each: GPUs of another maker than any measured, links between machines."""
         d, said = self.deployment, []
         known = catalog.gpus()
-        maker, *makers = (
-            gpu.title.partition(" ")[0]
-            for gpu in (d.gpu, *(known[g] for g in self.source.measured["gpu"] if g in known))
-        )
-        if maker and maker not in makers:
+        makers = {maker(known[g]) for g in self.source.measured["gpu"] if g in known}
+        if maker(d.gpu) and maker(d.gpu) not in makers:
             said.append(
-                f"nothing of {maker} was measured: the interval is of GPUs of {', '.join(sorted({*makers}))} and says "
-                f"little of {d.gpu_name}"
+                f"nothing of {maker(d.gpu)} was measured: the interval is of GPUs of {' and '.join(sorted(makers))} "
+                f"and says little of {d.gpu_name}"
             )
         if d.gpus > MACHINE_GPUS:
             said.append(
@@ -247,11 +264,6 @@ class Deployed:
                 "way): between machines they are slower, which is not modelled"
             )
         return tuple(said)
-
-    @property
-    def transfer(self) -> tuple[LeftOut, ...]:
-        """What of the LLM, the GPU and the engine was never measured with the rest; empty where all were."""
-        return tuple(what for what in self.unseen if what in ("llm", "gpu", "engine"))
 
     def kv_tokens(self, request_tokens: float) -> float:
         """Tokens of KV cache that its GPUs hold by the engines' own formula (`latency.memory`); 0: no room for weights.
@@ -265,12 +277,25 @@ class Deployed:
         vram = d.gpu.vram_gib * 2.0**30
         return kv_tokens(work, vram, tp, attention_ranks=d.attention_ranks, request_tokens=request_tokens)
 
-    def _own(self) -> LeftOut | None:
-        """The interval of rows of one's own, where there are enough of a deployment that nobody else measured."""
+    @property
+    def own(self) -> OwnKind | None:
+        """The interval of rows of one's own, where there are enough of a group that was not measured without them."""
         d = self.deployment
         mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
         own = (o for o in self.source.own if o.suffice and not o.known)
         return own_interval(max((o.rows for o in own if (o.engine, o.llm, o.gpu, o.precision) == mine), default=0))
+
+    def factors(self, target: str, more: Collection[str] = ()) -> dict[str, float]:
+        """Safety level → quantile of measured/predicted.
+
+        Args:
+            target: ``tpot_s`` or ``ttft_s``.
+            more: further levels that count as unseen.
+        """
+        of = self.targets[target]  # type: ignore[index]
+        if self.own is not None and not more:
+            return of.residual_quantiles[self.own]
+        return of.interval.factors({*self.levels, *more})
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
         """Latency in seconds, (n,).
@@ -286,33 +311,29 @@ class Deployed:
         name = target or "tpot_s"
         one_of("target", name, self.targets)
         loads = Loads(values["concurrency"], values["input_tokens"], values["output_tokens"])
-        level = {k: [v] for k, v in labels(self.deployment).items()}
-        found = self.targets["tpot_s"].fitted.predict(step_terms(self.deployment, loads), level)
+        found = self.targets["tpot_s"].fitted.predict(step_terms(self.deployment, loads), self.labels)
         if name == "ttft_s":
-            found = self.targets["ttft_s"].fitted.predict(first_token_terms(self.deployment, loads, found), level)
-        quantiles = self.targets[name].residual_quantiles  # type: ignore[index]
-        return found * max(quantile_factor(quantiles[what], safety) for what in self.unseen)
+            found = self.targets["ttft_s"].fitted.predict(first_token_terms(self.deployment, loads, found), self.labels)
+        return found * quantile_factor(self.factors(name), safety)
 
     def extrapolation(self, values: Values) -> tuple[str, ...]:
         """One sentence on the interval and one for each column that leaves what was measured."""
         d, said = self.deployment, []
+        where = f"{d.llm_name} in {d.measured_as} on {d.gpu_name} under {d.engine}"
         for target, what in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
-            t = self.targets[target]  # type: ignore[index]
-            worst = max(self.unseen, key=lambda what: t.residual_quantiles[what]["0.9"])
-            where = f"where the {worst} was left out of the fit"
-            if worst in LEAST_OWN:
-                where = f"pulled by {LEAST_OWN[worst]} rows of one's own or more; of an LLM measured so"
-            said.append(
-                f"{what} predicted, not measured: {d.llm_name} on {d.gpu_name} under {d.engine}; {where} "
-                f"the median error was {t.left_out[worst].p50:.0%}, and 9 of 10 measurements "
-                f"stayed below {t.residual_quantiles[worst]['0.9']:.2f}× the prediction"
-            )
+            above = self.factors(target)["0.9"]
+            if self.own is not None:
+                how = f"9 of 10 measurements stay below {above:.2f}× the prediction of {LEAST_OWN[self.own]} own rows"
+            elif self.levels:
+                how = f"{never_measured(self.transfer)}: it may be {above:.2f} times as long (9 of 10 stay below)"
+            else:
+                how = f"measured together: 9 of 10 measurements stay below {above:.2f}× the prediction"
+            said.append(f"{what} predicted, not measured: {where}; {how}")
         for what in ("llm", "gpu", "engine"):
-            if what in self.unseen:
+            if what in self.levels:
                 named = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}[what]
-                known = self.source.measured[what]  # type: ignore[index]
-                if named not in known:
-                    said.append(f"{what} {named} was never measured: physics alone (measured: {', '.join(known)})")
+                known = ", ".join(self.source.measured[what])
+                said.append(f"{what} {named} was never measured: physics alone (measured: {known})")
         said += self.caveats
         for column, (low, high) in self.source.domain.items():
             if column in values and (np.min(values[column]) < low or np.max(values[column]) > high):
@@ -321,7 +342,7 @@ class Deployed:
         return tuple(said)
 
 
-def own_interval(rows: int) -> LeftOut | None:
+def own_interval(rows: int) -> OwnKind | None:
     """The interval of so many rows of one's own over `OWN_WORKLOADS` workloads; None: too few for one."""
     return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 

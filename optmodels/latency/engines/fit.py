@@ -304,6 +304,11 @@ def _mode(
         e = (np.log(parts(theta).sum(axis=1)) - target) / noise
         return float((FREEDOM + 1) / 2 * np.log1p(e * e / FREEDOM).sum() + (precision * (theta - mean) ** 2).sum() / 2)
 
+    if not coefficients:  # log y is linear in θ, with as many non-zeros a row as there are groupings
+        from scipy.sparse import csr_array
+
+        places = np.concatenate([w for w, _ in wholes]), np.tile(np.arange(n), len(wholes))
+        linear = csr_array((np.concatenate([v for _, v in wholes]), places[::-1]), shape=(n, len(mean)))
     theta: Array = mean.copy()
     value, damping = loss(mean), 1e-3
     for _ in range(100):
@@ -311,9 +316,13 @@ def _mode(
         total = A.sum(axis=1)
         e = (np.log(total) - target) / noise
         weight = (FREEDOM + 1) / (FREEDOM + e * e) / noise**2
-        jacobian = _jacobian(A, coefficients, wholes, len(theta))
-        hessian = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
-        gradient = jacobian.T @ (weight * e * noise) + precision * (theta - mean)
+        if coefficients:
+            jacobian = _jacobian(A, coefficients, wholes, len(theta))
+            hessian = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
+            gradient = jacobian.T @ (weight * e * noise) + precision * (theta - mean)
+        else:
+            hessian = (linear.T @ linear.multiply(weight[:, None])).toarray() + np.diag(precision)
+            gradient = linear.T @ (weight * e * noise) + precision * (theta - mean)
         while True:
             step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), -gradient)
             better = loss(theta + step)

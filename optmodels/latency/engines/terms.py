@@ -19,6 +19,8 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
     running    requests of one attention rank (1e-6 each)
     prompt     f·layers·2·S_in/(S_in + 500) (1e-6 each): a step that carries a prompt costs more launches and kernels
+    sparse, sparse_prompt       layers whose sparse attention picks tokens, in every step and in a share f (1e-6 each)
+    linear     layers with linear attention (1e-6 each)
 
 f is the share of steps that carry a prompt, min(1, C·⌈S_in/8192⌉/S_out). A fitted coefficient says how many times its
 peak time a term takes, or microseconds a count (`fit`).
@@ -26,6 +28,7 @@ peak time a term takes, or microseconds a count (`fit`).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -44,17 +47,19 @@ CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 MEASURED_USERS = 4.0, 4096.0  # of the public loops, fewest and most: beyond these trends are level
 ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
+MOST_RELEASES = 4  # behind the newest: the trend is level beyond
 MICRO = 1e-6
 
 STEP = (
     "dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective", "layer", "moe", "mla", "comm",
-    "running", "prompt",
+    "running", "prompt", "sparse", "sparse_prompt", "linear",
 )  # fmt: skip
 FIRST_TOKEN = (
     "fixed", "layer", "moe", "mla", "comm", "step", "weights", "prefill", "routed", "attention", "collective",
     "burst", "burst_attention", "queue", "running", "tokens",
 )  # fmt: skip
-TRENDS = ("crowd", "crowd²", "prompt length", "crowd·prompt length")
+TRENDS = ("age", "crowd", "crowd²", "prompt length", "crowd·prompt length")
+NEWEST = {"vllm": "0.19", "sglang": "0.5.9", "trtllm": "1.3"}  # measured releases that predictions are for by default
 
 
 @dataclass(frozen=True)
@@ -117,14 +122,34 @@ class Loads:
 
 
 def step_terms(d: Deployment, loads: Loads) -> dict[str, Array]:
-    """Terms of the mean step, (n,) each, by the names of `STEP`."""
-    return {name: found for name, found in _terms(d, loads).items() if name in STEP}
+    """Terms of the mean step and the age of the engine, (n,) each, by the names of `STEP` and `TRENDS`."""
+    found = {name: found for name, found in _terms(d, loads).items() if name in STEP}
+    return found | {"age": np.full_like(loads.concurrency, age(d.engine, d.version))}
+
+
+def age(engine: str, version: str | None) -> float:
+    """Releases from a version to the newest measured one; 0 for no version, a version without a number or a newer one.
+
+    The last number of `NEWEST` counts releases: minor ones of vLLM and TensorRT-LLM, patches of SGLang 0.5.
+    """
+    newest = release(NEWEST.get(engine, ""))
+    mine = release(version or "") or newest
+    if not newest:
+        return 0.0
+    behind = newest[-1] - mine[len(newest) - 1] if len(mine) >= len(newest) else 0
+    return float(min(max(0, behind), MOST_RELEASES))
 
 
 def states(d: Deployment) -> float:
     """Of `kv`, what one request's states of linear layers take, whatever its context; seconds at peak."""
     one = np.ones(1)
     return float(_terms(d, Loads(one, one, one))["states"][0])
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The numbers that a version begins with; none of a nightly build."""
+    found = re.match(r"v?(\d+(?:\.\d+)+)", version)
+    return tuple(int(x) for x in found[1].split(".")) if found else ()
 
 
 def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, Array]:
@@ -151,6 +176,7 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
         "collective": t["collective_token"] * loads.input_tokens, "burst": C * products,
         "burst_attention": C * attention, "queue": np.minimum(1.0, prompts_per_step * one_pass / step_s) * one_pass,
         "running": C * 1e-3, "tokens": loads.input_tokens * MICRO, **_trends(loads),
+        "age": np.full_like(C, age(d.engine, d.version)),
     }  # fmt: skip
 
 
@@ -238,6 +264,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     launch, many = over_pcie(gpu, n)
     per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
+    sparse_layers = layers * work.top_share if np.isfinite(work.top_tokens) else 0.0
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
@@ -253,6 +280,9 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
+        "sparse": one * sparse_layers * MICRO,
+        "sparse_prompt": carrying * sparse_layers * MICRO,
+        "linear": one * (a.linear.layers if a.linear is not None else 0.0) * MICRO,
         "states": states,
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
         "collective_token": one * per_token,
