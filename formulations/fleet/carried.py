@@ -60,6 +60,7 @@ class CarriedModel(Parameters):
     """
 
     n: Variable
+    x: Variable
 
     def __init__(
         self, tables: FleetTables, period: int, kind: Ints, counts: Array | None = None, *, common: bool = True
@@ -167,7 +168,9 @@ def engines_of(tables: FleetTables, lines: list[DeploymentLine]) -> Engines:
     example = np.zeros(len(groups), dtype=np.int64)
     example[of] = np.arange(len(x))
     keys = [_key(tables, int(p)) for p in example]
-    kind, counts, found = np.full(len(x), -1, dtype=np.int64), [], []
+    kind = np.full(len(x), -1, dtype=np.int64)
+    counts: list[float] = []
+    found: list[int] = []
     known: dict[tuple[int, ...], int] = {}
     for i, d in enumerate(lines):
         wanted = _key_of_line(tables, d)

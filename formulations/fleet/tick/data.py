@@ -211,7 +211,7 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
         serving = np.zeros(len(of), np.int64)
         for i, d in enumerate(state.deployments):
             g = find(d, f"deployments[{i}].machine")
-            mine = (
+            mine: Any = (
                 []
                 if g is None or d.workload not in names
                 else np.flatnonzero((of == list(names).index(d.workload)) & (use[:, g] > 0))
