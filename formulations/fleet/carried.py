@@ -60,6 +60,7 @@ class CarriedModel(Parameters):
     """
 
     n: Variable
+    x: Variable
 
     def __init__(
         self, tables: FleetTables, period: int, kind: Ints, counts: Array | None = None, *, common: bool = True
@@ -138,7 +139,7 @@ class Engines:
     """The engines of a period of a plan, by kind: machines, markets, model and parallelism.
 
     Attributes:
-        kind: of each point, (P,); −1: none that the plan has.
+        kind: kind of each point, (P,); −1: none that the plan has.
         counts: deployments of each kind, (K,).
         lines: the kind of each deployment line of the plan, (L,).
     """
@@ -167,7 +168,9 @@ def engines_of(tables: FleetTables, lines: list[DeploymentLine]) -> Engines:
     example = np.zeros(len(groups), dtype=np.int64)
     example[of] = np.arange(len(x))
     keys = [_key(tables, int(p)) for p in example]
-    kind, counts, found = np.full(len(x), -1, dtype=np.int64), [], []
+    kind = np.full(len(x), -1, dtype=np.int64)
+    counts: list[float] = []
+    found: list[int] = []
     known: dict[tuple[int, ...], int] = {}
     for i, d in enumerate(lines):
         wanted = _key_of_line(tables, d)
@@ -225,10 +228,10 @@ def max_rate(
 
     Args:
         problem: the instance; its rates are the mixture.
-        plan: of the instance, as JSON data; None: any fleet within its stock, quota and budget.
+        plan: plan of the instance, JSON data; None: any fleet within its stock, quota and budget.
         trace: requests for the simulation, labelled as for a replay; None: the instance's own, or Poisson arrivals.
         simulate: bisect the factor by replays, too, where engines batch continuously.
-        seed: of what is drawn.
+        seed: random seed of what is drawn.
         time_limit: seconds of each solve.
 
     Returns:

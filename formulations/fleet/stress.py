@@ -38,7 +38,7 @@ def stress(
 
     Args:
         problem: the instance.
-        plan: of the instance, as JSON data.
+        plan: plan of the instance, JSON data.
         demand: factors on all rates.
         latency: factors on all engine times.
         lose: kinds of losses: ``region`` (each in turn), ``machine`` (one deployment of each line), ``spot`` (all).

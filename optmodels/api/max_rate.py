@@ -37,7 +37,7 @@ def max_rate(
         budget: USD/h.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.
-        instance: in place of the one that the plan document holds.
+        instance: replaces the one that the plan document holds.
         trace: requests for the simulation; None: the instance's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.
         seed: random seed of the simulation.

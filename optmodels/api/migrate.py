@@ -15,7 +15,7 @@ def migrate(now: Source, plan: Source, *, instance: Source | None = None) -> dic
     Args:
         now: the plan that runs: plan.json, its folder, or a result.
         plan: the plan to reach.
-        instance: in place of the one that `plan` holds.
+        instance: replaces the one that `plan` holds.
 
     Returns:
         ``steps`` (``do``, ``deployment``, ``count``, ``attained``, ``usd_per_hour``, ``reason``), ``attained`` (before,

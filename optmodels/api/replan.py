@@ -92,7 +92,7 @@ def replan(
     schema = form.tick_state
     assert schema is not None
     now = validate(schema, dict(state)) if isinstance(state, Mapping) else read_model(Path(state), schema)
-    names = [w.name for w in problem.resolve().workloads]  # type: ignore[attr-defined]
+    names = [w.name for w in problem.resolve().workloads]
     read: Any
     if forecast is not None:
         rates, levels = read_forecast(Path(forecast), names, ticks)

@@ -34,7 +34,7 @@ def stress(
         lose: ``region``, ``machine``, ``spot``.
         steps: factors of each range.
         draws: random scenarios for the frontier of margins; 0: none.
-        instance: in place of the one that the plan document holds.
+        instance: replaces the one that the plan document holds.
         seed: random seed of the draws.
         time_limit: seconds of each solve.
         picture: file for the chart: .png, .svg or .pdf.

@@ -27,7 +27,7 @@ def replan(
     last: Annotated[Path | None, typer.Option(help="Document of an earlier tick, for where all else fails.")] = None,
     time_limit: Annotated[
         float, typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help="Seconds of the solver; 0: rule.")
-    ] = 5.0,  # type: ignore[assignment]
+    ] = 5.0,
     out: Annotated[Path | None, typer.Option(help="Folder for tick.json and state.yaml of the next tick.")] = None,
     force: Force = False,
     as_json: Json = False,

@@ -24,7 +24,7 @@ class Planned:
 
     Attributes:
         problem: the instance.
-        plan: as JSON data; None: only the instance was named.
+        plan: JSON data; None: only the instance was named.
         name: file that the plan or the instance was read from.
     """
 
@@ -51,7 +51,7 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
 
     Args:
         source: plan.json of a result, its folder, a result document, or an instance (file, mapping or problem).
-        instance: in place of the one that the plan document holds.
+        instance: replaces the one that the plan document holds.
         needs_plan: refuse an instance.
 
     Raises:

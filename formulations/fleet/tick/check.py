@@ -44,7 +44,7 @@ def cost(tick: Tick, machines: Ints, orders: Ints, serving: Array) -> tuple[floa
     Args:
         tick: parameters.
         machines: machines in each tick, (H, G), whole.
-        orders: of each tick, (H, G), whole.
+        orders: machines ordered in each tick, (H, G), whole.
         serving: deployments in each tick, (H, P).
     """
     wrong: list[str] = []

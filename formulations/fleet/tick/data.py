@@ -48,7 +48,7 @@ class Tick:
         of: workload of each pool, (P,).
         use: machines of each type that a deployment takes, (P, G).
         rate: requests/s of its workload that a deployment carries, (P,).
-        names: of each pool's deployment, P.
+        names: name of each pool's deployment, P.
         load: ticks from a ready machine to a deployment that serves, (P,).
         serving: deployments that serve; None: not stated; (P,).
         loading: deployments that load by the tick in which they serve, (H, P).
@@ -211,7 +211,7 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
         serving = np.zeros(len(of), np.int64)
         for i, d in enumerate(state.deployments):
             g = find(d, f"deployments[{i}].machine")
-            mine = (
+            mine: Any = (
                 []
                 if g is None or d.workload not in names
                 else np.flatnonzero((of == list(names).index(d.workload)) & (use[:, g] > 0))

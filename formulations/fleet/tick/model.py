@@ -131,7 +131,7 @@ def minimum_up(m: TickModel) -> Rows:
     for k in range(min(tick.min_up, tick.H)):
         came[k:] += tick.arriving[: tick.H - k]
     recent = [_shifted(m.o, m.arrives + k, tick.H, ("t", "g")) for k in range(tick.min_up)]
-    terms = m.M
+    terms: Terms = m.M
     for ordered in recent:
         terms = terms - ordered
     return at_least(came, terms)

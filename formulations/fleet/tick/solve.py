@@ -44,7 +44,7 @@ class Decision:
         serving: deployments in each tick, (H, P).
         objective: USD over the horizon, unavoidable shortage left out; None: not computed.
         bound: no plan of the model costs less; None: not computed.
-        seconds: by step.
+        seconds: seconds of each step.
     """
 
     source: str
@@ -252,10 +252,8 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
             bound = max(bound, report.bound)
         better = found is None or (report.objective is not None and report.objective < found.objective - 1e-9)  # type: ignore[operator]
         if report.x is not None and better:
-            ended = (
-                "to the gap asked for" if report.status == "optimal" or report.limit == "gap" else "at the time limit"
-            )
-            found = _decision("exact", f"branch and bound ended {ended}", model, report.x, report.objective)
+            how = "to the gap asked for" if report.status == "optimal" or report.limit == "gap" else "at the time limit"
+            found = _decision("exact", f"branch and bound ended {how}", model, report.x, report.objective)
         seconds["branch_and_bound"] = time.perf_counter() - clock
     if found is None or _gap(found.objective, bound, lost) > USELESS:
         by_rule.why, by_rule.seconds = "no good plan of the MILP in time", seconds

@@ -64,15 +64,16 @@ def document(tick: Tick, state: State, found: Decision) -> dict[str, Any]:
 
     orders = [
         machine(g, found.orders[g], ready_in_min=tick.lead[g].start * tick.tick_min, reason=_why_order(tick, g, found))
-        for g in np.flatnonzero(found.orders)
+        for g in np.flatnonzero(found.orders).tolist()
     ]  # fmt: skip
-    stops = [machine(g, found.stops[g], reason=_why_stop(tick, g)) for g in np.flatnonzero(found.stops)]
+    stops = [machine(g, found.stops[g], reason=_why_stop(tick, g)) for g in np.flatnonzero(found.stops).tolist()]
     used = found.serving[0] @ tick.use
     idle = np.floor(tick.ready - found.stops - used + 1e-9)
-    kept = [machine(g, idle[g], reason=_why_kept(tick, g)) for g in np.flatnonzero(idle > 0)]
+    kept = [machine(g, idle[g], reason=_why_kept(tick, g)) for g in np.flatnonzero(idle > 0).tolist()]
     before = np.zeros(len(tick.of)) if tick.serving is None else tick.serving + tick.loading[0]
     target = np.round(found.serving[min(int(tick.load.max(initial=0)), tick.H - 1)])
-    loads, unloads = [], []
+    loads: list[dict[str, Any]] = []
+    unloads: list[dict[str, Any]] = []
     for p in np.flatnonzero(target != before) if tick.serving is not None else ():
         row = {
             "workload": tick.workloads[tick.of[p]],
