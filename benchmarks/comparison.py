@@ -14,6 +14,7 @@ import argparse
 import math
 import re
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from formulations import fleet, orchestration
-from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.melange import MelangeModel
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import FleetTables
@@ -32,6 +32,9 @@ from optmodels.batch.queueing import variability, waiting
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.formulation import Formulation, Options
 from optmodels.solver import Settings, solve_compiled
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from instances.generate.fleet import grid_problem, scaling
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "comparison.md"

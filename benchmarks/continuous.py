@@ -3,6 +3,7 @@
     python benchmarks/continuous.py mixtures [--count 200] [--seed 0]     means and tails at given rates
     python benchmarks/continuous.py mixtures_of_ranks [--count 60]         the same of engines with attention ranks
     python benchmarks/continuous.py promises [--count 20] [--seed 0]      random levels filled to the edge of their rows
+    python benchmarks/continuous.py short [--count 200] [--seed 0]         the same, with answers of 2 to 8 tokens alone
     python benchmarks/continuous.py capacity                               what levels carry of what the simulator does
     python benchmarks/continuous.py levels                                 what finer levels gain on aws-continuous.yaml
     python benchmarks/continuous.py ranks                                  levels of engines with attention ranks, full
@@ -61,10 +62,10 @@ def drawn(rng):
     return costs, inputs, outputs, rng.dirichlet(np.full(n, 2.0))
 
 
-def arrivals(rng, rates, inputs, outputs):
+def arrivals(rng, rates, inputs, outputs, count=REQUESTS):
     """Poisson arrivals of the classes, and which each is of."""
-    kind = rng.choice(len(rates), REQUESTS, p=rates / rates.sum())
-    times = np.cumsum(rng.exponential(1 / rates.sum(), REQUESTS))
+    kind = rng.choice(len(rates), count, p=rates / rates.sum())
+    times = np.cumsum(rng.exponential(1 / rates.sum(), count))
     return Arrivals.of(times, inputs[kind].astype(int), outputs[kind].astype(int)), kind
 
 
@@ -166,12 +167,21 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
         )
 
 
-def promises(count, seed):
+def drawn_short(rng):
+    """`drawn` with answers of 2 to 8 tokens, in every other mixture beside one class of longer ones."""
+    costs, inputs, outputs, share = drawn(rng)
+    short = rng.integers(2, 9, len(outputs)).astype(float)
+    if len(outputs) > 1 and rng.random() < 0.5:
+        short[-1] = outputs[-1]
+    return costs, inputs, short, share
+
+
+def promises(count, seed, drawn_of=drawn, sent=REQUESTS):
     """Print the largest ratio of what was simulated to what was planned, level by level."""
     rng = np.random.default_rng(seed)
     ratios, made = [], 0
     while made < count:
-        costs, inputs, outputs, share = drawn(rng)
+        costs, inputs, outputs, share = drawn_of(rng)
         limits = EngineLimits(max_num_seqs=int(rng.choice([64, 256])), max_num_batched_tokens=4096)
         kv = float(rng.uniform(30_000, 600_000))
         classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.1, 0.95)
@@ -186,7 +196,7 @@ def promises(count, seed):
         made += 1
         mixture = rng.dirichlet(np.ones(len(inputs)))  # not the one that the level's constants are for
         rates = mixture / (rows @ mixture).max()
-        requests, kind = arrivals(rng, rates, inputs, outputs)
+        requests, kind = arrivals(rng, rates, inputs, outputs, sent)
         seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)])
         seconds, busy = float(seen.finish_s.max()), float(seen.busy_s[0])
         step_s = seconds / (seen.steps[0] + (seconds - busy) / costs.fixed_s)
@@ -303,7 +313,9 @@ def levels():
 def main(arguments):
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=("mixtures", "mixtures_of_ranks", "promises", "capacity", "levels", "ranks"))
+    parser.add_argument(
+        "what", choices=("mixtures", "mixtures_of_ranks", "promises", "short", "capacity", "levels", "ranks")
+    )
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args(arguments)
@@ -312,6 +324,7 @@ def main(arguments):
     else:
         run, count = {
             "mixtures": (mixtures, 200), "promises": (promises, 20),
+            "short": (lambda *given: promises(*given, drawn_short, 60_000), 200),
             "mixtures_of_ranks": (lambda *given: mixtures(*given, drawn_of_ranks), 60),
         }[a.what]  # fmt: skip
         run(a.count or count, a.seed)

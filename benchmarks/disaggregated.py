@@ -20,6 +20,7 @@ were measured twice; and what Little's law says of prefill engines and of slots.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,9 @@ from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
 from optmodels.simulation.continuous import Engine
-from optmodels.simulation.stages import simulate_loop
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from references.stage_loop import simulate_loop
 
 REQUESTS = 10  # of each user
 WRITTEN = {1024, 8192}  # tokens; such lengths are 0.9 of it in the mean

@@ -36,7 +36,7 @@ from optmodels.latency.engines.choice import choose
 from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, Judged, labels
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
-from optmodels.latency.engines.own import TARGETS, Loops, Served, pulled
+from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
 from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, TRENDS, Deployment, Loads, first_token_terms, step_terms
 
 DUPLICATE = "exact duplicate"
@@ -261,12 +261,12 @@ class Rows:
                 order.append(i[k])
         return found, np.concatenate(order)
 
-    def served(self, chosen: np.ndarray) -> list[Served]:
+    def served(self, chosen: np.ndarray) -> list[ServedRows]:
         """The same with what was measured."""
         loops, order = self.loops(chosen)
         cuts = np.cumsum([len(s.loads.concurrency) for s in loops])[:-1]
         tpot, ttft = (np.split(self.frame[target].to_numpy()[order], cuts) for target in TARGETS)
-        return [Served(s.deployment, s.loads, *seconds) for s, *seconds in zip(loops, tpot, ttft, strict=True)]
+        return [ServedRows(s.deployment, s.loads, *seconds) for s, *seconds in zip(loops, tpot, ttft, strict=True)]
 
 
 def only(values: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:

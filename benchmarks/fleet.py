@@ -27,7 +27,6 @@ import yaml
 
 import optmodels
 from formulations.fleet.check import check
-from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.methods.melange import MelangeModel
 from formulations.fleet.points import STAGES, build_tables
@@ -35,8 +34,11 @@ from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.solver import Settings, solve_compiled
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from references.fleet_queues import confirm
+
+from instances.generate.fleet import grid_problem, scaling
 
 
 def report(name, problem, options):

@@ -19,7 +19,7 @@ from optmodels.latency.attribution import Attributor
 from optmodels.latency.fit import calibrate_measurements, read_measurements
 from optmodels.latency.fit.calibrate import folds
 from optmodels.latency.fit.document import Frame, errors, load_of, predict_segments
-from optmodels.latency.fit.forms import Options, fit_segments
+from optmodels.latency.fit.forms import FitOptions, fit_segments
 from optmodels.latency.fit.reference import Reference
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +80,7 @@ def steps(data):
             y = m.values["latency_s"]
             found = {}
             for model in ("vtc", "two_segment", "additive"):
-                found[model] = held_back(m, model, "latency_s", Options())
+                found[model] = held_back(m, model, "latency_s", FitOptions())
             if by is None:
                 for part in ("prefill", "decode"):
                     here = kind == part
@@ -112,7 +112,7 @@ def served(data):
     """Closed-loop request models."""
     rows, pooled = [], {"ttft_s": [], "tpot_s": []}
     for source, llm in SERVED_MODELS.items():
-        options = Options(Reference("h100", llm, "fp8"))
+        options = FitOptions(Reference("h100", llm, "fp8"))
         m = read_measurements(data / "served_h100_trtllm.csv", columns=SERVED, where={"source": source})
         _, tbt = options.reference.latencies(m.values)
         ttft, _ = options.reference.latencies(m.values | {"concurrency": np.ones(len(m))})  # one prompt alone
@@ -169,12 +169,12 @@ def static(data):
             path = data / "static_batches_a100_h100.csv"
             m = read_measurements(path, columns=STATIC, where=where)
             y = m.values["latency_s"]
-            segments, _ = fit_segments("additive", m, "latency_s", Options())
+            segments, _ = fit_segments("additive", m, "latency_s", FitOptions())
             inside.append(errors(y, predict_segments(Frame("additive", "static"), segments, m.values, "latency_s")).p90)
-            out = held_back(m, "additive", "latency_s", Options())
+            out = held_back(m, "additive", "latency_s", FitOptions())
             outside.append(errors(y, out).p90)
             by_length = read_measurements(path, columns=STATIC, where=where, workload=["input_tokens"])
-            lengths.append(errors(y, held_back(by_length, "additive", "latency_s", Options())).p90)
+            lengths.append(errors(y, held_back(by_length, "additive", "latency_s", FitOptions())).p90)
         n = len(inside)
         rows.append(
             (

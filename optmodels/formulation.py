@@ -57,7 +57,7 @@ def checked_options(
     return Options(seed, None if time_limit == math.inf else time_limit, gap, on_event)
 
 
-class Part:
+class FormulationPart:
     """Something in a formulation's folder, imported or read when it is first used: importing the folder stays light."""
 
     def __init__(self, folder: str, where: str) -> None:
@@ -96,7 +96,7 @@ class Folder:
 
     def __call__(self, where: str) -> Any:
         """A part by ``module:name`` or file name, as a field of a `Formulation`."""
-        return Part(self.name, where)
+        return FormulationPart(self.name, where)
 
     def formulation(self, **own: Any) -> Formulation:
         """The formulation of this folder: its own fields, and the parts whose place every folder shares."""
@@ -108,7 +108,7 @@ class Folder:
 
     def exports(self, *where: str) -> Callable[[str], Any]:
         """The package's module-level ``__getattr__``: these parts under their own names."""
-        found = {w.partition(":")[2]: Part(self.name, w) for w in where}
+        found = {w.partition(":")[2]: FormulationPart(self.name, w) for w in where}
 
         def exported(name: str) -> Any:
             if name not in found:
@@ -144,7 +144,7 @@ class Bounded:
 class Formulation:
     """A planning problem as the toolkit sees it; third-party ones are full citizens.
 
-    A field may be a `Part` of the formulation's folder; reading it imports the part.
+    A field may be a `FormulationPart` of the formulation's folder; reading it imports the part.
 
     Attributes:
         name: the ``formulation:`` of instance files.
@@ -252,7 +252,7 @@ class Formulation:
     def __getattribute__(self, name: str) -> Any:
         """The field; a part is imported now and kept."""
         value = object.__getattribute__(self, name)
-        if isinstance(value, Part):
+        if isinstance(value, FormulationPart):
             value = value.load()
             object.__setattr__(self, name, value)
         return value

@@ -21,8 +21,8 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.work import layer_work
 from optmodels.reporting.charts import chart, coloured, save_chart
-from optmodels.simulation.regions import POLICIES, Engine, Fleet, Replay, Routing, policy, simulate
-from optmodels.traces.multiregion import Chat, Workload
+from optmodels.simulation.regions import POLICIES, RegionEngine, RegionFleet, RegionRouting, Replay, policy, simulate
+from optmodels.traces.multiregion import Chat, RegionWorkload
 from optmodels.units import GIB
 from papers.skylb_workloads import ARENA, WILDCHAT, Tree, closed_loop_chat, closed_loop_trees
 
@@ -38,12 +38,12 @@ FIG9_KV_TOKENS = 15_000  # what 20 to 50 of our requests fill, which is what SK 
 LONG = Tree(thought_tokens=320.0, most_tokens=640)  # fills the memory: bursts spill
 
 
-def l4_engine() -> Engine:
+def l4_engine() -> RegionEngine:
     """Llama-3.1-8B on an L4 as the module's docstring says."""
     work = layer_work(catalog.llms()["llama-3.1-8b"])
     per_token = PREFILL_512_S / 512
     bandwidth = L4_BYTES_PER_S * DECODE_EFFICIENCY
-    return Engine(
+    return RegionEngine(
         kv_tokens=int((USABLE_GIB * SHARE * GIB - work.weight_bytes) / work.kv_bytes_per_token_all_layers),
         decode_s=work.layers * work.fixed_weight_bytes / bandwidth,
         decode_per_kv_token_s=work.kv_bytes_per_token_all_layers / bandwidth, decode_per_sequence_s=per_token,
@@ -51,14 +51,14 @@ def l4_engine() -> Engine:
     )  # fmt: skip
 
 
-def fleet(*replicas: int) -> Fleet:
+def fleet(*replicas: int) -> RegionFleet:
     """L4 replicas in the first of `REGIONS`."""
     known, rtt = geography.round_trip_times("aws")
     at = [known.index(r) for r in REGIONS[: len(replicas)]]
     one_way = rtt[np.ix_(at, at)] / 2000.0
     np.fill_diagonal(one_way, LOCAL_RTT_MS / 2000.0)
     where = np.repeat(np.arange(len(replicas)), replicas)
-    return Fleet(REGIONS[: len(replicas)], one_way, (l4_engine(),), where, np.zeros(len(where), dtype=np.int64))
+    return RegionFleet(REGIONS[: len(replicas)], one_way, (l4_engine(),), where, np.zeros(len(where), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Case:
     """One column of Fig. 8."""
 
     name: str
-    work: Workload
-    fleet: Fleet
+    work: RegionWorkload
+    fleet: RegionFleet
 
 
 def by_region(*clients: int) -> dict[str, int]:
@@ -89,15 +89,15 @@ def macro_cases(seconds: float, seed: int = 0) -> list[Case]:
     ]  # fmt: skip
 
 
-def run(case: Case, routing: Routing, seconds: float, seed: int = 0) -> tuple[Replay, dict[str, Any]]:
+def run(case: Case, routing: RegionRouting, seconds: float, seed: int = 0) -> tuple[Replay, dict[str, Any]]:
     """Replay one case for so long; metrics after the warm-up."""
     r = simulate(case.work.trace, case.fleet, routing, programs=case.work.programs, until_s=seconds, seed=seed)
     return r, r.metrics(warmup_s=WARM_UP * seconds)
 
 
-def systems() -> dict[str, Routing]:
+def systems() -> dict[str, RegionRouting]:
     """Fig. 8's systems; the gateway is a balancer in every region, least load, forwarding at 20 outstanding."""
-    return dict(POLICIES) | {"gateway": Routing("round_robin", "outstanding", "regional", limit=20)}
+    return dict(POLICIES) | {"gateway": RegionRouting("round_robin", "outstanding", "regional", limit=20)}
 
 
 def figure_8(seconds: float, seed: int = 0) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.traces.multiregion import BLOCK_TOKENS, Chat, Told, Workload, token_counts, users_by_zipf
+from optmodels.traces.multiregion import BLOCK_TOKENS, Chat, RegionWorkload, Told, token_counts, users_by_zipf
 from optmodels.traces.types import Ints, Label, Prefixes, Programs, Trace
 
 WILDCHAT = Chat(2.54, 295.6, 441.3, sigma_user=1.85, sigma_answer=0.79, templated=0.25)
@@ -49,7 +49,7 @@ class Tree:
 
 def closed_loop_chat(
     chat: Chat, clients: Mapping[str, int], conversations: int, *, seed: int = 0, name: str = "chat"
-) -> Workload:
+) -> RegionWorkload:
     """Clients of every region that hold one conversation after the other (SK §5.1).
 
     Args:
@@ -75,13 +75,13 @@ def closed_loop_chat(
     arrival = np.where(following[conversation - 1] == conversation, 0.0, stagger[client[conversation]])
     trace = told.trace(name, arrival, regions, region[conversation])
     n = len(conversation)
-    return Workload(trace, Programs(parent, conversation, following, np.zeros(n), told.contents))
+    return RegionWorkload(trace, Programs(parent, conversation, following, np.zeros(n), told.contents))
 
 
 def closed_loop_trees(
     trees: Mapping[str, Tree], clients: Mapping[str, int], questions: int, *, user_clients: int = 0, seed: int = 0,
     name: str = "trees",
-) -> Workload:  # fmt: skip
+) -> RegionWorkload:  # fmt: skip
     """Clients of every region that solve one question after the other by a tree of thoughts (SK §5.1).
 
     Args:
@@ -139,7 +139,7 @@ def closed_loop_trees(
     }
     trace = Trace(name, np.array(arrival), np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64), labels,
                   prefixes=contents)  # fmt: skip
-    return Workload(trace, Programs(np.array(parent, dtype=np.int64), np.array(program, dtype=np.int64),
+    return RegionWorkload(trace, Programs(np.array(parent, dtype=np.int64), np.array(program, dtype=np.int64),
                                     np.array(following, dtype=np.int64), np.zeros(len(key)), contents))  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables, candidate_order
 from optmodels.batch.points import NONE, Index, in_memory, optimise
-from optmodels.batch.static import Limits
+from optmodels.batch.static import BatchLimits
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened, tables_of
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
@@ -184,7 +184,7 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     )  # fmt: skip
 
 
-def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[Limits], Index]]:
+def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[BatchLimits], Index]]:
     """Tables without what can never win, and which of their candidates may win under given limits.
 
     A configuration is never better than at its fastest α, never earlier than at its least α, never steadier than at
@@ -202,7 +202,7 @@ def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[Limits], Inde
     earliest, calmest = curves.ttft(curves.alpha_lo), curves.tbt(curves.calmest_alpha())
     value = tables.objective(e2e[of], cost)
 
-    def nearly(limits: Limits) -> Index:
+    def nearly(limits: BatchLimits) -> Index:
         may = ((e2e <= limits.e2e_s) & (earliest <= limits.ttft_s) & (calmest <= limits.tbt_s))[of]
         sure = np.flatnonzero(may & ((ttft <= limits.ttft_s) & (tbt <= limits.tbt_s))[of])
         if len(sure):
@@ -215,7 +215,7 @@ def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[Limits], Inde
     return tables, nearly
 
 
-def _scaled(limits: Limits, factor: float) -> Limits:
+def _scaled(limits: BatchLimits, factor: float) -> BatchLimits:
     return replace(limits, ttft_s=limits.ttft_s * factor, tbt_s=limits.tbt_s * factor, e2e_s=limits.e2e_s * factor)
 
 

@@ -12,15 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.predicted import predicted
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.batch.static import Case, RealTime
+from optmodels.batch.static import BatchCase, RealTime
 from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
 from optmodels.plans.engines import Kind, Seen, check_engine
 from optmodels.plans.findings import TOLERANCE, Findings
-from optmodels.plans.latencies import MemoryLimit, Run, latencies
+from optmodels.plans.latencies import MemoryLimit, RecomputedRun, latencies
 from optmodels.plans.outcome import CheckReport
 
 
@@ -73,9 +74,15 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         e2e, whole = seen.e2e_s, seen.deadline_s
         most = math.floor(seen.running * (1 + 1e-9))
         memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
+        at_users = None if found.violations else predicted(problem, p)
+        for name, key, bound in (("TTFT", "ttft_s", ttft), ("TPOT", "tbt_s", tbt), ("E2E", "e2e_s", e2e)):
+            if at_users is not None:
+                found.at_most(f"predicted {name} ≤ at most", at_users[key], bound, "s")
     else:
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
-        run = Run(p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count)
+        run = RecomputedRun(
+            p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count
+        )
         true_run = latencies(found, case, run, main, ao)
         ttft, tbt, e2e, memory = true_run.ttft_s, true_run.tbt_s, true_run.e2e_s, true_run.memory
         if true_run.ao_load is None:
@@ -121,7 +128,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     return found.report()
 
 
-def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine) -> Seen | None:
+def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPlan, main: Machine) -> Seen | None:
     """What requests see of the plan's engines, each with its part of those in flight; None where that is not known."""
     found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
     line, gpu = p.engine, main.gpu or ""
@@ -168,7 +175,7 @@ def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
 
 
 def _structure(
-    found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine, ao: Machine | None
+    found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPlan, main: Machine, ao: Machine | None
 ) -> int:
     """Counts, splits, parallelism and α are ones the instance allows; returns k, K, N or replicas."""
     s = problem.strategies

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.cost_efficiency.model import Pieces, model_data, planned, progress, stated, tokens_per_usd
+from formulations.cost_efficiency.model import CurvePieces, model_data, planned, progress, stated, tokens_per_usd
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -31,7 +31,7 @@ from optmodels.solver import Settings, solve_model
 MOST_CANDIDATES = 500
 
 
-def _largest(pieces: Pieces) -> Array:
+def _largest(pieces: CurvePieces) -> Array:
     """max over α ∈ [0, 1] of each piece, at least 1; shape (m,)."""
     most: Array = np.maximum(np.maximum(pieces.u, pieces.u + pieces.v), 1.0)
     return most

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
+from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, LatencyPrediction
 from formulations.cost_efficiency.points import CostTables, Engines, candidate_order
 from optmodels.batch.points import NONE, batch_split, in_memory, market_name
 from optmodels.engine.continuous import seconds_and_quantile
@@ -88,7 +88,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         name=p.name, family=family, machines=lines, tensor_parallel=int(c.tp[row]),
         attention_ranks=int(c.ranks[row]) if c.ranks[row] > 1 else None, replicas_per_machine=int(c.dp[row]),
         passes=count if family == "multi_pass" else 1, alpha=alpha, batch_split=batch_split(p.workload.batch, parts),
-        prediction=Prediction(
+        prediction=LatencyPrediction(
             ttft_s=ttft if known or point.ttft_s is not None else None,  # type: ignore[union-attr]
             tbt_s=tbt if known or point.tbt_s is not None else None,  # type: ignore[union-attr]
             e2e_s=e2e, tps=tps, ao_load=float(curve.load(at)[0]) if family == "ao_shared" and known else None,

@@ -21,7 +21,7 @@ MIN_PIECE = 1e-7  # α-width below which a chord's slope is rounding noise; leav
 
 
 @dataclass(frozen=True)
-class Pieces:
+class CurvePieces:
     """Chords u + v·α of the candidates' curves as shares of a limit; shape (m,), those of a candidate in a run."""
 
     row: Index  # of the candidate in `Data`
@@ -49,9 +49,9 @@ class Data:
     kv_in_vram: Array
     kv_in_host: Array  # NaN where nothing is offloaded
     longest_e2e: Array  # E2E_SLO, or the longest E2E the candidate can have where that is shorter, in units of T
-    ttft: Pieces
-    tbt: Pieces
-    e2e: Pieces
+    ttft: CurvePieces
+    tbt: CurvePieces
+    e2e: CurvePieces
     budget: float  # USD per hour, infinite without one
 
 
@@ -98,7 +98,7 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
 
 def _pieces(
     candidate: Index, curve: Index, alpha: Array, value: Array, limit: float, within: float = -np.inf
-) -> Pieces:
+) -> CurvePieces:
     """Chords between successive nodes of every candidate's curve in units of `limit`; none where there is no limit.
 
     Chords that stay at or below `within` on the whole range of α are left out: a row u·z + v·a ≤ within·z follows then
@@ -113,7 +113,7 @@ def _pieces(
     row = np.repeat(np.arange(len(each)), each)
     j = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
     chord = np.repeat((np.cumsum(many) - many)[which], each) + j
-    return Pieces(row, candidate[row], j, u[chord], v[chord])
+    return CurvePieces(row, candidate[row], j, u[chord], v[chord])
 
 
 def _chords(alpha: Array, y: Array) -> tuple[Index, Array, Array]:

@@ -13,7 +13,7 @@ from optmodels.plans.outcome import Document
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Prediction(Document):
+class LatencyPrediction(Document):
     """Predicted latencies of the batch."""
 
     ttft_s: float | None
@@ -46,7 +46,7 @@ class CostPlan(RankedDocument):
         min_length=1,
         description="requests of every replica (multi-pass: of every pass of every replica)",
     )
-    prediction: Prediction
+    prediction: LatencyPrediction
     usd_per_hour: Money
     usd_per_million_tokens: Money
     ce_capped: CostEfficiencyValue

@@ -12,7 +12,7 @@ import numpy as np
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch import points as serving
 from optmodels.batch.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
-from optmodels.batch.static import Case
+from optmodels.batch.static import BatchCase
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, engine_costs
 from optmodels.engine.lengths import classes
@@ -24,7 +24,7 @@ Kind = tuple[str, int, float, int]  # of engines: GPU, TP, GiB of VRAM of each G
 
 
 @dataclass(frozen=True)
-class CostCase(Case):
+class CostCase(BatchCase):
     """A cost-efficiency problem with every reference resolved."""
 
     problem: CostEfficiency
@@ -143,7 +143,7 @@ def _quantiles(problem: CostEfficiency) -> tuple[float | None, float | None, flo
     return ttft, tpot, deadline
 
 
-def _priced(case: Case, c: serving.Configurations, engines: Engines | None) -> serving.Candidates:
+def _priced(case: BatchCase, c: serving.Configurations, engines: Engines | None) -> serving.BatchCandidates:
     """Every configuration in every allowed market combination; of engines those that keep the deadline."""
     found = priced(case, c)
     if engines is None:
@@ -174,7 +174,7 @@ def rebind(tables: CostTables, problem: CostEfficiency) -> CostTables | None:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PrunedPoints:
     """Candidates that may still be optimal, and how many were cut by what."""
 
     tables: CostTables
@@ -182,7 +182,7 @@ class Pruned:
     incumbent: int | None  # row of the best proved-feasible candidate among those kept
 
 
-def prune(tables: CostTables) -> Pruned:
+def prune(tables: CostTables) -> PrunedPoints:
     """Cut candidates that cannot be optimal, with proof; at least one optimum stays if there is any plan.
 
     In turn: memory (no α fits), budget, SLO (a lower bound over all α already exceeds a limit, `lower_bounds`),
@@ -231,7 +231,7 @@ def prune(tables: CostTables) -> Pruned:
             incumbent = int(np.count_nonzero(alive[:best]))
     rows = np.flatnonzero(alive)
     counts["kept"] = len(rows)
-    return Pruned(tables.restricted(rows), counts, incumbent)
+    return PrunedPoints(tables.restricted(rows), counts, incumbent)
 
 
 def candidate_order(tables: CostTables, e2e_s: Array) -> Iterator[int]:

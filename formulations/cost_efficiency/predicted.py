@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.batch.static import Workload
+from optmodels.batch.static import BatchWorkload
 from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, engine_costs
@@ -21,7 +21,7 @@ def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
 
     None of a static batch, whose prediction is the plan's, and of requests of several lengths.
     """
-    if p.engine is None or not isinstance(problem.workload, Workload):
+    if p.engine is None or not isinstance(problem.workload, BatchWorkload):
         return None
     w, users, e = problem.workload, p.batch_split, p.engine
     lengths = float(w.input_tokens), float(w.output_tokens)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from optmodels.batch.static import Case, MixedWorkload, StaticBatch
+from optmodels.batch.static import BatchCase, BatchMix, StaticBatch
 from optmodels.catalog.types import Entry
 from optmodels.engine.continuous import EngineLimits, Percentile
 from optmodels.engine.costs import ONE_OF_STATIC, ModelOnEngines, check_speculation, written_out
@@ -97,14 +97,14 @@ class CostEfficiency(StaticBatch):
     def lengths(self) -> tuple[Length, ...]:
         """Those of a trace are read once."""
         w = self.workload
-        if not isinstance(w, MixedWorkload) or not isinstance(w.lengths, LengthsOfTrace):
+        if not isinstance(w, BatchMix) or not isinstance(w.lengths, LengthsOfTrace):
             return super().lengths()
         if self._cut is None or self._cut[0] != w.lengths:
             file = self.beside(w.lengths.trace, "workload.lengths.trace")
             self._cut = w.lengths, lengths_of(file, w.lengths)
         return self._cut[1]
 
-    def resolve(self) -> Case:
+    def resolve(self) -> BatchCase:
         """Look up model, machines, GPUs, calibration and operating points.
 
         Raises:
@@ -126,7 +126,7 @@ class CostEfficiency(StaticBatch):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
-        if isinstance(self.workload, MixedWorkload) and self.serving == "static":
+        if isinstance(self.workload, BatchMix) and self.serving == "static":
             wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)
         ranks = list(self.strategies.attention_ranks)
         if ranks != [1] and self.serving == "static":
@@ -140,11 +140,11 @@ class CostEfficiency(StaticBatch):
     def inline(self) -> Self:
         """The same problem with catalogue entries and side files written out."""
         workload = self.workload
-        if isinstance(workload, MixedWorkload):
+        if isinstance(workload, BatchMix):
             workload = workload.model_copy(update={"lengths": self.lengths()})
         return super().inline().model_copy(update={"engine": written_out(self.engine), "workload": workload})
 
-    def engines(self, case: Case) -> ModelOnEngines:
+    def engines(self, case: BatchCase) -> ModelOnEngines:
         """The model as engines serve it."""
         of = self.latency
         source = case.source or read_source(self, of.model or "roofline", of.engine)
@@ -154,7 +154,7 @@ class CostEfficiency(StaticBatch):
             float(shortest_tokens(case.lengths)),
         )  # fmt: skip
 
-    def ranks(self, case: Case) -> tuple[int, ...]:
+    def ranks(self, case: BatchCase) -> tuple[int, ...]:
         """Attention ranks to choose from: one of models without routed experts."""
         return self.strategies.attention_ranks if case.architecture.routed else (1,)
 

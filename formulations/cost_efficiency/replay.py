@@ -23,7 +23,7 @@ from formulations.cost_efficiency.predicted import engine_of, machine_of, predic
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.simulation.continuous import Arrivals, Engine, Served
+from optmodels.simulation.continuous import Arrivals, Engine, ServedRequests
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import QUANTILES, quantiles
@@ -96,7 +96,7 @@ def replay(
 class _Loop:
     """What one engine's users see after the warm-up, and the rates meanwhile."""
 
-    def __init__(self, seen: Served, users: int, slower: float) -> None:
+    def __init__(self, seen: ServedRequests, users: int, slower: float) -> None:
         """`slower`: what measured engines' first tokens take over those of their steps, a factor."""
         a, extra = seen.arrivals, (slower - 1.0) * seen.ttft_s
         # The last users' last requests see an engine that empties.

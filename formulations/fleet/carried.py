@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.certify import stretched
-from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.making import FleetChoice, make_plan
 from formulations.fleet.model import Parameters, deadlines, decoded, quality, stock, within_budget
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.points import (
@@ -24,7 +24,7 @@ from formulations.fleet.points import (
     MOST_DEPLOYMENTS,
     STAGES,
     FleetTables,
-    Memory,
+    PointMemory,
     build_tables,
     cut,
 )
@@ -84,12 +84,12 @@ class CarriedModel(Parameters):
             t, w, p = self.x.labels
             self.maximise("served", (self.x * self.rates[t, w])[self.stage[p] != DECODE])
 
-    def choice(self, x: Array, factor: float = 1.0) -> Choice:
+    def choice(self, x: Array, factor: float = 1.0) -> FleetChoice:
         """Counts and shares of a solution, of demands that are `factor` times as large."""
         value = self.x.of(x) / factor
         used = value > 1e-9
         t, w, p = (label[used] for label in self.x.labels)
-        return Choice(np.round(self.n.of(x)).astype(np.intp).reshape(1, -1), t, w, p, value[used])
+        return FleetChoice(np.round(self.n.of(x)).astype(np.intp).reshape(1, -1), t, w, p, value[used])
 
 
 def in_proportion(m: CarriedModel) -> Rows:
@@ -285,7 +285,7 @@ def scaled(tables: FleetTables, factors: Array) -> FleetTables:
         )
         for d, f in zip(tables.case.demands, factors.tolist(), strict=True)
     )  # fmt: skip
-    made = replace(tables, case=replace(tables.case, demands=demands), memory=Memory())
+    made = replace(tables, case=replace(tables.case, demands=demands), memory=PointMemory())
     return replace(made, models=made.case.by_model)
 
 

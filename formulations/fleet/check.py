@@ -21,7 +21,7 @@ from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import Percentile
 from optmodels.errors import InputError
 from optmodels.plans.findings import Findings
-from optmodels.plans.latencies import Run, latencies
+from optmodels.plans.latencies import RecomputedRun, latencies
 from optmodels.plans.outcome import CheckReport
 
 SLACK = 1e-6
@@ -445,7 +445,9 @@ def _latencies(
     pool = {m.machine: m for m in inner.machines}
     count = d.passes if d.family == "multi_pass" else main.count
     parts = count * d.replicas_per_machine
-    run = Run(d.family, -(-d.batch // parts), s.alpha, d.tensor_parallel, d.replicas_per_machine, d.passes, count)
+    run = RecomputedRun(
+        d.family, -(-d.batch // parts), s.alpha, d.tensor_parallel, d.replicas_per_machine, d.passes, count
+    )
     inner_found = Findings()
     try:
         true = latencies(inner_found, inner, run, pool[main.machine], pool[ao.machine] if ao else None)

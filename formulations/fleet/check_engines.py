@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from formulations.fleet.plan import DeploymentLine, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
-from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quantile
 from optmodels.engine.costs import drafts_of, steps
+from optmodels.engine.running import running
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
+from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plans.engines import (
     SLACK,
@@ -32,6 +36,7 @@ from optmodels.plans.engines import (
 from optmodels.plans.findings import Findings
 from optmodels.plans.lines import latency_source
 
+ESTIMATE = 1.25  # times its bound that an estimate at the planned rates may be: it errs, mostly below
 Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
 
 
@@ -122,7 +127,8 @@ def check_engines(
     engines = (d.replicas_per_machine or 1) * d.load_level
     factors = over_time(case, demands)
     every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
-    rates = {s.demand: s.share * demands[s.demand].requests_per_s[t] / engines for s in d.serves}
+    each_of = d.count * (d.replicas_per_machine or 1)
+    rates = {s.demand: s.share * demands[s.demand].requests_per_s[t] / each_of for s in d.serves}
     for s in d.serves:
         demand = demands[s.demand]
         found.require(f"{where}: share of {s.demand}", 0 <= s.share <= 1 + SLACK, s.share, "0 … 1")
@@ -143,6 +149,8 @@ def check_engines(
             least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
             found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
+    if d.stage == "both" and not found.violations:
+        _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
@@ -152,6 +160,26 @@ def check_engines(
     most = max(used.values())
     found.close(f"{where}: utilisation", d.utilisation, most * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - most / d.count, scale=1.0)
+
+
+def _predicted(
+    found: Findings, case: FleetCase, d: DeploymentLine, level: Level, costs: StepCosts, slower: float, kv: float,
+    rates: Mapping[str, float], told: EngineLimits, where: str,
+) -> None:  # fmt: skip
+    """Each bucket's TTFT at the planned rates is not beyond what it is at most, `ESTIMATE` allowed.
+
+    The estimate of TPOT is one for all requests of an engine: it says nothing against the bound of one bucket.
+    """
+    mine = [level.requests[s.demand] for s in d.serves]
+    classes = Classes.of(
+        [r.prompt for r in mine], [r.output for r in mine], cached=np.array([1 - r.new / r.prompt for r in mine])
+    )
+    at = running(costs, slower, classes, np.array([rates[s.demand] for s in d.serves]), kv, told, level.ranks)
+    for k, s in enumerate(d.serves):
+        limit = case.workload(s.demand.partition("/")[0]).slo.ttft_s
+        estimate = at.at("ttft_s", k, seconds_and_quantile(limit)[1])
+        if s.ttft_s is not None and math.isfinite(estimate):
+            found.at_most(f"{where}: predicted TTFT of {s.demand} ≤ at most", estimate, ESTIMATE * s.ttft_s, "s")
 
 
 def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ from optmodels.model import Model, Rows, at_most
 from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.compiling import time_to_replay
-from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
+from optmodels.simulation.continuous import Arrivals, Engine, ServedRequests, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Settings, solve_compiled
@@ -148,7 +148,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
     else:
         requests, code = trace, codes_of(case, trace)
     serve = _Simulation(case, lines, groups, requests, code)
-    runs: dict[str, Served] = {}
+    runs: dict[str, ServedRequests] = {}
     if time_to_replay("the replay"):
         runs["replayed"] = serve(current.dispatcher)
     best = routing(known, lines, groups)
@@ -461,13 +461,13 @@ class _Simulation:
             received_tokens=np.minimum(received, prompts - 1), prefixes=trace.prefixes, pool=pool_of[code], klass=code,
         )  # fmt: skip
 
-    def __call__(self, dispatcher: Any, planned: Any = None) -> Served:
+    def __call__(self, dispatcher: Any, planned: Any = None) -> ServedRequests:
         """Serve the requests; first tokens as late as the measured engines' are beyond their steps."""
         seen = simulate(self.arrivals, self.engines, dispatcher, planned=planned, within="least_kv")
         extra = (self.slower[seen.instance] - 1.0) * seen.ttft_s
         return replace(seen, first_s=seen.first_s + extra, finish_s=seen.finish_s + extra)
 
-    def columns(self, seen: Served) -> dict[str, Any]:
+    def columns(self, seen: ServedRequests) -> dict[str, Any]:
         """A row a request."""
         lines = np.array([*(self.lines[j] for j in self.line), ""], dtype=object)
         return {
@@ -482,7 +482,7 @@ class _Simulation:
 
 
 @dataclass(frozen=True)
-class Routing:
+class PlannedRouting:
     """The best use of what runs.
 
     Attributes:
@@ -554,13 +554,13 @@ def engines_there_are(m: RoutingModel) -> Rows:
     return at_most(m.counts.astype(float), m.n.by(e=m.line))
 
 
-def routing(case: FleetCase, lines: list[_Line], groups: list[_Group]) -> Routing | None:
+def routing(case: FleetCase, lines: list[_Line], groups: list[_Group]) -> PlannedRouting | None:
     """Most requests/s within their SLOs that the engines can serve, and then with the cheapest of them.
 
     None where the time limit leaves no time for that.
     """
     W, L = len(case.demands), len(lines)
-    found = Routing(np.zeros((W, L)), np.zeros(L, np.int64), 0.0, True)
+    found = PlannedRouting(np.zeros((W, L)), np.zeros(L, np.int64), 0.0, True)
     for number, g in enumerate(groups):
         parts_left = len(groups) - number + 1  # of the time: one for each group, and one for the replay
         seconds = seconds_for("the planned routing", ROUTING_S * parts_left) / parts_left
@@ -600,7 +600,7 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group]) -> Routin
 
 def _demands(
     case: FleetCase, groups: list[_Group], weight: Array, states: list[Running | None], code: Ints,
-    runs: Mapping[str, Served], best: Routing | None,
+    runs: Mapping[str, ServedRequests], best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By demand: every limit with what is predicted and what was replayed; `within` counts all limits together.
 
@@ -636,7 +636,9 @@ def _demands(
     return rows
 
 
-def _replayed(run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, float, float | None]]) -> dict[str, Any]:
+def _replayed(
+    run: str, seen: ServedRequests, mine: Ints, limits: list[tuple[str, str, float, float | None]]
+) -> dict[str, Any]:
     """What a simulation saw of the requests of a demand; refused ones are within no limit."""
     row: dict[str, Any] = {}
     good = seen.served[mine]
@@ -654,7 +656,7 @@ def _replayed(run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, f
 
 def _deployments(
     case: FleetCase, lines: list[_Line], groups: list[_Group], share: Array, states: list[Running | None],
-    serve: _Simulation, seen: Served | None, best: Routing | None,
+    serve: _Simulation, seen: ServedRequests | None, best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By line: what it is and costs, its load as predicted and as replayed."""
     rows = []

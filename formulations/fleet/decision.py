@@ -10,7 +10,7 @@ from optmodels.plans.replayed import missed
 from optmodels.reporting.decision import (
     LATENCY_NAMES,
     Rented,
-    Seen,
+    SeenLatency,
     at_words,
     latency_words,
     listed,
@@ -49,7 +49,7 @@ def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
     return both if output is None else f"{both}, {usd(output)} per million output tokens"
 
 
-def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[Seen]:
+def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:
     """Predictions beside limits: at the planned rates of continuous batching, else as the plan states them."""
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
@@ -66,7 +66,7 @@ def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -
             if isinstance(limit, Mapping):
                 limit, at = limit["at_most"], limit["percentile"]
             if limit is not None and name in row:
-                yield Seen(title, at_words(at), row[name], limit, demand)
+                yield SeenLatency(title, at_words(at), row[name], limit, demand)
 
 
 def _verdict(p: FleetPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -89,7 +89,7 @@ class EngineKind:
 
 
 @dataclass(frozen=True)
-class Levels:
+class FleetLevels:
     """Levels of engines of one model, n rows; capacities of one engine, infinite where a bucket misses its SLO.
 
     Attributes:
@@ -260,7 +260,7 @@ def exchange(case: FleetCase, d: DeploymentLine) -> tuple[int | None, str, int]:
 def levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage = "both",
     rest_s: Array | None = None,
-) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str]]:  # fmt: skip
     """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none.
 
     Args:
@@ -278,7 +278,7 @@ def levels(
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
         # Levels told no more than the last choice are on that choice already, with more KV cache.
         more, before = np.asarray(made.max_num_seqs > before), n
-        made = Levels(**{f: getattr(made, f)[..., more] for f in Levels.__dataclass_fields__})
+        made = FleetLevels(**{f: getattr(made, f)[..., more] for f in FleetLevels.__dataclass_fields__})
         parts.append((made, spread, why))
         which = [which[e] for e in lacking.tolist()]  # engines that lack slots before all else
         if not which:
@@ -287,16 +287,16 @@ def levels(
     return _joined([part for part, *_ in parts]), max(s for _, s, _ in parts), {i: parts[0][2][i] for i in blocked}
 
 
-def _joined(parts: Sequence[Levels]) -> Levels:
-    return Levels(**{
-        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in Levels.__dataclass_fields__
+def _joined(parts: Sequence[FleetLevels]) -> FleetLevels:
+    return FleetLevels(**{
+        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in FleetLevels.__dataclass_fields__
     })  # fmt: skip
 
 
 def _levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str], Index]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str], Index]:  # fmt: skip
     """`levels` of engines told one max_num_seqs, and engines for which slots are scarcest at a level within limits."""
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
     if stage == "decode":  # prompts come with their caches, whoever had a part of them
@@ -393,7 +393,7 @@ def _levels(
 def _one_by_one(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], limits: EngineLimits, stage: Stage,
     rest_s: Array | None,
-) -> tuple[Levels, float, dict[int, str], Index]:  # fmt: skip
+) -> tuple[FleetLevels, float, dict[int, str], Index]:  # fmt: skip
     """`_levels` of engines whose prefix caches have different shares of prompts."""
     parts = [_levels(case, demands, [kind], limits, stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
@@ -560,7 +560,7 @@ class _Engines:
         beyond = np.where(of.can & (of.missed <= 1.0), 2.0, np.inf)
         return np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
 
-    def with_waits(self, points: Points, most: float, turns: float) -> tuple[Levels, list[str]]:
+    def with_waits(self, points: Points, most: float, turns: float) -> tuple[FleetLevels, list[str]]:
         """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
 
         With `turns` of `TURNS` the rest of the wait is for a slot or KV cache, on levels where these are scarcest.
@@ -593,7 +593,7 @@ class _Engines:
         made = self._levels(p, points, of, n, wait, most, rows, prefill[:, 0, 0], keeps, some)
         return made, why
 
-    def at_best_steps(self, points: Points, most: float, turns: float, scarce: Mask) -> Levels:
+    def at_best_steps(self, points: Points, most: float, turns: float, scarce: Mask) -> FleetLevels:
         """Levels at the best steps of buckets for each fixed wait (the module's *best steps*).
 
         Args:
@@ -628,11 +628,11 @@ class _Engines:
     def _levels(
         self, p: Index, points: Points, of: _Within, n: Index, wait: Array, most: float, rows: Array, prefill: Array,
         keeps: Mask, some: Index,
-    ) -> Levels:  # fmt: skip
+    ) -> FleetLevels:  # fmt: skip
         """`some` of m levels: engines `p` of rows `n`, with capacities (6, m, D) where a bucket is served."""
         omega = wait[:, None]
         late: Mask = np.asarray((omega > of.allowed_s[:, 0] * (1 + 1e-12)) | (of.missed[:, 0] > 1 + 1e-12))
-        made = Levels(
+        made = FleetLevels(
             self.engines[p[n]][some], points.step_s[some, 0], prefill[some], np.full(len(some), most),
             self.kv[p[n]][some], np.where(keeps, rows, np.inf)[:, some].transpose(0, 2, 1),
             (of.ttft_s[:, 0] + of.per_ttft[:, 0] * omega)[some].T, of.tpot_s[some, 0].T,
@@ -724,7 +724,7 @@ def _short_enough(rows: Array, keeps: Mask, level: Index) -> Mask:
 
 def _decoding(
     points: Points, works: list[FleetWorkload], kv: Array, engines: Index, receives_s: Array, best: bool = False
-) -> tuple[Levels, list[str]]:
+) -> tuple[FleetLevels, list[str]]:
     """Levels of engines that only decode: requests join at the end of the step in which their cache has come.
 
     `best`: of fine loads those alone at which time is scarcest for a bucket, as long as there are.
@@ -749,7 +749,7 @@ def _decoding(
     e, level = np.nonzero(keeps.any(axis=2))
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
     nothing = np.zeros(len(e))
-    return Levels(
+    return FleetLevels(
         engines[e], points.step_s[e, level], nothing, nothing + np.inf, kv[e], load[:, e, level].transpose(0, 2, 1),
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
         nothing, nothing + points.engine.slots,
@@ -788,9 +788,9 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
     return "its prompt holds others up for longer than its limits allow at every load"
 
 
-def _none(demands: int) -> Levels:
+def _none(demands: int) -> FleetLevels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
-    return Levels(
+    return FleetLevels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
         table, empty, empty,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from formulations.fleet.problem import Change, Fleet
+from formulations.fleet.problem import Fleet, FleetChange
 from optmodels.batch.static import PoolChoice
 from optmodels.catalog.types import MARKETS, Prices
 from optmodels.errors import InputError, Mistake
@@ -34,7 +34,7 @@ def fewest(problem: Fleet, attainment: float, solve: Solve) -> Fewest:
     judged = "replay" if problem.continuous and case.trace is not None else problem.certify  # by the trace itself
     counted = problem.model_copy(update={
         "certify": judged,
-        "objective": "min_cost", "pool": PoolChoice(machines=machines), "workloads": workloads, "change": Change(),
+        "objective": "min_cost", "pool": PoolChoice(machines=machines), "workloads": workloads, "change": FleetChange(),
         "running": None, "budget_usd_per_hour": None,
     })  # fmt: skip
     counted._resolved, counted._folder = None, problem._folder

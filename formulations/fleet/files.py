@@ -18,7 +18,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Trace(Cut):
+class TraceFile(Cut):
     """A request trace, cut into buckets of input × output length.
 
     A bucket's requests are planned with the bucket's mean lengths.

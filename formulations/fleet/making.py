@@ -33,7 +33,7 @@ ROUNDING = 1e-6  # of loads and of what is served of a demand: the tolerance of 
 
 
 @dataclass(frozen=True)
-class Choice:
+class FleetChoice:
     """A method's answer in terms of the tables: counts and shares."""
 
     n: Index  # (T, P) deployments
@@ -110,7 +110,7 @@ def changes(tables: FleetTables, n: Index) -> tuple[list[dict[str, int]], list[d
     return starts, stops
 
 
-def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
+def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
     """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
@@ -159,10 +159,10 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     )  # fmt: skip
 
 
-def without_noise(tables: FleetTables, choice: Choice) -> Choice:
+def without_noise(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
     """The choice without shares that a tolerance left, and with all of a demand that is served but for one."""
     keep = (choice.value > TINY) & (choice.n[choice.t, choice.p] > 0)
-    choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
+    choice = FleetChoice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
     served = choice.served(tables)
     whole = np.where(np.abs(served - 1) < ROUNDING, served, 1.0)
     choice = replace(choice, value=choice.value / whole[choice.t, choice.w])
@@ -177,7 +177,7 @@ def without_noise(tables: FleetTables, choice: Choice) -> Choice:
     return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))
 
 
-def _at_one_level(tables: FleetTables, choice: Choice) -> Choice:
+def _at_one_level(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
     """The choice of a plan to be simulated, with equal machines at one level where that has room for all they serve.
 
     As feasible as before: points of one configuration and markets differ in loads and latencies alone. An engine does
@@ -208,14 +208,14 @@ def _at_one_level(tables: FleetTables, choice: Choice) -> Choice:
         n, p = choice.n.copy(), fits[np.lexsort((wait, step))[0]]
         n[0, group] = 0
         n[0, p] = count
-        choice = Choice(
+        choice = FleetChoice(
             n, np.append(choice.t[~mine], np.zeros_like(w)), np.append(choice.w[~mine], w),
             np.append(choice.p[~mine], np.full_like(w, p)), np.append(choice.value[~mine], total),
         )  # fmt: skip
     return choice
 
 
-def _evened(tables: FleetTables, choice: Choice) -> Choice:
+def _evened(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
     """The choice with deployments of a period that are alike but for region, market or price equally full.
 
     As feasible as before: such points have the same coefficients in every row but that of their own count, which has
@@ -238,7 +238,7 @@ def _evened(tables: FleetTables, choice: Choice) -> Choice:
             w = np.unique(moved.w[mine])
             total = np.array([moved.value[mine & (moved.w == k)].sum() for k in w])
             part = choice.n[t, group] / choice.n[t, group].sum()
-            moved = Choice(
+            moved = FleetChoice(
                 choice.n, np.append(moved.t[~mine], np.full(len(w) * len(group), t)),
                 np.append(moved.w[~mine], np.repeat(w, len(group))), np.append(moved.p[~mine], np.tile(group, len(w))),
                 np.append(moved.value[~mine], np.outer(total, part).ravel()),
@@ -246,7 +246,7 @@ def _evened(tables: FleetTables, choice: Choice) -> Choice:
     return moved
 
 
-def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
+def _survival(tables: FleetTables, choice: FleetChoice, used: Array) -> float | None:
     """Lowest over periods of the product over spot pools of P(enough deployments remain), by the binomial.
 
     A pool that loses nothing carries its load, even where shares counted each at its scarcest capacity need more.
@@ -271,7 +271,7 @@ def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
 
 
 def _period(
-    tables: FleetTables, choice: Choice, t: int, used: Array, served: Array, usd: float,
+    tables: FleetTables, choice: FleetChoice, t: int, used: Array, served: Array, usd: float,
     starts: dict[str, int], stops: dict[str, int], cheapest: float,
 ) -> PeriodLine:  # fmt: skip
     case, rates = tables.case, tables.rates[t]
@@ -300,7 +300,7 @@ def _period(
     )  # fmt: skip
 
 
-def _transfers(tables: FleetTables, choice: Choice, t: int) -> list[TransferLine]:
+def _transfers(tables: FleetTables, choice: FleetChoice, t: int) -> list[TransferLine]:
     """What goes from prefill to decode deployments in a period, by what exchanges caches."""
     x, case = tables.points, tables.case
     mine = (choice.t == t) & (x.stage[choice.p] == PREFILL)
@@ -334,7 +334,7 @@ def _tensor_parallel(tables: FleetTables, p: int) -> int | None:
 
 
 def _deployment(
-    tables: FleetTables, choice: Choice, t: int, p: int, shares: list[int], used_of_each: Array
+    tables: FleetTables, choice: FleetChoice, t: int, p: int, shares: list[int], used_of_each: Array
 ) -> DeploymentLine:  # fmt: skip
     """One line of a plan; `used_of_each` (Q,) is the load of all its deployments on each capacity."""
     used = float(used_of_each.max())
@@ -455,7 +455,7 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
     )  # fmt: skip
 
 
-def _quality(tables: FleetTables, choice: Choice, t: int, w: FleetWorkload) -> float | None:
+def _quality(tables: FleetTables, choice: FleetChoice, t: int, w: FleetWorkload) -> float | None:
     """Mean score of a workload's answered requests in a period; None where there are none."""
     assert tables.quality is not None and w.quality_at_least is not None
     own = np.array([d.workload == w.name for d in tables.demands])
@@ -469,7 +469,7 @@ def _quality(tables: FleetTables, choice: Choice, t: int, w: FleetWorkload) -> f
 
 def _limits(
     tables: FleetTables,
-    choice: Choice,
+    choice: FleetChoice,
     t: int,
     served: Array,
     usd: float,

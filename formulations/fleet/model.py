@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.making import Choice
+from formulations.fleet.making import FleetChoice
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
@@ -148,14 +148,14 @@ class FleetModel(Parameters):
         elif problem.objective != "max_ce":
             self.minimise("cost", cost)
 
-    def choice(self, x: Array) -> Choice:
+    def choice(self, x: Array) -> FleetChoice:
         """Counts and shares of a solution."""
         n, share = self.variables["n"], self.variables["x"]
         value = share.of(x)
         used = value > 1e-9
         counts = np.round(n.of(x)).astype(np.intp).reshape(n.index.sizes)
         t, w, p = (label[used] for label in share.labels)
-        return Choice(counts, t, w, p, value[used])
+        return FleetChoice(counts, t, w, p, value[used])
 
     def words(self, family: str, label: tuple[int, ...]) -> str | None:
         """A row in the words of the instance; None where it is no limit of the user's."""
@@ -504,7 +504,7 @@ def _describe(block: Any, stated: FleetModel) -> FleetModel:
     return stated
 
 
-def extract(block: Any, tables: FleetTables) -> Choice:
+def extract(block: Any, tables: FleetTables) -> FleetChoice:
     """Counts and shares of a solved block of `attach` or `build`; `tables` are those it was built on."""
     from optmodels.model.pyomo_block import NO_VALUES
 

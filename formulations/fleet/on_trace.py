@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from formulations.fleet.plan import FleetPlan, PeriodLine
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import POLICIES, Seen, figures, planned_of, replay, simulate_engines
+from formulations.fleet.replay import POLICIES, ReplayedRequests, figures, planned_of, replay, simulate_engines
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
@@ -53,7 +53,7 @@ class OnTrace:
         self.planned = planned_of(case, line)
 
     @cached_property
-    def seen(self) -> dict[str, Seen]:
+    def seen(self) -> dict[str, ReplayedRequests]:
         """What requests saw, by policy; the same draws as of a replay of all policies."""
         rng = np.random.default_rng(SEED)
         return {
@@ -213,7 +213,7 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
     return found
 
 
-def _at(seen: Seen, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None) -> tuple[float, int]:
+def _at(seen: ReplayedRequests, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None) -> tuple[float, int]:
     """Mean or quantile of a latency, and of how many requests; a share of them at least is within the latter."""
     values = getattr(seen, CALLED[metric])[rows]
     values = values[~np.isnan(values)]

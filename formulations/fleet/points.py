@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.engines import EngineKind, Levels, levels, transfer_bytes
+from formulations.fleet.engines import EngineKind, FleetLevels, levels, transfer_bytes
 from formulations.fleet.plan import CutLine
 from formulations.fleet.problem import (
     Demand,
@@ -83,7 +83,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Latencies:
+class PointLatencies:
     """What a demand sees on a point, shape (W, P); NaN where not modelled or impossible. Seconds."""
 
     alpha: Array
@@ -91,16 +91,16 @@ class Latencies:
     tbt_s: Array
     e2e_s: Array
 
-    def take(self, columns: Index | Mask) -> Latencies:
+    def take(self, columns: Index | Mask) -> PointLatencies:
         """The given points."""
-        return Latencies(**{f.name: getattr(self, f.name)[:, columns] for f in fields(self)})
+        return PointLatencies(**{f.name: getattr(self, f.name)[:, columns] for f in fields(self)})
 
-    def rows(self, rows: Index) -> Latencies:
+    def rows(self, rows: Index) -> PointLatencies:
         """The given demands."""
-        return Latencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return PointLatencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-class Memory(dict[Any, Any]):
+class PointMemory(dict[Any, Any]):
     """What similar instances have in common, by its content; the oldest entries go."""
 
     def keep(self, key: Any, value: Any) -> None:
@@ -118,7 +118,7 @@ class FleetTables:
     points: Points
     load: Array  # (W, P), deployments per request/s; inf: impossible
     penalty: Array | None  # (W, P), USD per request that misses a soft SLO
-    latencies: Latencies | None
+    latencies: PointLatencies | None
     blocks: tuple[StaticTables, ...]
     resources: tuple[Resource, ...]
     use: sp.csr_matrix  # (P, G) machines of each resource in a deployment
@@ -131,7 +131,7 @@ class FleetTables:
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
     stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them
-    memory: Memory = field(default_factory=lambda: Memory())  # of `rebind`: rows by model, answers by part
+    memory: PointMemory = field(default_factory=lambda: PointMemory())  # of `rebind`: rows by model, answers by part
 
     def __repr__(self) -> str:
         return f"<FleetTables {self.case.problem.name}: {len(self.points)} points, {len(self.demands)} demands>"
@@ -284,7 +284,7 @@ def build_tables(problem: Fleet) -> FleetTables:
     return build_case(problem.resolve())
 
 
-def build_case(case: FleetCase, memory: Memory | None = None) -> FleetTables:
+def build_case(case: FleetCase, memory: PointMemory | None = None) -> FleetTables:
     """`build_tables` of a resolved problem; rows of models that `memory` has are not made again.
 
     A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` of it.
@@ -292,7 +292,7 @@ def build_case(case: FleetCase, memory: Memory | None = None) -> FleetTables:
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
     """
-    memory = Memory() if memory is None else memory
+    memory = PointMemory() if memory is None else memory
     tables = in_every_piece(_measured(case) if case.points is not None else _modelled(case, memory))
     rates = tables.rates.max(axis=0)[:, None]
     needed = np.multiply(tables.load, rates, where=rates > 0, out=np.where(np.isfinite(tables.load), 0.0, np.inf))
@@ -439,7 +439,7 @@ class _Rows:
         return np.concatenate([self.penalty.T, *parts, *after], axis=1)
 
 
-def _modelled(case: FleetCase, memory: Memory) -> FleetTables:
+def _modelled(case: FleetCase, memory: PointMemory) -> FleetTables:
     blocks: list[StaticTables] = []
     found: list[tuple[int, list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
@@ -566,7 +566,7 @@ def _engine_rows(
     stages = case.problem.deployment.stages
     link = case.problem.deployment.link
     net = np.array([(link.net_gbps or tables.machines[i].net_gbps or 0.0) for i in c.main])
-    found: list[tuple[Stage, Levels, Index, Index]] = []  # with rows of the levels, and the configuration of each
+    found: list[tuple[Stage, FleetLevels, Index, Index]] = []  # with rows of the levels, and the configuration of each
     rest: Array | None = None
     spread = 1.0
     for stage in sorted(stages, key=("decode", "prefill", "both").index):  # what decoding takes of a deadline first
@@ -849,7 +849,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     names, weights, limits = _limit_rows(case, resources)
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
-        case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
+        case, points, load, penalty if soft else None, PointLatencies(**latencies), tuple(blocks), resources, use,
         weights, limits, names, blocked, capacities, max((rows.spread for _, _, rows, *_ in found), default=1.0),
         part_s, case.by_model,
     )  # fmt: skip

@@ -17,13 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from formulations.fleet.files import MelangeConfig, Trace, read_points_table
+from formulations.fleet.files import MelangeConfig, TraceFile, read_points_table
 from optmodels import catalog
 from optmodels.batch.static import (
     AlphaRange,
     Batch,
+    BatchLatency,
+    BatchWorkload,
     Counts,
-    Latency,
     Markets,
     MemoryRules,
     PoolChoice,
@@ -33,7 +34,6 @@ from optmodels.batch.static import (
     Splits,
     StaticBatch,
     Strategies,
-    Workload,
     price_source,
     select_machines,
     with_prices,
@@ -191,7 +191,7 @@ class FleetWorkload(NamedModel):
         default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
     )
     buckets: tuple[Bucket, ...] | None = Field(default=None, description="its requests by length; or trace")
-    trace: Trace | None = Field(default=None, description="a request trace that is cut into buckets; or buckets")
+    trace: TraceFile | None = Field(default=None, description="a request trace that is cut into buckets; or buckets")
     requests: BucketRequests | None = Field(
         default=None, description="what the buckets were cut from, as a result writes it: replays send these"
     )
@@ -344,7 +344,7 @@ class Reserve(Entry):
         return self
 
 
-class Running(Entry):
+class RunningDeployment(Entry):
     """Machines that run now."""
 
     machine: Name = Field(description="of the pool")
@@ -353,7 +353,7 @@ class Running(Entry):
     count: PositiveInt = Field(description="how many run")
 
 
-class Change(Entry):
+class FleetChange(Entry):
     """What starting and stopping machines costs or may amount to, from the running fleet and between periods."""
 
     start_usd: Rate = Field(default=0.0, description="of starting a machine")
@@ -476,7 +476,7 @@ class FleetPoint(Entry):
 Stretch = Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)]
 
 
-class Certification(Entry):
+class FleetCertification(Entry):
     """How plans are certified: solved, every chosen engine simulated, what breaks a promise cut off, solved again."""
 
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
@@ -558,7 +558,7 @@ class Fleet(Problem):
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose promised latencies hold on the step simulator"
     )
-    certification: Certification = Certification()
+    certification: FleetCertification = FleetCertification()
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous, or measured points")
     prefix_cache: PrefixCache | None = Field(default=None, description="measured hits, with serving: continuous")
     latency: FleetLatency = FleetLatency()
@@ -585,10 +585,10 @@ class Fleet(Problem):
             "chance that all pools keep their load", "least", "%", inner="survive_probability", top=0.5, tight=1 - 1e-6
         ),
     ] = Field(default=None, description="capacity held against losses")
-    running: tuple[Running, ...] | None = Field(
+    running: tuple[RunningDeployment, ...] | None = Field(
         default=None, description="what runs now; default: nobody says, and starting costs nothing at first"
     )
-    change: Change = Change()
+    change: FleetChange = FleetChange()
     periods: tuple[Period, ...] = Field(default=(), description="parts of the day; default: one without end")
 
     def resolve(self) -> FleetCase:
@@ -942,10 +942,10 @@ class FleetCase:
         return self.problem.served_unless_said(w)
 
     @property
-    def static_latency(self) -> Latency:
+    def static_latency(self) -> BatchLatency:
         """The section that the serving of one bucket in static batches has."""
         latency, source = self.problem.latency, None if self.problem.continuous else self.source
-        return Latency(
+        return BatchLatency(
             model=None if source is None else source.documents, engine=latency.engine, variant=latency.variant,
             calibration=self.calibration, safety=None if self.problem.continuous else latency.safety,
         )  # fmt: skip
@@ -958,7 +958,9 @@ class FleetCase:
         Its limits leave out waiting; `slack` multiplies the latency limits (soft SLOs).
         """
         p, slo = self.problem, workload.slo
-        lengths = Workload(batch=batch, input_tokens=demand.input_tokens or 1, output_tokens=demand.output_tokens or 1)
+        lengths = BatchWorkload(
+            batch=batch, input_tokens=demand.input_tokens or 1, output_tokens=demand.output_tokens or 1
+        )
         tokens = batch * (lengths.input_tokens + lengths.output_tokens)
         tps = max(slo.tps or 0.0, tokens / (_seconds(slo.deadline_s) or 1e9)) / slack
         latencies = {"ttft_s": _seconds(slo.ttft_s), "tbt_s": _seconds(slo.tbt_s)}
@@ -1426,8 +1428,8 @@ def _calibration(
         return p.latency.calibration if isinstance(p.latency.calibration, Calibration) else None
     probe = StaticBatch(
         formulation="fleet", schema_version=1, model=model,
-        workload=Workload(batch=1, input_tokens=1, output_tokens=1), slo=Batch(kind="batch", tps=1.0),
-        gpus=dict(gpus), pool=PoolChoice(machines=machines), latency=Latency(calibration=p.latency.calibration),
+        workload=BatchWorkload(batch=1, input_tokens=1, output_tokens=1), slo=Batch(kind="batch", tps=1.0),
+        gpus=dict(gpus), pool=PoolChoice(machines=machines), latency=BatchLatency(calibration=p.latency.calibration),
     )  # fmt: skip
     probe._folder = p._folder
     case = wrong.collect(probe.resolve)

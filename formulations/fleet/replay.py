@@ -60,7 +60,7 @@ def waits(arrivals: Array, services: Array, slots: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ReplayedRequests:
     """Of every request: the deployment line (−1: none) and seconds."""
 
     line: Ints
@@ -231,7 +231,7 @@ def _service(case: FleetCase, d: DeploymentLine, s: ShareLine, demand: Demand, t
 def _serve(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> Seen:  # fmt: skip
+) -> ReplayedRequests:  # fmt: skip
     """Send every request to a line of deployments and one of its members, and let the slots serve them."""
     line, member = _sent(period, code, planned, policy, rng)
     service, wait = np.zeros((2, len(trace))), np.full(len(trace), np.nan)
@@ -243,13 +243,13 @@ def _serve(
         for c in range(d.count):
             own = np.flatnonzero((line == j) & (member == c))
             wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
-    return Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+    return ReplayedRequests(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
 
 
 def simulate_engines(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
-) -> Seen:  # fmt: skip
+) -> ReplayedRequests:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
     What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
@@ -286,7 +286,7 @@ def simulate_engines(
         engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
     )  # fmt: skip
     waited = np.where(served, seen.queue_s, np.nan)
-    return Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
+    return ReplayedRequests(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
 
 
 def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> dict[tuple[int, int], float]:
@@ -398,7 +398,7 @@ def figures(
     trace: Trace,
     code: Ints,
     planned: list[list[tuple[int, ShareLine]]],
-    seen: Seen,
+    seen: ReplayedRequests,
     stretch: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""

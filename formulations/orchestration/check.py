@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.check_certification import check_certification, under
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
-from formulations.orchestration.problem import Orchestration, Running
+from formulations.orchestration.problem import Orchestration, RunningInstance
 from formulations.orchestration.recomputed import (
     Candidate,
     Group,
@@ -202,7 +202,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     found.equal("prediction.gpus", float(p.prediction.gpus), float(sum(len(s.free) for s in true.case.servers)))
 
 
-def _running_key(true: Recomputed, r: Running) -> Key:
+def _running_key(true: Recomputed, r: RunningInstance) -> Key:
     degrees = r.tp, r.pp, r.attention_ranks, r.dp
     return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, None, r.stage
 

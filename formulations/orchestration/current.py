@@ -19,7 +19,14 @@ from formulations.orchestration.flow import latency_threshold, metrics
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, parallelism
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served
-from formulations.orchestration.problem import Candidates, Change, Continuous, Orchestration, RequestRows, Requests
+from formulations.orchestration.problem import (
+    Candidates,
+    Continuous,
+    InstanceChange,
+    Orchestration,
+    RequestRows,
+    Requests,
+)
 from formulations.orchestration.replay import (
     cluster_of,
     dispatched,
@@ -212,8 +219,8 @@ def _best_use(
             m.model_copy(update={"attainment_at_least": None, "minimum_instances": 0, "maximum_instances": None})
             for m in p.models
         ),
-        "objective": p.objective.model_copy(update={"latency_threshold_s": latency_threshold(t)}), "change": Change(),
-        "cluster": p.cluster.model_copy(update={"stock": {}}), "certify": "none",
+        "objective": p.objective.model_copy(update={"latency_threshold_s": latency_threshold(t)}),
+        "change": InstanceChange(), "cluster": p.cluster.model_copy(update={"stock": {}}), "certify": "none",
     })  # fmt: skip
     case = replace(t.case, problem=free)
     number = np.asarray(counts, dtype=np.int64)

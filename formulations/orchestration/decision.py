@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from formulations.orchestration.plan import OrchestrationPlan
-from formulations.orchestration.problem import Objective
+from formulations.orchestration.problem import AttainmentObjective
 from optmodels.reporting.decision import source_verdict, summary, sure_words
 
 REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline says so
@@ -21,7 +21,7 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
 
 def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tuple[str, str]]:
     """On GPUs, which no objective counts: a plan may use all of them."""
-    asked = Objective.model_validate(problem.get("objective") or {})
+    asked = AttainmentObjective.model_validate(problem.get("objective") or {})
     maximised = asked.order[0] if asked.kind == "lexicographic" else (
         "SLO attainment" if asked.alpha == 1 else f"{asked.alpha:g} × SLO attainment + throughput and latency"
     )  # fmt: skip

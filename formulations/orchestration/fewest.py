@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from formulations.orchestration.plan import OrchestrationPlan
-from formulations.orchestration.problem import Change, Objective, Orchestration
+from formulations.orchestration.problem import AttainmentObjective, InstanceChange, Orchestration
 from optmodels.errors import InputError, Mistake
 from optmodels.plans.fewest import Fewest, Solve, least_number
 
@@ -28,7 +28,7 @@ def fewest(problem: Orchestration, attainment: float, solve: Solve) -> Fewest:
         return problem.model_copy(update={
             "cluster": problem.cluster.model_copy(update={"stock": {kind: gpus}}),
             "models": tuple(m.model_copy(update={"weight": 1.0}) for m in problem.models), "requests": requests,
-            "objective": Objective(kind="lexicographic", order=("attainment",)), "change": Change(),
+            "objective": AttainmentObjective(kind="lexicographic", order=("attainment",)), "change": InstanceChange(),
             "certify": "none",
             "slo": problem.slo.model_copy(update={"shortfall_penalty": None}),
         })  # fmt: skip

@@ -98,7 +98,7 @@ def latency_threshold(t: OrchestrationTables) -> float:
     return float(longest) or 1.0
 
 
-class Demand(NamedTuple):
+class BinDemand(NamedTuple):
     """Arrivals as the model counts them: no more than all GPUs can start, in a unit of which there are one or more.
 
     Attributes:
@@ -110,7 +110,7 @@ class Demand(NamedTuple):
     unit: float
 
 
-def demand(t: OrchestrationTables) -> Demand:
+def demand(t: OrchestrationTables) -> BinDemand:
     """What may arrive. Of more than all GPUs could start from the first bin to the last, what is beyond changes no row:
 
     φ·a is at least that many for the least share φ, too. A start is in slots for its whole service or, from a uniform
@@ -130,7 +130,7 @@ def demand(t: OrchestrationTables) -> Demand:
     arrivals = np.minimum(q.arrivals, np.where(able.any(axis=1), most, np.inf)[:, None])
     total = float(arrivals[able.any(axis=1)].sum())
     unit = 2.0 ** np.floor(np.log2(total)) if 0 < total < 1 else 1.0
-    return Demand(arrivals / unit, unit)
+    return BinDemand(arrivals / unit, unit)
 
 
 def ceiling(t: OrchestrationTables) -> float:

@@ -15,13 +15,13 @@ from formulations.orchestration.flow import Assignment, Metrics, busiest, metric
 from formulations.orchestration.place import place, running_counts
 from formulations.orchestration.plan import (
     ApartLine,
+    AttainmentPrediction,
     ClassLine,
     ConfigurationLine,
     EngineLine,
     InstanceLine,
     LinkLine,
     OrchestrationPlan,
-    Prediction,
     ScoreLines,
     Shares,
 )
@@ -245,8 +245,8 @@ def _seen(t: OrchestrationTables, a: Assignment) -> dict[int, dict[str, float]]:
     return {k: {name: max(0.0, float(x[row])) for name, x in columns.items()} for row, k in enumerate(served.tolist())}
 
 
-def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> Prediction:
-    return Prediction(
+def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> AttainmentPrediction:
+    return AttainmentPrediction(
         requests=float(t.classes.count.sum()), in_time=m.in_time,
         attainment=m.in_time / max(float(t.classes.count.sum()), 1e-300),
         throughput_tokens_per_s=m.tokens_per_s, mean_latency_s=m.mean_latency_s,

@@ -27,7 +27,7 @@ SHARE_STEP = 0.01  # configurations whose shares and waits differ by less are in
 WAIT_STEP_BINS = 0.1
 
 
-class Levels(NamedTuple):
+class CountLevels(NamedTuple):
     """L groups of pairs, each of one class.
 
     Attributes:
@@ -41,7 +41,7 @@ class Levels(NamedTuple):
     pairs: list[Ints]
 
     @classmethod
-    def of(cls, made: list[tuple[int, float, Ints]]) -> Levels:
+    def of(cls, made: list[tuple[int, float, Ints]]) -> CountLevels:
         """Of (class, share, pairs) one by one."""
         k, share = [q for q, _, _ in made], [part for _, part, _ in made]
         return cls(np.array(k, dtype=np.int64), np.array(share, dtype=float), [pairs for _, _, pairs in made])
@@ -231,7 +231,7 @@ def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]
     return allowed if counts is None else allowed & t.open(counts)
 
 
-def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
+def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> CountLevels:
     """Stocks of the pooled form: the first few configurations of a class in the order of their shares, the last all.
 
     One ends before a share or a wait noticeably above those of the first configuration that the one before has not.
@@ -247,17 +247,17 @@ def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
                 ends.append(i)
                 first = i
         made += [(q, share[:end].max(), mine[:end]) for end in (*ends, len(mine))]
-    return Levels.of(made)
+    return CountLevels.of(made)
 
 
-def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
+def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> CountLevels:
     """For every share below 1 that a class has on some configuration, the pairs of that share or less."""
     made = []
     for q in np.unique(k):
         mine = np.flatnonzero(k == q)
         share = t.share[q, c[mine]]
         made += [(q, most, mine[share <= most]) for most in np.unique(share[share < 1 - 1e-9])]
-    return Levels.of(made)
+    return CountLevels.of(made)
 
 
 def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]:

@@ -158,7 +158,7 @@ class ApartLine(Document):
     kv_gb: float = Field(ge=0, description="of the caches of all these requests' prompts")
 
 
-class Prediction(Document):
+class AttainmentPrediction(Document):
     """What the plan promises, all requests known beforehand: an upper bound on any dispatcher under overload."""
 
     requests: float
@@ -252,7 +252,7 @@ class OrchestrationPlan(Document):
     classes: list[ClassLine]
     shares: Shares
     apart: list[ApartLine] = Field(default=[], description="what is prefilled here and decoded there")
-    prediction: Prediction
+    prediction: AttainmentPrediction
     score: ScoreLines
     shortfalls: dict[str, float] = Field(default={}, description="model → missing share of its attainment_at_least")
     started: Count = Field(default=0, description="instances to start, against change.running")

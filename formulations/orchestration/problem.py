@@ -305,7 +305,7 @@ class Slo(Entry):
     )
 
 
-class Objective(Entry):
+class AttainmentObjective(Entry):
     """MS(6) α·S + (1 − α)·(β·T + (1 − β)·L), or one metric after the other."""
 
     kind: Literal["score", "lexicographic"] = Field(
@@ -339,7 +339,7 @@ class Objective(Entry):
         return weight.get("attainment", 0.0), weight.get("throughput", 0.0), weight.get("latency", 0.0)
 
 
-class Memory(Entry):
+class ClusterMemory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
 
     vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
@@ -399,7 +399,7 @@ class Continuous(EngineLimits):
         return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
 
 
-class PrefixCache(Entry):
+class InstancePrefixCache(Entry):
     """Hits of prefix caches that a plan counts with."""
 
     hits: Literal["trace", "none"] = Field(
@@ -407,7 +407,7 @@ class PrefixCache(Entry):
     )
 
 
-class Certification(Entry):
+class AttainmentCertification(Entry):
     """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
 
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
@@ -429,7 +429,7 @@ class Certification(Entry):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
 
 
-class Running(Entry):
+class RunningInstance(Entry):
     """Instances already up."""
 
     model: str = Field(description="that it serves")
@@ -444,10 +444,10 @@ class Running(Entry):
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
 
 
-class Change(Entry):
+class InstanceChange(Entry):
     """What a change against the running instances costs, in score."""
 
-    running: tuple[Running, ...] = Field(default=(), description="what is up now")
+    running: tuple[RunningInstance, ...] = Field(default=(), description="what is up now")
     score_per_start: Share = Field(default=0.0, description="lost for every instance that is started")
     score_per_stop: Share = Field(default=0.0, description="lost for every instance that is stopped")
 
@@ -489,17 +489,19 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
-    prefix_cache: PrefixCache = Field(default=PrefixCache(), description="with serving: continuous")
+    prefix_cache: InstancePrefixCache = Field(default=InstancePrefixCache(), description="with serving: continuous")
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
     )
-    certification: Certification = Field(default=Certification(), description="with certify: replay")
+    certification: AttainmentCertification = Field(
+        default=AttainmentCertification(), description="with certify: replay"
+    )
     requests: Requests
     slo: Slo = Slo()
-    objective: Objective = Objective()
-    memory: Memory = Memory()
-    change: Change = Change()
+    objective: AttainmentObjective = AttainmentObjective()
+    memory: ClusterMemory = ClusterMemory()
+    change: InstanceChange = InstanceChange()
     bins: Bins = Bins()
 
     _case: OrchestrationCase | None = PrivateAttr(default=None)

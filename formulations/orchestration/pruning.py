@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PrunedConfigurations:
     """What survives.
 
     Attributes:
@@ -40,7 +40,7 @@ class Pruned:
     cut: dict[int, str]
 
 
-def dominated(t: OrchestrationTables) -> Pruned:
+def dominated(t: OrchestrationTables) -> PrunedConfigurations:
     """Configurations without which the best plan is as good."""
     C = len(t.configurations)
     keep = np.ones(C, dtype=bool)
@@ -77,7 +77,7 @@ def dominated(t: OrchestrationTables) -> Pruned:
             keep[b] = False
             cut[b] = f"{f'{copies} of ' if copies > 1 else ''}{t.name(int(a))} serve all it serves"
             break
-    return Pruned(keep, cut)
+    return PrunedConfigurations(keep, cut)
 
 
 def _copies(a: Configuration, b: Configuration, single: bool) -> int:
@@ -88,7 +88,7 @@ def _copies(a: Configuration, b: Configuration, single: bool) -> int:
     return copies if copies * a.units <= (b.unit // a.unit) * b.units else 0
 
 
-def paper_rules(t: OrchestrationTables) -> Pruned:
+def paper_rules(t: OrchestrationTables) -> PrunedConfigurations:
     """The two rules of MaaSO §IV-D as printed; what runs already is left alone."""
     keep = np.ones(len(t.configurations), dtype=bool)
     cut: dict[int, str] = {}
@@ -116,7 +116,7 @@ def paper_rules(t: OrchestrationTables) -> Pruned:
                       and y.degrees == x.degrees and share[a] >= share[b]]  # fmt: skip
             if larger:
                 keep[b], cut[b] = False, f"batch: {t.configurations[larger[0]].batch} admits as many requests"
-    return Pruned(keep, cut)
+    return PrunedConfigurations(keep, cut)
 
 
 def admitted_share(t: OrchestrationTables) -> Array:

@@ -10,7 +10,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from optmodels.reporting.decision import (
     HOURS_PER_MONTH,
     Rented,
-    Seen,
+    SeenLatency,
     at_words,
     latency_words,
     machine_notes,
@@ -59,14 +59,14 @@ def _busiest_purchases(p: ReservedPlan) -> str:
     return " + ".join(f"{n:,}× {machine} {market_words(market)}" for (machine, market), n in most.items())
 
 
-def _seen(report: Mapping[str, Any]) -> Iterator[Seen]:
+def _seen(report: Mapping[str, Any]) -> Iterator[SeenLatency]:
     """The worst of every service over the links that the plan uses, beside the limits."""
     for row in report.get("promises") or ():
         for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E")):
             limit, value = row["limits"].get(name), row.get(f"{name}_s")
             if limit is not None and value is not None:
                 at = at_words(limit["percentile"])
-                yield Seen(title, at, value, limit["at_most_s"], row["service"])
+                yield SeenLatency(title, at, value, limit["at_most_s"], row["service"])
 
 
 def _verdict(p: ReservedPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

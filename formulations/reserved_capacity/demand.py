@@ -31,7 +31,7 @@ MOST_HOURS = 5 * 8784
 
 
 @dataclass(frozen=True)
-class Clock:
+class LocalClock:
     """A region's weight in generated demand and its clock."""
 
     region: str
@@ -137,7 +137,7 @@ class DiurnalDemand(Entry):
 Demand = Annotated[InlineDemand | FileDemand | TraceDemand | DiurnalDemand, Field(discriminator="kind")]
 
 
-def demand_of(p: Problem, demand: Any, path: str, clocks: Sequence[Clock]) -> Hourly:
+def demand_of(p: Problem, demand: Any, path: str, clocks: Sequence[LocalClock]) -> Hourly:
     """Demand of every region in every hour.
 
     Raises:
@@ -186,7 +186,7 @@ def _utc(when: dt.datetime) -> dt.datetime:
     return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
 
 
-def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hourly:
+def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[LocalClock]) -> Hourly:
     import pandas as pd
 
     path = p.beside(d.file, f"{where}.file")
@@ -254,7 +254,7 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
     return Hourly(rps * d.scale / SECONDS_OF[unit], start, notes)
 
 
-def _local_to_utc(times: Any, clock: Clock, mistake: Any) -> Any:
+def _local_to_utc(times: Any, clock: LocalClock, mistake: Any) -> Any:
     """Local wall-clock hours as UTC: hours that the clocks skip are mistakes, hours that occur twice are ordered."""
     import pandas as pd
 
@@ -354,7 +354,7 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
     return Hourly(rps, start)
 
 
-def _diurnal(d: DiurnalDemand, where: str, clocks: Sequence[Clock]) -> Hourly:
+def _diurnal(d: DiurnalDemand, where: str, clocks: Sequence[LocalClock]) -> Hourly:
     start, curves = _utc(d.start_utc), geography.weekly_curves()
     if d.curve != "cosine" and d.curve not in curves:
         raise InputError(Mistake(None, f"{where}.curve", d.curve, f"cosine or one of {', '.join(curves)}"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
+from formulations.reserved_capacity.model import TrafficModel, capacity, demand_met
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.errors import SolverError
@@ -92,7 +92,7 @@ class RowLp:
         if phase_one:
             row = replace(row.without("option"), penalty=np.ones(len(t.penalty)), egress=np.zeros_like(t.egress))
         row = replace(row, penalty=np.where(np.isfinite(row.penalty), row.penalty, t.shortfall), guards=())
-        self.model = model = FlowModel(row, (demand_met, capacity))
+        self.model = model = TrafficModel(row, (demand_met, capacity))
         self.source, self.sink, _ = model.f.labels
         compiled = model.compiled()
         if tie_break and not phase_one:

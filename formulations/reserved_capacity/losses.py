@@ -27,7 +27,7 @@ UNLIMITED = 1e9  # machines; more than an instance may need (`problem.MACHINES_T
 
 
 @dataclass(frozen=True)
-class Case:
+class LossCase:
     """Rows of demand to be served with what is left.
 
     Attributes:
@@ -52,20 +52,20 @@ class Case:
         return left
 
 
-def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> Case:
+def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> LossCase:
     """What a guard asks for in some rows, by default all."""
     extra = np.minimum(guard.extra, UNLIMITED)
-    return Case(
+    return LossCase(
         guard.demand(t.demand[rows]) * guard.keep, t.quarter[rows], guard.alive, extra, guard.deviation, guard.budget
     )
 
 
 def of_demand(t: ReservedTables, rows: Index | slice = slice(None), sources: Mask | None = None,
-              extra: Array | None = None) -> Case:  # fmt: skip
+              extra: Array | None = None) -> LossCase:  # fmt: skip
     """The demand itself, or that of some sources, with reservations and further machines, by default none."""
     J = len(t.sink_region)
     demand = t.demand[rows] if sources is None else np.where(sources, t.demand[rows], 0.0)
-    return Case(demand, t.quarter[rows], np.ones(J), np.minimum(np.zeros(J) if extra is None else extra, UNLIMITED))
+    return LossCase(demand, t.quarter[rows], np.ones(J), np.minimum(np.zeros(J) if extra is None else extra, UNLIMITED))
 
 
 def undominated(demand: Array) -> Index:
@@ -82,7 +82,7 @@ def undominated(demand: Array) -> Index:
     return np.sort(np.array(kept, dtype=np.intp))
 
 
-def unserved(t: ReservedTables, case: Case, machines: Array) -> Iterator[tuple[Array, Array, Array]]:
+def unserved(t: ReservedTables, case: LossCase, machines: Array) -> Iterator[tuple[Array, Array, Array]]:
     """Rows, with the regions that deviate, that no greedy flow serves: (demand (m, I), machines (m, J), left (m,)).
 
     Block by block, within a block those with most left first. All others are served. Every row first with its largest
@@ -99,7 +99,7 @@ def unserved(t: ReservedTables, case: Case, machines: Array) -> Iterator[tuple[A
         yield from _failing(t, demand, rows, have)
 
 
-def short_row(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
+def short_row(t: ReservedTables, case: LossCase, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
     """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
     for demand, have, _ in unserved(t, case, machines):
         for d, m in zip(demand, have, strict=True):
@@ -117,7 +117,7 @@ def _failing(t: ReservedTables, demand: Array, rows: Index, have: Array) -> Iter
         yield demand[on], have[rows[on]], left[on]
 
 
-def _with_largest(t: ReservedTables, case: Case) -> Array:
+def _with_largest(t: ReservedTables, case: LossCase) -> Array:
     """Demand of every row with its largest regions above it."""
     if not case.budget:
         return case.demand
@@ -142,7 +142,7 @@ def _left(t: ReservedTables, demand: Array, have: Array) -> Array:
     return least
 
 
-def _deviating(t: ReservedTables, case: Case, rows: Index, have: Array) -> tuple[Index, Array]:
+def _deviating(t: ReservedTables, case: LossCase, rows: Index, have: Array) -> tuple[Index, Array]:
     """(row, its demand) for every row and set of Γ regions that is not settled by a larger set."""
     regions, of_source = np.unique(t.source_region, return_inverse=True)
     budget = min(case.budget, len(regions))

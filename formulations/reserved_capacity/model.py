@@ -1,7 +1,7 @@
 """Reserved capacity: its constraint families, each stated once. README.md has the mathematics around them.
 
-`Purchases` is what is reserved; `FlowModel` adds what is bought by the hour and who serves whom, flows written out: the
-reference, as large as regions² × hours. The master of the method `exact` is `Purchases` with cuts in place of flows.
+`Purchases` is what is reserved; `TrafficModel` adds what is bought by the hour and who serves whom, flows written out:
+the reference, as large as regions² × hours. The master of the method `exact` is `Purchases` with cuts, without flows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Purchases(Model):
         return self.k.of(x) * self.step
 
 
-class FlowModel(Purchases):
+class TrafficModel(Purchases):
     """The whole model with flows written out.
 
     Args:
@@ -82,13 +82,13 @@ def held_at(m: Purchases) -> Terms:
 # ------------------------------------------------------------------------------------------------- constraints
 
 
-def demand_met(m: FlowModel) -> Rows:
+def demand_met(m: TrafficModel) -> Rows:
     """Σ_j f_ijt + u_it = d_it: every request is served somewhere it may be, or pays its price."""
     demand = m.tables.demand.T
     return equal(demand, m.f.by("i", "t") + m.u, over=demand.shape)
 
 
-def capacity(m: FlowModel) -> Rows:
+def capacity(m: TrafficModel) -> Rows:
     """Σ_i a_ij·f_ijt ≤ Σ_c A_cq·step_c·k_c + Σ_o x_ot: machines in j, reserved or bought (SK §2.2); t is in q."""
     t = m.tables
     i, j, _ = m.f.labels
@@ -112,13 +112,13 @@ def purchase_only_if(m: Purchases) -> Rows:
     return at_most(0.0, m.k.among(m.b) - m.b * m.most[m.b.labels[0]])
 
 
-def survivors_meet_demand(m: FlowModel) -> Rows:
+def survivors_meet_demand(m: TrafficModel) -> Rows:
     """Σ_j e_gvijt = keep_gvi·d_git: after the loss, the stated share of demand is served, wherever it may be then."""
     s, i, row = (each.ravel() for each in np.indices((len(m.g), *m.after.shape[1:])))
     return equal(m.kept[s, i] * m.after[m.g[s], i, row], m.e.by("g", "v", "i", "t"), over=(m.g[s], m.v[s], i, row))
 
 
-def survivors_capacity(m: FlowModel) -> Rows:
+def survivors_capacity(m: TrafficModel) -> Rows:
     """Σ_i a_ij·e_gvijt ≤ Σ_c A_cq·step_c·k_c + extra_gj: in j that is left after the loss; t is in q."""
     if not len(m.g):
         return no_rows()
@@ -134,7 +134,7 @@ PURCHASES: tuple[Family, ...] = (reservable, minimum_purchase, purchase_only_if)
 FAMILIES: tuple[Family, ...] = (demand_met, capacity, *PURCHASES, survivors_meet_demand, survivors_capacity)
 
 
-def hourly_usd_per_month(m: FlowModel) -> Expression:
+def hourly_usd_per_month(m: TrafficModel) -> Expression:
     """730·Σ_t w_t·(Σ_o p_o·x_ot + Σ_i P_i·u_it + Σ_ij g_ij·f_ijt)."""
     t, usd = m.tables, HOURS_PER_MONTH * m.tables.weight
     o, row = m.x.labels
@@ -148,7 +148,7 @@ def hourly_usd_per_month(m: FlowModel) -> Expression:
 # -------------------------------------------------------------------------------------------------------- uses
 
 
-def stated(problem: ReservedCapacity, tables: ReservedTables) -> FlowModel:
+def stated(problem: ReservedCapacity, tables: ReservedTables) -> TrafficModel:
     """The model of the problem.
 
     Raises:
@@ -156,7 +156,7 @@ def stated(problem: ReservedCapacity, tables: ReservedTables) -> FlowModel:
     """
     if not len(tables.sink_region) or not len(tables.source_region):
         raise SolverError("no demand, or no machine that may serve it")
-    return FlowModel(tables)
+    return TrafficModel(tables)
 
 
 def attach(block: Any, problem: ReservedCapacity, tables: ReservedTables) -> None:
@@ -165,7 +165,7 @@ def attach(block: Any, problem: ReservedCapacity, tables: ReservedTables) -> Non
     The block gets ``k`` by reservation (columns of `tables`), ``x`` by (option, row), ``f`` by (source, sink, row),
     ``u`` by (source, row) and the expressions ``reserved_usd_per_month`` and ``hourly_usd_per_month``.
     """
-    FlowModel(tables).attach(block)
+    TrafficModel(tables).attach(block)
 
 
 def build(problem: ReservedCapacity, tables: ReservedTables) -> Any:

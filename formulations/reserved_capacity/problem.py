@@ -16,9 +16,9 @@ from formulations.reserved_capacity.demand import Demand, demand_of
 from formulations.reserved_capacity.throughput import (
     UNLIMITED_S,
     AnyWorkload,
-    Choice,
-    Level,
-    MixedWorkload,
+    MachineChoice,
+    SafetyLevel,
+    ServiceMix,
     choice_of,
 )
 from optmodels import catalog
@@ -334,14 +334,14 @@ class ReservedCapacity(Problem):
         said += [x for x in (machine.prices_file, machine.price_source) if x]
         return "; ".join(said)
 
-    def level(self) -> Level | None:
+    def level(self) -> SafetyLevel | None:
         """How long steps take by the `latency` section; None: at the peaks of the hardware."""
         if self.serving == "continuous":
             of = self.latency or StepLatency()
-            return Level(read_source(self, of.model, of.engine), of.safety, self.engine)
+            return SafetyLevel(read_source(self, of.model, of.engine), of.safety, self.engine)
         if self.latency is None or self.latency.model == "roofline":
             return None
-        return Level(read_source(self, self.latency.model, self.latency.engine), self.latency.safety)
+        return SafetyLevel(read_source(self, self.latency.model, self.latency.engine), self.latency.safety)
 
     def resolve(self) -> ReservedCase:
         """Look up regions, round trips, prices, throughputs and demand; once per problem.
@@ -363,7 +363,7 @@ class ReservedCapacity(Problem):
             workload = s.workload
             if workload is not None and isinstance(workload.model, str):
                 workload = workload.model_copy(update={"model": catalog.llms()[workload.model]})
-            if isinstance(workload, MixedWorkload):
+            if isinstance(workload, ServiceMix):
                 workload = workload.model_copy(update={"lengths": workload.classes})
             services.append(s.model_copy(update={"demand": demand, "workload": workload}))
         machines = []
@@ -446,7 +446,7 @@ class ReservedCase:
         """Region names in order."""
         return [r.region for r in self.problem.regions]
 
-    def choice(self, machine: int, service: int, level: Level | None) -> Choice | None:
+    def choice(self, machine: int, service: int, level: SafetyLevel | None) -> MachineChoice | None:
         """How a machine type runs a service whose throughput comes of its workload; None where the file states it."""
         m, s, rate = self.problem.machines[machine], self.problem.services[service], self.requests_per_second
         if s.workload is None or not rate[machine, service]:
@@ -454,7 +454,7 @@ class ReservedCase:
         near = nearest_s(self.regions, s, self.demand_rps[:, :, service], self.rtt_ms, self.offered[machine])
         return choice_of(m, s, f"machines[{machine}]", f"services[{service}]", level, near)
 
-    def derived(self, machine: int, service: int) -> Choice | None:
+    def derived(self, machine: int, service: int) -> MachineChoice | None:
         """The same at the instance's level; None, too, where what the file states is another throughput."""
         found = self.choice(machine, service, self.problem.level())
         stated = float(self.requests_per_second[machine, service])
@@ -559,7 +559,7 @@ def _read_lengths(p: ReservedCapacity) -> None:
     """
     wrong = Mistakes()
     for k, s in enumerate(p.services):
-        if not isinstance(s.workload, MixedWorkload):
+        if not isinstance(s.workload, ServiceMix):
             continue
         if p.serving == "static":
             wrong.add(f"services[{k}].workload.lengths", in_words(s.workload.lengths), ALIKE_OF_STATIC)
@@ -578,7 +578,7 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where noth
 }  # fmt: skip
 
 
-def _impossible(p: ReservedCapacity, service: Service, level: Level | None) -> str | None:
+def _impossible(p: ReservedCapacity, service: Service, level: SafetyLevel | None) -> str | None:
     """The one latency limit without which some machine would serve users beside it; None: it is not one alone."""
     for name in ("ttft_s", "tbt_s", "deadline_s"):
         if getattr(service.slo, name) is None:
@@ -684,7 +684,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
 def _clock(r: Region, i: int, wrong: Mistakes) -> Any:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-    from formulations.reserved_capacity.demand import Clock
+    from formulations.reserved_capacity.demand import LocalClock
 
     place = geography.places().get(r.region)
     zone = r.time_zone or (place.time_zone if place and r.utc_offset_h is None else None)
@@ -693,7 +693,7 @@ def _clock(r: Region, i: int, wrong: Mistakes) -> Any:
     except (ZoneInfoNotFoundError, ValueError, OSError):
         wrong.add(f"regions[{i}].time_zone", zone, "an IANA time zone such as Europe/Berlin")
         info = None
-    return Clock(r.region, r.weight, info, r.utc_offset_h)
+    return LocalClock(r.region, r.weight, info, r.utc_offset_h)
 
 
 def _place(r: Region) -> tuple[float | None, float | None]:
@@ -961,7 +961,7 @@ def _reachable(
 
 
 def _serving_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
+    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array
 ) -> Serving | None:
     """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
 

@@ -18,14 +18,14 @@ import numpy as np
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
-from formulations.reserved_capacity.throughput import PROMPT_TOKENS_A_STEP, Choice
+from formulations.reserved_capacity.throughput import PROMPT_TOKENS_A_STEP, MachineChoice
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.lengths import Length, mean_tokens
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
 from optmodels.simulation.options import ReplayOptions
-from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
-from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
+from optmodels.simulation.regions import RegionEngine, RegionFleet, RegionRouting, Replay, describe, policy, simulate
+from optmodels.traces.multiregion import Chat, RegionWorkload, open_loop_chat
 from optmodels.traces.types import Floats, Ints, Label, Programs, Trace
 from optmodels.units import GIB
 
@@ -56,7 +56,7 @@ class RegionReplayOptions(ReplayOptions):
     lose: str | None = None
 
 
-def routing_of(name: str | None, fastest_rps: float = 0.0) -> Routing:
+def routing_of(name: str | None, fastest_rps: float = 0.0) -> RegionRouting:
     """``skylb``, or a policy with another way of pushing: ``least_load/pending``.
 
     Between two probes a replica gets as many requests as the fastest serves in twice that time, and one at least:
@@ -214,7 +214,7 @@ def chat_of(input_tokens: int, output_tokens: int) -> Chat:
 
 def _work(
     problem: ReservedCapacity, case: ReservedCase, k: int, trace: Trace | None, rates: Floats, seconds: float, seed: int
-) -> Workload:
+) -> RegionWorkload:
     """The requests of service k."""
     service = problem.services[k]
     if trace is None:
@@ -239,10 +239,10 @@ def _work(
     return _alone(mine)
 
 
-def _alone(trace: Trace) -> Workload:
+def _alone(trace: Trace) -> RegionWorkload:
     """Requests none of which waits for another."""
     free = np.full(len(trace), -1, dtype=np.int64)
-    return Workload(trace, Programs(free, np.arange(len(trace)), free, np.zeros(len(trace))))
+    return RegionWorkload(trace, Programs(free, np.arange(len(trace)), free, np.zeros(len(trace))))
 
 
 def requests_drawn(
@@ -269,14 +269,14 @@ def requests_drawn(
     return Trace(name, arrival[order], prompt[order], output[order], {"region": region})
 
 
-def _thinned(work: Workload, keep: float, seed: int) -> Workload:
+def _thinned(work: RegionWorkload, keep: float, seed: int) -> RegionWorkload:
     """A share of the requests, drawn."""
     if keep >= 1.0:
         return work
     chosen = np.flatnonzero(np.random.default_rng(seed + 101).random(len(work.trace)) < keep)
     contents = work.programs.contents
     free = np.full(len(chosen), -1, dtype=np.int64)
-    return Workload(work.trace.take(chosen), Programs(free, np.arange(len(chosen)), free, np.zeros(len(chosen)),
+    return RegionWorkload(work.trace.take(chosen), Programs(free, np.arange(len(chosen)), free, np.zeros(len(chosen)),
                                                       None if contents is None else contents.take(chosen)))  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def _shares(
     return out
 
 
-def engine_of(found: Choice, problem_workload: Any) -> Engine:
+def engine_of(found: MachineChoice, problem_workload: Any) -> RegionEngine:
     """A replica by the roofline or the engine's steps that its throughput was derived from.
 
     By steps it runs as an engine of `optmodels.simulation.continuous` does. Several attention ranks are one replica of
@@ -372,13 +372,13 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
             c, prompt_token_s=D * (c.prompt_token_s - c.prompt_expert_s) + c.prompt_expert_s,
             prompt_pair_s=D * c.prompt_pair_s, prompt_context_s=D * c.prompt_context_s,
         )  # fmt: skip
-        return Engine(
+        return RegionEngine(
             kv_tokens=max(1, int(room / kv_token if of is None else of.engine.kv_tokens)),
             max_batch=max(1, found.batch), costs=alone,
             prefill_tokens=found.batch + PROMPT_TOKENS_A_STEP if of is None else D * of.limits.max_num_batched_tokens,
             chunk_tokens=None if of is None else of.limits.chunk_tokens or of.limits.max_num_batched_tokens,
         )  # fmt: skip
-    return Engine(
+    return RegionEngine(
         kv_tokens=max(1, int(room / kv_token)), decode_s=weights / found.mem_bytes_per_s,
         decode_per_kv_token_s=kv_token / found.mem_bytes_per_s, decode_per_sequence_s=per_token,
         prefill_per_token_s=per_token, prefill_per_pair_s=layers * w.prefill_flops_per_pair / found.flops,
@@ -388,7 +388,7 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
 
 def stated_engine(
     rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tbt_s: float
-) -> tuple[Engine, int]:
+) -> tuple[RegionEngine, int]:
     """A made-up replica, and how many of them a machine has, that serve `rps` mean requests per second together.
 
     So many replicas that none spends more than half its time on prefills; the batch follows from
@@ -399,7 +399,7 @@ def stated_engine(
     batch = max(1, int(np.ceil((output_tokens - 1) * tbt_s * mine / (1 - mine * prefill_s) - 1e-9)))
     total = input_tokens + output_tokens
     decode = batch * (1 / mine - prefill_s) / max(output_tokens - 1, 1)  # so that the whole batch gives exactly rps
-    return Engine(
+    return RegionEngine(
         kv_tokens=8 * batch * total + 64 * total, decode_s=decode, prefill_per_token_s=prefill_s / input_tokens,
         max_batch=batch,
     ), replicas  # fmt: skip
@@ -414,10 +414,10 @@ def _tbt_s(service: Any) -> float:
 def _fleet(
     problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int],
     notes: list[str],
-) -> tuple[Fleet, float]:  # fmt: skip
+) -> tuple[RegionFleet, float]:  # fmt: skip
     """Replicas of service k, and the requests/s of the fastest."""
     service = problem.services[k]
-    engines: list[Engine] = []
+    engines: list[RegionEngine] = []
     of_kind: dict[int, tuple[int, int]] = {}
     for i, m in enumerate(problem.machines):
         rate = float(case.requests_per_second[i, k])
@@ -441,7 +441,7 @@ def _fleet(
             engine_at += [e] * replicas
             opening += [machines[x].from_s] * replicas
             closing += [machines[x].until_s] * replicas
-    return Fleet(
+    return RegionFleet(
         tuple(case.regions), case.rtt_ms / 2000.0, tuple(engines), _ints(region), _ints(engine_at), np.array(opening),
         np.array(closing), case.allowed[k].any(axis=2),
     ), fastest_rps  # fmt: skip
@@ -463,7 +463,13 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
 
 
 def _run(
-    work: Workload, fleet: Fleet, routing: Routing, seconds: float, slo: ServiceSlo, o: RegionReplayOptions, name: str
+    work: RegionWorkload,
+    fleet: RegionFleet,
+    routing: RegionRouting,
+    seconds: float,
+    slo: ServiceSlo,
+    o: RegionReplayOptions,
+    name: str,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if not len(fleet.region):
         return {"survives": False, "throughput_over_demand": 0.0}, None

@@ -42,7 +42,7 @@ UNLIMITED_S = 1e9
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
-class Served(StoredModel):
+class ServiceRates(StoredModel):
     """The model of a service, and how engines hold it."""
 
     model: AnyLlm = Field(description="LLM of the catalogue, or its architecture")
@@ -59,7 +59,7 @@ class Served(StoredModel):
     )
 
 
-class Workload(Served):
+class ServiceWorkload(ServiceRates):
     """The model of a service and the mean request."""
 
     input_tokens: Tokens = Field(description="of a prompt, mean")
@@ -71,7 +71,7 @@ class Workload(Served):
         return (Length(input_tokens=self.input_tokens, output_tokens=self.output_tokens),)
 
 
-class MixedWorkload(Served):
+class ServiceMix(ServiceRates):
     """The model of a service and requests of several lengths, with serving: continuous."""
 
     lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
@@ -98,12 +98,12 @@ class MixedWorkload(Served):
 
 
 AnyWorkload = Annotated[
-    Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(which)
+    Annotated[ServiceWorkload, Tag("Workload")] | Annotated[ServiceMix, Tag("MixedWorkload")], Discriminator(which)
 ]
 
 
 @dataclass(frozen=True)
-class Choice:
+class MachineChoice:
     """How a machine runs a service: `replicas` of `ranks` attention ranks of `tp` GPUs, `batch` requests in flight.
 
     Attributes:
@@ -143,7 +143,7 @@ class Continuous:
 
 
 @dataclass(frozen=True)
-class Level:
+class SafetyLevel:
     """How long steps take on any machine: by an engine's model, at a safety level; `engine`: batches are continuous."""
 
     source: Source
@@ -152,8 +152,8 @@ class Level:
 
 
 def choice_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
-) -> Choice | None:
+    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array
+) -> MachineChoice | None:
     """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
     The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads; continuous batching
@@ -179,7 +179,7 @@ def choice_of(
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
     """
-    w: Workload | MixedWorkload = service.workload
+    w: ServiceWorkload | ServiceMix = service.workload
     wrong = Mistakes()
     if isinstance(w.model, str) and w.model not in catalog.llms():
         wrong.append(unknown_llm(f"{service_path}.workload.model", w.model))
@@ -215,9 +215,9 @@ def hardware_of(machine: Any) -> tuple[str | None, int, float]:
     return gpu_name, gpu_count, (vram_gib or 0.0) / gpu_count
 
 
-def on_engines(service: Any, level: Level) -> ModelOnEngines:
+def on_engines(service: Any, level: SafetyLevel) -> ModelOnEngines:
     """The model of a service as engines serve it."""
-    w: Workload | MixedWorkload = service.workload
+    w: ServiceWorkload | ServiceMix = service.workload
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     return ModelOnEngines(
         level.source, level.safety, w.model, architecture, w.weights, w.kv, w.vram_usable, w.runtime_gib,
@@ -226,10 +226,10 @@ def on_engines(service: Any, level: Level) -> ModelOnEngines:
 
 
 def _continuous(
-    service: Any, level: Level, limits: EngineLimits, architecture: Architecture, gpu_name: str, gpu_count: int,
+    service: Any, level: SafetyLevel, limits: EngineLimits, architecture: Architecture, gpu_name: str, gpu_count: int,
     vram_gib: float, splits: list[int], nearest_s: Array,
-) -> Choice | None:  # fmt: skip
-    w: Workload | MixedWorkload = service.workload
+) -> MachineChoice | None:  # fmt: skip
+    w: ServiceWorkload | ServiceMix = service.workload
     of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
     found = [
         (tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib, ranks))
@@ -253,7 +253,7 @@ def _continuous(
     row = int(np.lexsort((longer, tp, ranks, -rps, -reached))[0])
     engine, mine = found[at.engine[row]][1], int(tp[row])
     gpus = mine * engine.ranks
-    return Choice(
+    return MachineChoice(
         float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
         engine.ranks * limits.slots, layer_work(architecture, w.weights, w.kv),
         gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
@@ -269,10 +269,10 @@ def _free(limit: LatencyLimit) -> LatencyLimit:
 
 
 def _static(
-    service: Any, level: Level | None, architecture: Architecture, gpu_name: str, gpu_count: int, vram: float,
+    service: Any, level: SafetyLevel | None, architecture: Architecture, gpu_name: str, gpu_count: int, vram: float,
     splits: list[int], nearest_s: Array,
-) -> Choice | None:  # fmt: skip
-    w: Workload = service.workload
+) -> MachineChoice | None:  # fmt: skip
+    w: ServiceWorkload = service.workload
     gpu = catalog.gpus()[gpu_name]
     flops = peak_flops(gpu, w.weights)
     assert flops is not None
@@ -282,7 +282,7 @@ def _static(
         runtime_bytes=w.runtime_gib * GIB,
     )  # fmt: skip
     short = replace(model, input_tokens=prompt)
-    best: tuple[int, Choice] | None = None
+    best: tuple[int, MachineChoice] | None = None
     for tp in splits:
         n = len(BATCHES)
         hardware = Hardware(
@@ -318,7 +318,7 @@ def _static(
         at = int(np.lexsort((-rate, -reached, ~fits))[0])
         rps, users = float(rate[at]) * gpu_count / tp, int(reached[at])
         if best is None or (users, rps) > (best[0], best[1].rps):
-            best = users, Choice(
+            best = users, MachineChoice(
                 rps, prefill, float(e2e[at]), tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops,
                 tp * gpu.mem_bytes_per_s, tp * vram * GIB, costs, provenance,
             )  # fmt: skip

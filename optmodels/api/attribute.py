@@ -17,7 +17,7 @@ def attribute(
     """Divide a step's latency among its requests and tenants.
 
     Args:
-        batch: file or mapping of the requests of one step (`latency.attribution.Batch`).
+        batch: file or mapping of the requests of one step (`latency.attribution.StepBatch`).
         model: model file that `calibrate` wrote, of step measurements.
         fixed: divide the constants of a step equally or by tokens.
         safety: inflate by the residual quantile of this level.
@@ -37,7 +37,7 @@ def attribute(
 
     one_of("fixed", fixed, ("equal", "tokens"))
     of_a_file = not isinstance(batch, Mapping)
-    b = read_model(Path(batch), a.Batch) if of_a_file else validate(a.Batch, dict(batch))  # type: ignore[arg-type]
+    b = read_model(Path(batch), a.StepBatch) if of_a_file else validate(a.StepBatch, dict(batch))  # type: ignore[arg-type]
     fitted = read_latency_model(Path(model))
     attributor = a.Attributor(fitted, fixed=fixed, safety=safety)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -10,6 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from optmodels import formulation as registry
 from optmodels.api.sources import Source, problem_of
 from optmodels.autoscaling.backtest import ALWAYS, Backtest, Replica
@@ -28,7 +30,8 @@ def backtest(
     file: Source | None = None, *, history: str | PathLike[str] | History,
     replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
     judge: str = "7d", methods: Sequence[str] = ALWAYS, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
-    tune: bool = False, slack: float = 2.0, out: str | PathLike[str] | None = None,
+    tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
     force: bool = False, policies: Mapping[str, Policy] | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -47,6 +50,7 @@ def backtest(
         goal: share of the requests within the SLO.
         tune: search the settings of every method on the training time; else defaults alone.
         slack: waiting within the SLO, seconds.
+        manifests: folder for hpa.yaml, keda.yaml and schedule.yaml with the tuned targets, windows and bounds.
         out: file for the document (JSON).
         force: replace an existing file.
         policies: policies of one's own, by name: callables from `autoscaling.policies.Observation` to a count.
@@ -100,9 +104,28 @@ def backtest(
         "goal": goal, "replica": asdict(one) | ({} if offer is None else asdict(offer)), **_document(found),
         "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
+    if manifests is not None:
+        import yaml
+
+        from optmodels.targets.autoscalers import manifests as manifests_of
+
+        for name, manifest in manifests_of(document, _timetable(series, one, document)).items():
+            text = yaml.safe_dump(manifest, sort_keys=False, width=1000)
+            write_text(Path(manifests) / name, text, overwrite=force)
     if target is not None:
         write_text(target, json_text(document) + "\n", overwrite=force)
     return document
+
+
+def _timetable(history: History, one: Replica, document: Mapping[str, Any]) -> list[int] | None:
+    """Replicas by hour of the day of the scheduled autoscaler, after all days of the history."""
+    rows = [r for r in document["rows"] if r["method"] == "scheduled"]
+    rates = history.per_minute[: history.minutes // 1440 * 1440].reshape(-1, 24, 60)
+    if not rows or not len(rates):
+        return None
+    factor = max(rows, key=lambda r: r["tuned"])["setting"]["factor"]
+    peak = np.nanmax(np.where(np.isfinite(rates), rates, 0.0), axis=(0, 2))
+    return [int(n) for n in np.ceil(factor * peak / one.requests_per_s - 1e-9)]
 
 
 def minutes(text: str, name: str) -> int:

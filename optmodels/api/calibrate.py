@@ -59,7 +59,7 @@ def calibrate(
     from optmodels.catalog.files import described
     from optmodels.latency.fit import calibrate_measurements, read_measurements
     from optmodels.latency.fit.calibrate import calibrate_pairs
-    from optmodels.latency.fit.forms import Options
+    from optmodels.latency.fit.forms import FitOptions
     from optmodels.latency.fit.measurements import KINDS, read_frame
     from optmodels.latency.fit.reference import Reference
     from optmodels.latency.output import yaml_text
@@ -102,7 +102,7 @@ def calibrate(
     else:
         reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
         stated = engine or m.states.get("engine")
-        options = Options(reference, weighting == "relative", batch_limit, stated if stated in engines else None)
+        options = FitOptions(reference, weighting == "relative", batch_limit, stated if stated in engines else None)
         fitted = calibrate_measurements(m, model, options, title=title, source=source, date=date)
         found = written = fitted.model
         if m.kind == "pairs":

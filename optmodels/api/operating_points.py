@@ -13,7 +13,7 @@ from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.write import write_frame, write_text
 
 if TYPE_CHECKING:
-    from optmodels.latency.fit.operating import Predictor, Workload
+    from optmodels.latency.fit.operating import PointWorkload, Predictor
 
 FORMS = ("operating_points", "points_table", "measured", "serves")  # keys of instance files
 
@@ -71,7 +71,7 @@ def operating_points(
         if value is not None and not 0 < value < float("inf"):
             wrong.add(name, value, "a positive number")
     wrong.raise_any()
-    w = operating.Workload(
+    w = operating.PointWorkload(
         batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"), replicas_per_machine
     )
     for name, given, form in (
@@ -84,9 +84,9 @@ def operating_points(
     several = tuple(sorted({*(2**i for i in range(batch.bit_length())), batch}))
     if loads is not None:
         several = _whole_numbers(loads, "--loads", batch)
-    elif isinstance(predictor, operating.Measured) and as_ != "operating_points":
+    elif isinstance(predictor, operating.MeasuredLoops) and as_ != "operating_points":
         several = predictor.loads(w, several)
-    bounds = operating.Bounds(ttft_s or float("inf"), tbt_s or float("inf"))
+    bounds = operating.SloBounds(ttft_s or float("inf"), tbt_s or float("inf"))
     target = None if out is None else Path(out)
     if as_ == "serves":
         if service is None:
@@ -138,7 +138,9 @@ def _whole_numbers(values: Sequence[int], option: str, most: int) -> tuple[int, 
     return found
 
 
-def _with_memory(w: Workload, predictor: Predictor, capacity_tokens: float | None) -> tuple[Workload, tuple[str, ...]]:
+def _with_memory(
+    w: PointWorkload, predictor: Predictor, capacity_tokens: float | None
+) -> tuple[PointWorkload, tuple[str, ...]]:
     """The workload with the KV cache that a machine has, and notes on where that is from.
 
     Raises:
@@ -160,9 +162,9 @@ def _with_memory(w: Workload, predictor: Predictor, capacity_tokens: float | Non
     return dataclasses.replace(w, capacity_tokens=w.replicas_per_machine * found), (note,)
 
 
-def _demands(items: Sequence[str], w: Workload) -> dict[str, Workload]:
+def _demands(items: Sequence[str], w: PointWorkload) -> dict[str, PointWorkload]:
     """The demands of an instance by name, each with its lengths."""
-    found: dict[str, Workload] = {}
+    found: dict[str, PointWorkload] = {}
     for item in items:
         name, sign, lengths = item.partition("=")
         match = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", lengths)
@@ -202,5 +204,5 @@ def _predictor(
         found = read_measurements(model, kind="served", where=where)
         if "mixes" in found.source:
             raise InputError(Mistake(str(model), "--where", found.source["mixes"], "one deployment: COLUMN=VALUE"))
-        return operating.Measured(found, str(model))
+        return operating.MeasuredLoops(found, str(model))
     return read_latency_model(model)

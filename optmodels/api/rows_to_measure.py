@@ -16,7 +16,7 @@ from optmodels.io.write import refuse_existing, write_frame
 from optmodels.loading import load
 
 if TYPE_CHECKING:
-    from optmodels.latency.engines.choice import Choice
+    from optmodels.latency.engines.choice import ChosenRows
     from optmodels.latency.engines.own import Loops
     from optmodels.latency.engines.terms import Deployment
 
@@ -182,7 +182,7 @@ def _count(loops: Sequence[Loops]) -> int:
     return sum(len(s.loads.concurrency) for s in loops)
 
 
-def _table(choices: Sequence[Loops], chosen: Choice) -> list[dict[str, int]]:
+def _table(choices: Sequence[Loops], chosen: ChosenRows) -> list[dict[str, int]]:
     """The chosen rows, those of one TP together."""
     every = [
         {
@@ -195,7 +195,9 @@ def _table(choices: Sequence[Loops], chosen: Choice) -> list[dict[str, int]]:
     return sorted((every[i] for i in chosen.rows), key=lambda r: tuple(r.values())[::-1])
 
 
-def _targets(home: Deployment, chosen: Choice, known: Sequence[Loops], table: list[dict[str, int]]) -> dict[str, Any]:
+def _targets(
+    home: Deployment, chosen: ChosenRows, known: Sequence[Loops], table: list[dict[str, int]]
+) -> dict[str, Any]:
     """Of each target: what safety 0.9 multiplies by, and by the priors alone the median row's 0.9 quantile."""
     import numpy as np
 

@@ -87,7 +87,7 @@ def simulate(
     from optmodels.catalog.files import described
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
-    from optmodels.simulation.deployment import Deployment, Limits, serve
+    from optmodels.simulation.deployment import GoodputLimits, SimulatedDeployment, serve
     from optmodels.simulation.sessions import beside_measured, in_sessions
     from optmodels.traces.generated import poisson
 
@@ -112,14 +112,14 @@ def simulate(
     llm, gpu, engine = spelling.llm_of(llm) or llm, spelling.gpu(gpu), spelling.engine(engine)
     precision = spelling.precision(precision) or stated or catalog.published_precision(llm)
     kv_precision = spelling.kv_precision(kv_precision)
-    one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
+    one = SimulatedDeployment(llm, gpu, tp, precision, kv_precision, engine)
     costs, provenance = one.costs(latencies, float(requests.prompt_tokens.mean()))
     room = kv_tokens
     if room is None:
         mean = float((requests.prompt_tokens + requests.output_tokens).mean())
         room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
-    good = Limits(ttft_limit, tpot_limit, e2e_limit)
+    good = GoodputLimits(ttft_limit, tpot_limit, e2e_limit)
     report, kept, requests, how = in_sessions(
         requests,
         lambda trace: serve(trace, limits, instances, dispatcher, refuse, good),  # type: ignore[arg-type]

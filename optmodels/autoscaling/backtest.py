@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from optmodels.autoscaling import levels
 from optmodels.autoscaling.history import History
-from optmodels.autoscaling.policies import REACTIVE, Method, Observation, Policy, QuantileRule, SageServe, Static
+from optmodels.autoscaling.policies import REACTIVE, Observation, Policy, PolicyMethod, QuantileRule, SageServe, Static
 from optmodels.autoscaling.queue import STEPS_A_MINUTE, serve_minute
 from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
 from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
@@ -26,7 +26,8 @@ from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yester
 Array = npt.NDArray[np.float64]
 ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
-PLAN_DEFAULT = {"order": 0.98, "keep": 0.99}
+PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}
+CHOSEN_AT = 0.98  # quantile whose loss chooses the median forecast
 ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
 
 
@@ -52,7 +53,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Run:
+class PolicyRun:
     """One policy on a history, minute by minute; all arrays have shape (minutes,).
 
     Attributes:
@@ -70,7 +71,7 @@ class Run:
     ready: Array
 
 
-def run(policy: Policy, history: History, replica: Replica, least: int = 1) -> Run:
+def run(policy: Policy, history: History, replica: Replica, least: int = 1) -> PolicyRun:
     """Simulate a policy minute by minute."""
     rates, minutes = history.per_minute, history.minutes
     arrivals = np.nan_to_num(history.requests[: minutes * STEPS_A_MINUTE], nan=0.0)
@@ -114,11 +115,11 @@ def run(policy: Policy, history: History, replica: Replica, least: int = 1) -> R
             seen.rate = float(rates[t])
             seen.newest_rate = float(arrivals[(t + 1) * STEPS_A_MINUTE - 1]) / 10.0
     requests = arrivals.reshape(-1, STEPS_A_MINUTE).sum(axis=1)
-    return Run(late, requests, paid, changes, ready_path)
+    return PolicyRun(late, requests, paid, changes, ready_path)
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedRun:
     """A run on a stretch of minutes.
 
     Attributes:
@@ -127,6 +128,7 @@ class Judged:
         over_hindsight: cost as a multiple of the least with hindsight.
         changes: replicas ordered or stopped.
         worst_minute: smallest attained share of a minute with requests.
+        fewest, most: replicas that served in a minute.
     """
 
     attained: float
@@ -134,17 +136,19 @@ class Judged:
     over_hindsight: float
     changes: int
     worst_minute: float
+    fewest: int
+    most: int
 
 
 @dataclass(frozen=True)
-class Row:
+class BacktestRow:
     """A method in the table of a backtest."""
 
     method: str
     setting: Mapping[str, float]
     tuned: bool
-    judged: Judged
-    train: Judged
+    judged: JudgedRun
+    train: JudgedRun
 
 
 @dataclass
@@ -160,7 +164,7 @@ class Backtest:
     """
 
     goal: float
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BacktestRow] = field(default_factory=list)
     frontiers: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     at_goal: dict[str, float | None] = field(default_factory=dict)
     hindsight_usd: float = 0.0
@@ -216,8 +220,8 @@ class Quantiles:
         return np.asarray(windows.max(axis=1))
 
     def _best(self, forecasts: Mapping[str, Array], train: int) -> tuple[str, Correction]:
-        """The method and correction of least pinball loss on the last three training days, at the order's default."""
-        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), PLAN_DEFAULT["order"]
+        """The method and correction of least pinball loss on the last three training days."""
+        begin, level = max(train - 3 * MINUTES_A_DAY, train // 2), CHOSEN_AT
         outcome, losses = self._ahead(self.lead, self.lead), {}
         for name, points in forecasts.items():
             for correction in CORRECTIONS:
@@ -253,15 +257,17 @@ def backtest(
     least = {k: levels.paid_minutes(best[s], replica.start_min, replica.drain_min)
              - replica.start_min * int(best[s.start]) for k, s in stretches.items()}  # fmt: skip
 
-    def judged(found: Run, name: str) -> Judged:
+    def judged(found: PolicyRun, name: str) -> JudgedRun:
         s = stretches[name]
         requests, late = found.requests[s], found.late[s]
         some = requests > 0
         paid = float(found.paid[s].sum())
-        return Judged(
+        return JudgedRun(
             1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * replica.usd_per_hour,
             paid / max(least[name], 1), int(found.changes[s].sum()),
             float((1.0 - late[some] / requests[some]).min(initial=1.0)),
+            int(found.ready[s].min()),
+            int(found.ready[s].max()),
         )  # fmt: skip
 
     result = Backtest(goal, hindsight_usd=least["judge"] / 60.0 * replica.usd_per_hour)
@@ -277,17 +283,17 @@ def backtest(
             found = run(method.make(**setting), history, replica)
             runs.append((setting, judged(found, "train"), judged(found, "judge")))
         default = next(r for r in runs if r[0] == dict(method.default))
-        result.rows.append(Row(name, default[0], False, default[2], default[1]))
+        result.rows.append(BacktestRow(name, default[0], False, default[2], default[1]))
         if tune and len(runs) > 1:
             able = [r for r in runs if r[1].attained >= goal]
             chosen = min(able, key=lambda r: r[1].usd) if able else max(runs, key=lambda r: r[1].attained)
-            result.rows.append(Row(name, chosen[0], True, chosen[2], chosen[1]))
+            result.rows.append(BacktestRow(name, chosen[0], True, chosen[2], chosen[1]))
         result.frontiers[name] = [(r[2].attained, r[2].over_hindsight) for r in runs]
         result.at_goal[name] = cost_at(result.frontiers[name], goal)
         say(f"{name}: {len(runs)} setting{'s' * (len(runs) != 1)}")
     for name, policy in (policies or {}).items():
         found = run(policy, history, replica)
-        result.rows.append(Row(name, {}, False, judged(found, "judge"), judged(found, "train")))
+        result.rows.append(BacktestRow(name, {}, False, judged(found, "judge"), judged(found, "train")))
     return result
 
 
@@ -307,28 +313,30 @@ def cost_at(points: Sequence[tuple[float, float]], goal: float) -> float | None:
     return x + (y - x) * (goal - a) / (b - a)
 
 
-def _method(name: str, history: History, replica: Replica, train: int, q: Quantiles | None) -> Method:
+def _method(name: str, history: History, replica: Replica, train: int, q: Quantiles | None) -> PolicyMethod:
     """A method by name; those that forecast get their forecasts here."""
     if name in REACTIVE:
         return REACTIVE[name]
     if name == "static":
         peak = float(np.nanmax(history.per_minute[:train]))
-        return Method(lambda factor: Static(peak, factor), {"factor": 1.0}, {"factor": (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)})
+        return PolicyMethod(
+            lambda factor: Static(peak, factor), {"factor": 1.0}, {"factor": (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)}
+        )
     if name == "sageserve":
         ahead = np.median(
             [last_value(history.per_minute, train, 60), yesterdays_change(history.per_minute, train, 60)], axis=0
         )
-        return Method(lambda use: SageServe(ahead, use), {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
+        return PolicyMethod(lambda use: SageServe(ahead, use), {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
     if name == "perfect":
         x = np.nan_to_num(history.required(replica.slack_s), nan=0.0)
         lead, soon = replica.start_min + 1, 2 * replica.start_min + 2
         padded = np.concatenate([x, np.full(soon, x[-1])])
         order = padded[lead : lead + len(x)]
         keep = np.lib.stride_tricks.sliding_window_view(padded[1:], replica.start_min + replica.drain_min + 1)
-        return Method(lambda: QuantileRule(order, np.maximum(keep[: len(x)].max(axis=1), order)), {}, {})
+        return PolicyMethod(lambda: QuantileRule(order, np.maximum(keep[: len(x)].max(axis=1), order)), {}, {})
     assert name == "plan" and q is not None
 
     def plan(order: float, keep: float) -> Policy:
         return QuantileRule(q.order(order), q.keep(keep))
 
-    return Method(plan, PLAN_DEFAULT, {"order": ORDER_LEVELS, "keep": KEEP_LEVELS})
+    return PolicyMethod(plan, PLAN_DEFAULT, {"order": ORDER_LEVELS, "keep": KEEP_LEVELS})

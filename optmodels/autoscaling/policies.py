@@ -224,7 +224,7 @@ class SageServe:
 
 
 @dataclass
-class Scheduled:
+class ScheduledPolicy:
     """A timetable by hour of the day: the largest minute of that hour on earlier days, times a factor."""
 
     factor: float = 1.2
@@ -277,7 +277,7 @@ Make = Callable[..., Policy]
 
 
 @dataclass(frozen=True)
-class Method:
+class PolicyMethod:
     """A policy with its default and the settings that tuning tries."""
 
     make: Make
@@ -296,16 +296,16 @@ def _dynamo_trend(use: float) -> Policy:
 
 
 TARGETS = (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-REACTIVE: dict[str, Method] = {
-    "hpa": Method(HorizontalPodAutoscaler, {"target": 0.7, "window_min": 5},
+REACTIVE: dict[str, PolicyMethod] = {
+    "hpa": PolicyMethod(HorizontalPodAutoscaler, {"target": 0.7, "window_min": 5},
                   {"target": TARGETS, "window_min": (1, 5, 15)}),
-    "keda": Method(Keda, {"target": 0.7, "window_min": 5}, {"target": TARGETS, "window_min": (1, 5, 15)}),
-    "kpa": Method(KnativePodAutoscaler, {"target": 0.7, "down_delay_min": 0},
+    "keda": PolicyMethod(Keda, {"target": 0.7, "window_min": 5}, {"target": TARGETS, "window_min": (1, 5, 15)}),
+    "kpa": PolicyMethod(KnativePodAutoscaler, {"target": 0.7, "down_delay_min": 0},
                   {"target": TARGETS, "down_delay_min": (0, 5)}),
-    "apa": Method(AibrixPodAutoscaler, {"target": 0.7}, {"target": TARGETS}),
-    "wva": Method(WvaSaturation, {"saturated": 0.8, "spare": 0.1},
+    "apa": PolicyMethod(AibrixPodAutoscaler, {"target": 0.7}, {"target": TARGETS}),
+    "wva": PolicyMethod(WvaSaturation, {"saturated": 0.8, "spare": 0.1},
                   {"saturated": (0.7, 0.8, 0.9, 1.0), "spare": (0.05, 0.1, 0.2, 0.3)}),
-    "dynamo": Method(DynamoPlanner, {"use": 1.0}, {"use": TARGETS}),
-    "dynamo_trend": Method(_dynamo_trend, {"use": 1.0}, {"use": TARGETS}),
-    "scheduled": Method(Scheduled, {"factor": 1.2}, {"factor": (0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0)}),
+    "dynamo": PolicyMethod(DynamoPlanner, {"use": 1.0}, {"use": TARGETS}),
+    "dynamo_trend": PolicyMethod(_dynamo_trend, {"use": 1.0}, {"use": TARGETS}),
+    "scheduled": PolicyMethod(ScheduledPolicy, {"factor": 1.2}, {"factor": (0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0)}),
 }  # fmt: skip

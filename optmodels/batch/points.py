@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.batch.static import MOST_PARTS, Case, Limits, OperatingPoint, StaticBatch
+from optmodels.batch.static import MOST_PARTS, BatchCase, BatchLimits, OperatingPoint, StaticBatch
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import calibrate
@@ -59,7 +59,7 @@ class Configurations:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class BatchCandidates:
     """Configurations × markets; shape (m,)."""
 
     configuration: Index
@@ -70,9 +70,9 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.configuration)
 
-    def take(self, rows: Index | Mask) -> Candidates:
+    def take(self, rows: Index | Mask) -> BatchCandidates:
         """The given rows."""
-        return Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return BatchCandidates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,17 @@ class Optimum:
 class StaticTables:
     """Everything a method may look at."""
 
-    case: Case
+    case: BatchCase
     configurations: Configurations
     curves: Curves
-    candidates: Candidates
+    candidates: BatchCandidates
     measured: tuple[OperatingPoint, ...] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.case.problem.name}: {len(self.candidates)} candidates>"
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         """The SLO."""
         return self.case.limits
 
@@ -153,7 +153,7 @@ def build_tables(problem: StaticBatch) -> StaticTables:
 # ---------------------------------------------------------------------------------------------- configurations
 
 
-def _replicas(case: Case) -> tuple[Index, Index, Index]:
+def _replicas(case: BatchCase) -> tuple[Index, Index, Index]:
     """(machine, tp, dp) of every way to run replicas on a main machine: tp·dp = GPUs, tp divides the heads."""
     rows = [
         (i, tp, m.gpu_count // tp)
@@ -167,7 +167,7 @@ def _replicas(case: Case) -> tuple[Index, Index, Index]:
     return i, tp, dp
 
 
-def _hardware(case: Case, machine: Index, tp: Index, dp: Index) -> Hardware:
+def _hardware(case: BatchCase, machine: Index, tp: Index, dp: Index) -> Hardware:
     """What one of dp replicas of tp GPUs sees of each machine."""
 
     def column(value: object) -> Array:
@@ -206,7 +206,7 @@ def fewest_parts(whole: int) -> Index:
     return fewest
 
 
-def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
+def _splits(case: BatchCase, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
     """(row of `_replicas`, count) of every split of the batch into non-empty parts.
 
     Counts are those listed; without a list the `fewest_parts` that fit beside the weights at some α, or the fewest of
@@ -233,7 +233,7 @@ def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index,
     return r, c
 
 
-def stand_together(case: Case) -> Mask:
+def stand_together(case: BatchCase) -> Mask:
     """Machines that stand together, (n, n): the same region, and no two clouds; a machine without one is in either."""
     region = np.array([m.region for m in case.machines])
     cloud = np.array([m.provider for m in case.machines])
@@ -242,7 +242,7 @@ def stand_together(case: Case) -> Mask:
     return (region[:, None] == region) & same
 
 
-def _family_configurations(case: Case, model: Model, family: Family) -> Configurations:
+def _family_configurations(case: BatchCase, model: Model, family: Family) -> Configurations:
     """Every configuration of one family.
 
     Raises:
@@ -272,7 +272,9 @@ def _known(*columns: Array) -> Mask:
     return np.logical_and.reduce([~np.isnan(c) for c in columns])
 
 
-def _family_curves(case: Case, model: Model, family: Family, c: Configurations) -> tuple[Configurations, Curves] | None:
+def _family_curves(
+    case: BatchCase, model: Model, family: Family, c: Configurations
+) -> tuple[Configurations, Curves] | None:
     """Curves of one family's configurations; rows whose machine lacks a needed figure are left out."""
     hw = _hardware(case, c.main, c.tp, c.dp)
     needs = {"kvo_ram": hw.ram_bytes * hw.pcie_bytes_per_s, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
@@ -299,7 +301,7 @@ def _family_curves(case: Case, model: Model, family: Family, c: Configurations) 
             return c, model.attention_offload(hw, ao, B, sharing)
 
 
-def _modelled(case: Case) -> tuple[Configurations, Curves]:
+def _modelled(case: BatchCase) -> tuple[Configurations, Curves]:
     p = case.problem
     model = Model(
         work=case.work, input_tokens=p.alike.input_tokens, output_tokens=p.alike.output_tokens,
@@ -328,7 +330,7 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
     return configurations, curves
 
 
-def _levelled(case: Case, c: Configurations, curves: Curves) -> Curves:
+def _levelled(case: BatchCase, c: Configurations, curves: Curves) -> Curves:
     """Curves whose latencies without offloading are those of the instance's latency model.
 
     The roofline gives the shape over α; prefill and decode each take the model's ratio to it at α = 0. That an
@@ -363,7 +365,7 @@ def _no_configurations() -> Configurations:
 # ---------------------------------------------------------------------------------------------- measured points
 
 
-def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint, ...]]:
+def _measured(case: BatchCase) -> tuple[Configurations, Curves, tuple[OperatingPoint, ...]]:
     """Measured operating points as configurations with a constant curve."""
     names = {m.machine: i for i, m in enumerate(case.machines)}
     points = tuple(o for o in case.operating_points if o.family in case.problem.strategies.families)
@@ -389,7 +391,7 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
     return configurations, replace(curves, alpha_lo=alpha, alpha_hi=alpha), points
 
 
-def constant_curves(case: Case, rows: Array) -> Curves:
+def constant_curves(case: BatchCase, rows: Array) -> Curves:
     """Curves that are (TTFT, TBT, E2E) as given, whatever α; rows (n, 3)."""
     n = len(rows)
     zero, lines = np.zeros(n), np.zeros((n, 3))
@@ -407,7 +409,7 @@ def constant_curves(case: Case, rows: Array) -> Curves:
 # ---------------------------------------------------------------------------------------------------- candidates
 
 
-def priced(case: Case, c: Configurations) -> Candidates:
+def priced(case: BatchCase, c: Configurations) -> BatchCandidates:
     """Every configuration in every allowed market combination that has a price."""
     prices = np.array([[m.prices.get(k) or np.nan for k in MARKETS] for m in case.machines])
     allowed = case.problem.markets
@@ -416,16 +418,22 @@ def priced(case: Case, c: Configurations) -> Candidates:
     mains = np.where(is_multi_pass, 1.0, count)
     parallel = c.family == FAMILIES.index("ao_parallel")
     aos = np.where(parallel, count, 1.0)
-    parts: list[Candidates] = []
+    parts: list[BatchCandidates] = []
     for main_market in sorted({MARKETS.index(m) for m in allowed.main}):
         main_cost = mains * prices[c.main, main_market]
         alone = np.flatnonzero((c.ao == NONE) & ~np.isnan(main_cost))
-        parts.append(Candidates(alone, np.full_like(alone, main_market), np.full_like(alone, NONE), main_cost[alone]))
+        parts.append(
+            BatchCandidates(alone, np.full_like(alone, main_market), np.full_like(alone, NONE), main_cost[alone])
+        )
         for ao_market in sorted({MARKETS.index(m) for m in allowed.ao}):
             cost = main_cost + aos * prices[c.ao, ao_market]
             both = np.flatnonzero((c.ao != NONE) & ~np.isnan(cost))
-            parts.append(Candidates(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both]))
-    return Candidates(**{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(Candidates)})
+            parts.append(
+                BatchCandidates(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both])
+            )
+    return BatchCandidates(
+        **{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(BatchCandidates)}
+    )
 
 
 # ------------------------------------------------------------------------------------------------- evaluation
@@ -437,7 +445,7 @@ def in_memory(curves: Curves) -> Mask:
     return mask
 
 
-def optimise(curves: Curves, limits: Limits) -> Optimum:
+def optimise(curves: Curves, limits: BatchLimits) -> Optimum:
     """The α with the shortest E2E of each configuration within TTFT, TBT and throughput limits.
 
     Every curve is convex on its α-range (`latency.strategies`), so each limit allows one interval and the best
@@ -462,7 +470,7 @@ def optimise(curves: Curves, limits: Limits) -> Optimum:
     return Optimum(alpha, ttft, tbt, e2e, feasible)
 
 
-def optimise_each(curves: Sequence[Curves], limits: Sequence[Limits]) -> list[Optimum]:
+def optimise_each(curves: Sequence[Curves], limits: Sequence[BatchLimits]) -> list[Optimum]:
     """`optimise` of several lists of curves in one go, of the same request lengths and layers.
 
     Their limits may differ in E2E alone, which chooses no α.
@@ -477,7 +485,7 @@ def optimise_each(curves: Sequence[Curves], limits: Sequence[Limits]) -> list[Op
     return [Optimum(*parts) for parts in zip(*columns, strict=True)]
 
 
-def _clip_to_limits(curves: Curves, fastest: Array, limits: Limits) -> Array:
+def _clip_to_limits(curves: Curves, fastest: Array, limits: BatchLimits) -> Array:
     """The α nearest to the fastest one that meets the TTFT and TBT limits, where there is one; else the fastest."""
     _, hi = curves.sublevel("ttft", limits.ttft_s, curves.alpha_lo)  # TTFT never falls with α
     capped = replace(curves, alpha_hi=np.maximum(np.minimum(curves.alpha_hi, hi), curves.alpha_lo))
@@ -503,7 +511,7 @@ class Nodes:
     error: Array  # (n,)
 
 
-def linearise(curves: Curves, limits: Limits, max_error: float = 1e-3, most: int = 1025) -> Nodes:
+def linearise(curves: Curves, limits: BatchLimits, max_error: float = 1e-3, most: int = 1025) -> Nodes:
     """Interpolate E2E and TBT between so many nodes that the certified error is at most `max_error`."""
     fastest, calm, lo, hi = curves.fastest_alpha(), curves.calmest_alpha(), curves.alpha_lo, curves.alpha_hi
     ends = [

@@ -77,7 +77,7 @@ class PrecisionChoice(Entry):
     )
 
 
-class Workload(Entry):
+class BatchWorkload(Entry):
     """W = (B, S_in, S_out) of LP Table IV: requests that are all alike."""
 
     batch: PositiveInt = Field(description="B: requests served together")
@@ -85,7 +85,7 @@ class Workload(Entry):
     output_tokens: Tokens = Field(description="S_out: tokens of an answer")
 
 
-class MixedWorkload(Entry):
+class BatchMix(Entry):
     """B requests at a time, of several lengths, with serving: continuous."""
 
     batch: PositiveInt = Field(description="B: requests served together")
@@ -261,7 +261,7 @@ class OperatingPoint(Entry):
         return self
 
 
-class Latency(Entry):
+class BatchLatency(Entry):
     """Where latencies come from: measured points, or curves over α with a level.
 
     The level is what a `model` says of an engine's steps, what a `calibration` makes of the curves, or, without
@@ -280,7 +280,7 @@ class Latency(Entry):
     operating_points: str | tuple[OperatingPoint, ...] | None = Field(default=None, description="a CSV file or rows")
 
     @model_validator(mode="after")
-    def _safety_of_something(self) -> Latency:
+    def _safety_of_something(self) -> BatchLatency:
         levelled = self.model not in (None, "roofline")
         if self.safety is not None and self.calibration is None and not levelled:
             raise ValueError("a calibration or a model beside safety: without one nobody knows how far latencies err")
@@ -315,7 +315,7 @@ class StaticBatch(NamedModel, Problem):
     model: AnyLlm = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[
-        Annotated[Workload, Tag("Workload")] | Annotated[MixedWorkload, Tag("MixedWorkload")], Discriminator(which)
+        Annotated[BatchWorkload, Tag("Workload")] | Annotated[BatchMix, Tag("MixedWorkload")], Discriminator(which)
     ] = Field(description="requests served together, all alike or of several lengths")
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
         description="what the workload is promised; kind says which limits there are"
@@ -326,10 +326,10 @@ class StaticBatch(NamedModel, Problem):
     pool: PoolChoice = Field(description="machines to choose from")
     markets: Markets = Markets()
     strategies: Strategies = Strategies()
-    latency: Latency = Latency()
+    latency: BatchLatency = BatchLatency()
     memory: MemoryRules = MemoryRules()
 
-    def resolve(self) -> Case:
+    def resolve(self) -> BatchCase:
         """Look up model, machines, GPUs, calibration and operating points.
 
         Raises:
@@ -338,9 +338,9 @@ class StaticBatch(NamedModel, Problem):
         return _resolve(self)
 
     @property
-    def alike(self) -> Workload:
+    def alike(self) -> BatchWorkload:
         """The workload of static batches, whose requests are all alike."""
-        assert isinstance(self.workload, Workload)
+        assert isinstance(self.workload, BatchWorkload)
         return self.workload
 
     def lengths(self) -> tuple[Length, ...]:
@@ -350,7 +350,7 @@ class StaticBatch(NamedModel, Problem):
             InputError: a trace that cannot be read.
         """
         w = self.workload
-        if isinstance(w, Workload):
+        if isinstance(w, BatchWorkload):
             return (Length(input_tokens=w.input_tokens, output_tokens=w.output_tokens),)
         assert isinstance(w.lengths, tuple)  # who accepts traces reads them
         return normalised(w.lengths)
@@ -380,7 +380,7 @@ class StaticBatch(NamedModel, Problem):
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """The SLO and the budget as upper limits; infinite where there is none."""
 
     ttft_s: float
@@ -390,7 +390,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Case:
+class BatchCase:
     """A problem with every reference resolved; what tables are built from."""
 
     problem: StaticBatch
@@ -447,11 +447,11 @@ class Case:
         return np.inf if isinstance(limit, Percentile) else seconds_and_quantile(limit)[0]
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BatchLimits:
         """The SLO and budget of the problem."""
         slo = self.problem.slo
         ttft, tbt, _ = slo.latencies
-        return Limits(
+        return BatchLimits(
             ttft_s=seconds_and_quantile(ttft)[0],
             tbt_s=seconds_and_quantile(tbt)[0],
             e2e_s=min(self.tokens / slo.tps, self.deadline_s),
@@ -463,7 +463,7 @@ class Case:
         return peak_flops(gpu, self.problem.precision.weights)
 
 
-def _resolve(p: StaticBatch) -> Case:
+def _resolve(p: StaticBatch) -> BatchCase:
     wrong = Mistakes()
 
     lengths = wrong.collect(p.lengths)
@@ -477,7 +477,7 @@ def _resolve(p: StaticBatch) -> Case:
         for i, x in enumerate(lengths or ()):
             if x.input_tokens + x.output_tokens > architecture.max_positions:
                 at_most = f"at most the model's context of {architecture.max_positions} tokens"
-                where = "workload" if isinstance(p.workload, Workload) else f"workload.lengths ({i})"
+                where = "workload" if isinstance(p.workload, BatchWorkload) else f"workload.lengths ({i})"
                 wrong.add(where, x.input_tokens + x.output_tokens, f"input_tokens + output_tokens {at_most}")
 
     gpus = catalog.gpus() | p.gpus
@@ -515,7 +515,7 @@ def _resolve(p: StaticBatch) -> Case:
             wrong.unknown(path, machine, "a machine of the pool", names)
     wrong.raise_any()
     assert architecture is not None
-    return Case(
+    return BatchCase(
         problem=p,
         architecture=architecture,
         work=layer_work(architecture, p.precision.weights, p.precision.kv),

@@ -41,7 +41,7 @@ __all__ = [
 _DATA = files("optmodels.catalog") / "data"
 
 
-class Pool(Entry):
+class MachineList(Entry):
     """Where a list of machines comes from.
 
     Attributes:
@@ -123,9 +123,9 @@ def published_precision(llm: str) -> str:
 
 
 @cache
-def pools() -> dict[str, Pool]:
+def pools() -> dict[str, MachineList]:
     """Every machine list of the catalogue by key, with sources and dates."""
-    return TypeAdapter(dict[str, Pool]).validate_python(_yaml("pools.yaml"))
+    return TypeAdapter(dict[str, MachineList]).validate_python(_yaml("pools.yaml"))
 
 
 @cache

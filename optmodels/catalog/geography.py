@@ -18,7 +18,7 @@ GEODESIC_MS_PER_KM = 0.01623
 GEODESIC_MS = 5.93
 
 
-class Place(Entry):
+class Location(Entry):
     """A cloud region: where it is and what its clocks show."""
 
     region: str
@@ -35,11 +35,11 @@ def _rows(name: str) -> list[list[str]]:
 
 
 @cache
-def places() -> dict[str, Place]:
+def places() -> dict[str, Location]:
     """Every cloud region of the catalogue by its name."""
     head, *rows = _rows("network/regions.csv")
     return {
-        row[0]: Place(
+        row[0]: Location(
             region=row[0], provider=row[1], city=row[2], latitude_deg=float(row[3]), longitude_deg=float(row[4]),
             time_zone=row[5],
         ) for row in rows if len(row) == len(head)

@@ -40,7 +40,7 @@ _EMPTY = {"", "null", "none", "nan", "n/a"}
 
 
 @dataclass(frozen=True)
-class Row:
+class PriceRow:
     """A machine in a region with its prices, USD per hour of the whole machine."""
 
     machine: str
@@ -56,7 +56,7 @@ class Row:
     note: str = ""
 
 
-def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Row]:
+def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[PriceRow]:
     """Rows of a price file, each machine in a region once: of several zones the lowest price.
 
     Args:
@@ -105,7 +105,7 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str]) -> list[Row]:
+def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str]) -> list[PriceRow]:
     """The machines of a row; none where it has no price, one for each number of GPUs where prices are of one GPU."""
 
     def text(ours: str) -> str | None:
@@ -135,7 +135,7 @@ def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str
     vram, vcpu, ram, net = (number(c) for c in ("vram_gib", "vcpu", "ram_gib", "net_gbps"))
     if vram is None and (memory := _memory_gib(row.get("GpuInfo", ""))) is not None:
         vram = memory * max(1.0, count or 1.0)
-    one = Row(
+    one = PriceRow(
         machine, text("region") or "", line, whole, gpu, None if count is None else max(1, round(count)), vram,
         None if vcpu is None else max(1, round(vcpu)), ram, net, text("note") or "",
     )  # fmt: skip
@@ -161,7 +161,7 @@ def _memory_gib(info: str) -> float | None:
 
 def _focus(
     path: Path, header: Sequence[str], table: Sequence[tuple[int, dict[str, str]]], mapped: Mapping[str, str]
-) -> list[Row]:  # fmt: skip
+) -> list[PriceRow]:  # fmt: skip
     """Effective prices: cost over hours of usage of each machine, region and kind of price."""
     quantity = next((c for c in ("PricingQuantity", "ConsumedQuantity") if c in header), None)
     unit = "PricingUnit" if quantity == "PricingQuantity" else "ConsumedUnit"
@@ -195,13 +195,13 @@ def _focus(
     if not sums:
         raise InputError(Mistake(str(path), "ChargeCategory", None, "rows of Usage by the hour with a SkuId", 1))
     return [
-        Row(name, where, first[name, where], {m: c / h for m, (c, h) in by.items() if c > 0})
+        PriceRow(name, where, first[name, where], {m: c / h for m, (c, h) in by.items() if c > 0})
         for (name, where), by in sums.items()
     ]  # fmt: skip
 
 
-def _merged(rows: Sequence[Row]) -> list[Row]:
-    found: dict[tuple[str, str], Row] = {}
+def _merged(rows: Sequence[PriceRow]) -> list[PriceRow]:
+    found: dict[tuple[str, str], PriceRow] = {}
     for row in rows:
         old = found.get((row.machine, row.region))
         if old is None:
@@ -253,7 +253,7 @@ def machines_of(
     return found, list(dict.fromkeys(unknown))
 
 
-def _in_catalogue(row: Row) -> Machine | None:
+def _in_catalogue(row: PriceRow) -> Machine | None:
     """The machine of the catalogue with this name."""
     return next((m for p in catalog.pools() for m in catalog.machines(p) if m.machine == row.machine), None)
 
@@ -262,7 +262,7 @@ def _letters(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def gpu_of(row: Row) -> str | None:
+def gpu_of(row: PriceRow) -> str | None:
     """The catalogue's key of a row's GPU: by its name, then by its memory, then by the machine's name."""
     if row.gpu is None:
         return None

@@ -36,6 +36,9 @@ def backtest(
         bool, typer.Option("--tune", help="Search each autoscaler's settings on the training time.")
     ] = False,
     slack: Annotated[float, timed("Waiting within the SLO.")] = 2.0,
+    manifests: Annotated[
+        Path | None, typer.Option(help="Folder for HPA and KEDA manifests and a timetable, as tuned.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the document (JSON).")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -50,7 +53,8 @@ def backtest(
         with one_line() as on_step:
             return optmodels.backtest(
                 file, history=history, replica=replica, workload=workload, train=train, judge=judge, methods=names,
-                lead=lead, drain=drain, goal=goal, tune=tune, slack=slack, out=out, force=force, on_step=on_step,
+                lead=lead, drain=drain, goal=goal, tune=tune, slack=slack, manifests=manifests, out=out,
+                force=force, on_step=on_step,
             )  # fmt: skip
 
     answer(run, as_json, backtest_lines)

@@ -11,7 +11,7 @@ from optmodels.errors import InputError, Mistake, printable
 T = TypeVar("T")
 
 
-class Asked(NamedTuple):
+class Prompt(NamedTuple):
     """A question: what it fills in, its words, the answer that an empty line gives (None: none), how one is read."""
 
     name: str
@@ -21,7 +21,7 @@ class Asked(NamedTuple):
 
 
 def interview(
-    questions: Sequence[Asked], answer: Callable[[], str], say: Callable[[str], None], again: bool
+    questions: Sequence[Prompt], answer: Callable[[], str], say: Callable[[str], None], again: bool
 ) -> dict[str, Any]:
     """Answers by the name of their question.
 
@@ -36,7 +36,7 @@ def interview(
     """
     given: dict[str, Any] = {}
 
-    def wrong(asked: Asked, value: str) -> InputError:
+    def wrong(asked: Prompt, value: str) -> InputError:
         say("\n")  # below the prompt
         return InputError(Mistake("<stdin>", asked.name, value, asked.words))
 
@@ -119,17 +119,17 @@ def _llm() -> Callable[[str], str]:
 
 
 _LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"
-_WEIGHTS = Asked(
+_WEIGHTS = Prompt(
     "weights", "Precision of its weights (fp16, fp8, int4 …; empty: as published)", "", lambda text: text or None
 )
 
 
-_INPUT = Asked("input_tokens", "Tokens of a prompt, mean", None, _positive(_whole))
-_OUTPUT = Asked("output_tokens", "Tokens of an answer, mean", None, _positive(_whole))
+_INPUT = Prompt("input_tokens", "Tokens of a prompt, mean", None, _positive(_whole))
+_OUTPUT = Prompt("output_tokens", "Tokens of an answer, mean", None, _positive(_whole))
 _LATE = 0.95  # share of the requests that keep a limit
 
 
-def fleet_questions() -> list[Asked]:
+def fleet_questions() -> list[Prompt]:
     """The questions that make a fleet instance, in their order."""
 
     def limit(text: str) -> tuple[float, float] | None:
@@ -144,17 +144,17 @@ def fleet_questions() -> list[Asked]:
         return [part.strip() for part in text.split(",") if part.strip()]
 
     return [
-        Asked("model", _LLM, None, _llm()),
+        Prompt("model", _LLM, None, _llm()),
         _WEIGHTS,
         _INPUT,
         _OUTPUT,
-        Asked("rate", "Requests/s", None, _positive(float)),
-        Asked("ttft", "Seconds to the first token for 95 % of the requests (empty: any)", "", limit),
-        Asked("tpot", "Seconds per further token for 95 % of the requests (empty: any)", "", limit),
-        Asked("e2e", "Seconds to the last token for 95 % of the requests (empty: any)", "", limit),
-        Asked("clouds", "Clouds, with commas between (aws, gcp, azure)", "aws", some),
-        Asked("region", "Region (empty: that of each cloud's list)", "", lambda text: text or None),
-        Asked("quota", "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)", "", quotas),
-        Asked("survive", "Deployments that may be lost at a time", "0", _whole),
-        Asked("budget", "USD/h at most (empty: any)", "", lambda text: _positive(float)(text) if text else None),
+        Prompt("rate", "Requests/s", None, _positive(float)),
+        Prompt("ttft", "Seconds to the first token for 95 % of the requests (empty: any)", "", limit),
+        Prompt("tpot", "Seconds per further token for 95 % of the requests (empty: any)", "", limit),
+        Prompt("e2e", "Seconds to the last token for 95 % of the requests (empty: any)", "", limit),
+        Prompt("clouds", "Clouds, with commas between (aws, gcp, azure)", "aws", some),
+        Prompt("region", "Region (empty: that of each cloud's list)", "", lambda text: text or None),
+        Prompt("quota", "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)", "", quotas),
+        Prompt("survive", "Deployments that may be lost at a time", "0", _whole),
+        Prompt("budget", "USD/h at most (empty: any)", "", lambda text: _positive(float)(text) if text else None),
     ]

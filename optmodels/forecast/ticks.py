@@ -20,7 +20,7 @@ from optmodels.forecast.conformal import LEAST_ERRORS, LEAST_RATE
 from optmodels.forecast.points import METHODS
 
 Array = npt.NDArray[np.float64]
-LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 WINDOW_MIN = 4320  # three days
 QUANTILE = re.compile(r"q0?(\.\d+)")
 

@@ -33,8 +33,8 @@ from optmodels.importers import (
     vllm_latency,
     vllm_serve,
 )
-from optmodels.importers.rows import Measured
-from optmodels.importers.source import Source
+from optmodels.importers.rows import MeasuredRows
+from optmodels.importers.source import ResultFile
 from optmodels.io.pipes import settled
 from optmodels.io.write import path_text
 from optmodels.latency.fit.measurements import COLUMNS, Kind
@@ -54,7 +54,7 @@ def read(
     fixed: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
     allow_failed: bool = False,
-) -> tuple[Kind, Measured]:
+) -> tuple[Kind, MeasuredRows]:
     """Read files of benchmark results into one table of one kind.
 
     Args:
@@ -77,7 +77,7 @@ def read(
     kinds: dict[Kind, str] = {}
     for path in [file for given in paths for file in llmservingsim.within(given) or [given]]:
         with wrong.collecting():
-            source = Source.of(path, allow_failed)
+            source = ResultFile.of(path, allow_failed)
             module = FORMATS[name] if name is not None else table if columns else _detected(source)
             kind, found = module.read(source, values, columns or {})
             if not found:
@@ -101,7 +101,7 @@ def read(
         "files": files,
         "set": dict(fixed or {}),
     }
-    return next(iter(kinds)), Measured(frame, about)
+    return next(iter(kinds)), MeasuredRows(frame, about)
 
 
 def _numbers(fixed: Mapping[str, str]) -> dict[str, float]:
@@ -120,7 +120,7 @@ def _numbers(fixed: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _detected(source: Source) -> ModuleType:
+def _detected(source: ResultFile) -> ModuleType:
     for is_it, what, expected in _OTHERS:
         if is_it(source):
             raise source.wrong("", what, expected, 1)
@@ -137,16 +137,16 @@ def _detected(source: Source) -> ModuleType:
     raise source.wrong("", source.text.strip().split("\n", 1)[0][:60], known, 1)
 
 
-def _is_mlperf(source: Source) -> bool:
+def _is_mlperf(source: ResultFile) -> bool:
     return ":::MLLOG" in source.text[:100_000] or "MLPerf Results Summary" in source.text[:100_000]
 
 
-def _is_request_log(source: Source) -> bool:
+def _is_request_log(source: ResultFile) -> bool:
     return {"input_toks", "output_toks", "first_token_ts"} <= set(source.first)
 
 
 # Files that are no table of results: how they are known, what they are, and what is expected instead.
-_OTHERS: tuple[tuple[Callable[[Source], bool], str, str], ...] = (
+_OTHERS: tuple[tuple[Callable[[ResultFile], bool], str, str], ...] = (
     (
         _is_mlperf, "an MLPerf log",
         "a benchmark's results: MLPerf's logs state neither prompt lengths nor concurrency",

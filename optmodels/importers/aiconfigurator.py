@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "aiconfigurator"
@@ -20,12 +20,14 @@ TITLE = "AIConfigurator"
 OWN = {"isl", "osl", "ttft", "tpot", "concurrency"}
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its columns, aggregated or not."""
     return source.header >= OWN
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every configuration of the file.
 
     Raises:

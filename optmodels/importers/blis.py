@@ -11,19 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "blis"
 TITLE = "BLIS"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its names."""
     return {"vllm_estimated_duration_s", "ttft_mean_ms", "itl_mean_ms"} <= set(source.first)
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every run of the file.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "console"
@@ -22,12 +22,14 @@ _FIGURE = re.compile(r"(?P<name>[A-Za-z][^:]*?)\s*:\s+(?P<value>\S+)$")
 _COLOURS = re.compile("\x1b\\[[0-9;]*m")
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """The headline of a block."""
     return _BEGIN.search(source.text) is not None
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every block of the file.
 
     Raises:
@@ -51,7 +53,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
 
 
 def _row(
-    source: Source, block: Mapping[str, tuple[int, str]], begun: int, fixed: Mapping[str, float]
+    source: ResultFile, block: Mapping[str, tuple[int, str]], begun: int, fixed: Mapping[str, float]
 ) -> dict[str, Any]:  # fmt: skip
     def number(*names: str) -> float | None:
         for name in names:

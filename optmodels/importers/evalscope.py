@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "evalscope"
@@ -18,12 +18,14 @@ TTFT, TPOT = "Average time to first token (s)", "Average time per output token (
 CONCURRENCY = "Number of concurrency"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its names, as keys or columns."""
     return {TTFT, CONCURRENCY} <= (source.header or set(source.first))
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every run of the file.
 
     Raises:
@@ -33,7 +35,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", [_row(source, data, line, fixed) for line, data in found]
 
 
-def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+def _row(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     def number(name: str) -> float | None:
         value = data.get(name)
         return None if value is None else source.number({"_": value}, "_", line, positive=False)

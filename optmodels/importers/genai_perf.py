@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "genai-perf"
@@ -29,14 +29,16 @@ _OTHERS = ("request_latency", "request_count", "error_request_count")
 _HEADING = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<unit>[^)]*)\))?\s*$")
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Metrics by name: objects in JSON, rows of a table in CSV."""
     if isinstance(source.first.get("time_to_first_token"), dict):
         return True
     return source.lines[0].lower().startswith("metric,") and "time to first token" in source.text.lower()
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """The run of the file.
 
     Raises:
@@ -75,7 +77,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
 Metric = tuple[str, int, dict[str, Any]]
 
 
-def _from_json(source: Source) -> dict[str, Metric]:
+def _from_json(source: ResultFile) -> dict[str, Metric]:
     (_, data), *_ = source.records
     found = {}
     for name in (*METRICS.values(), *_OTHERS):
@@ -91,7 +93,7 @@ def _from_json(source: Source) -> dict[str, Metric]:
     return found
 
 
-def _from_csv(source: Source) -> dict[str, Metric]:
+def _from_csv(source: ResultFile) -> dict[str, Metric]:
     """The rows of its tables; each table has a header of its own, and empty lines lie between."""
     found: dict[str, Metric] = {}
     header: list[str] = []
@@ -131,7 +133,7 @@ def _phases(config: Any) -> list[Any]:
     return [p for p in phases if not p.get("exclude_from_results") and "warmup" not in (p.get("kind"), p.get("name"))]
 
 
-def _concurrency(source: Source) -> float | None:
+def _concurrency(source: ResultFile) -> float | None:
     if isinstance(source.json, dict):
         config = source.json.get("input_config")
         line = source.line_of("phases") or 1

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "guidellm"
 TITLE = "GuideLLM"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Benchmarks with its metrics; or the CSV that it writes beside, which `read` refuses in words."""
     found = source.first.get("benchmarks")
     if isinstance(found, list) and found and isinstance(found[0], dict):
@@ -27,7 +27,9 @@ def detects(source: Source) -> bool:
     return source.lines[0].startswith("Run Info,")
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every benchmark of the report.
 
     Raises:
@@ -43,7 +45,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", [_row(source, report, b, f"benchmarks[{i}]", fixed) for i, b in enumerate(found)]
 
 
-def _row(source: Source, report: Any, benchmark: Any, path: str, fixed: Mapping[str, float]) -> dict[str, Any]:
+def _row(source: ResultFile, report: Any, benchmark: Any, path: str, fixed: Mapping[str, float]) -> dict[str, Any]:
     metrics = benchmark.get("metrics") if isinstance(benchmark, dict) else None
     if not isinstance(metrics, dict):
         raise source.wrong(f"{path}.metrics", metrics, "the metrics of a benchmark", source.line_of("metrics") or 1)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "inference-perf"
@@ -21,12 +21,14 @@ TITLE = "inference-perf"
 _KEYS = {"p50": "median", "p90": "p90", "p95": "p95", "p99": "p99"}
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its two halves."""
     return "load_summary" in source.first and isinstance(source.first.get("successes"), dict)
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """The stage (or whole run) of each file.
 
     Raises:
@@ -77,6 +79,6 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", rows
 
 
-def _length(source: Source, done: Any, what: str, line: int) -> float | None:
+def _length(source: ResultFile, done: Any, what: str, line: int) -> float | None:
     found = (source.number(done, f"{what}_{kind}.mean", line, optional=True) for kind in ("tokens", "len"))
     return next((x for x in found if x is not None), None)

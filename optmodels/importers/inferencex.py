@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "inferencex"
@@ -30,14 +30,16 @@ CSV = {
 _EXPERIMENTAL = {"median_ttft", "median_tpot", "completed", "total_output_tokens"}
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its columns, or its names among JSON fields."""
     if {"ISL", "OSL", "Concurrency", "Hardware"} <= source.header:
         return True
     return {"hw", "conc", "tput_per_gpu"} <= set(source.first) or set(source.first) >= _EXPERIMENTAL
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every result of the file.
 
     Raises:
@@ -53,7 +55,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", rows
 
 
-def _as_run(source: Source, data: dict[str, Any], line: int) -> dict[str, Any]:
+def _as_run(source: ResultFile, data: dict[str, Any], line: int) -> dict[str, Any]:
     """Results of its experimental runs (vLLM's names, times in seconds) by the names of all others."""
     if not set(data) >= _EXPERIMENTAL:
         return data
@@ -69,7 +71,7 @@ def _as_run(source: Source, data: dict[str, Any], line: int) -> dict[str, Any]:
     }
 
 
-def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+def _row(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     def time(metric: str) -> float:
         for stat in ("mean", "median"):
             if data.get(f"{stat}_{metric}") is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "llm-d"
@@ -19,17 +19,19 @@ TITLE = "llm-d's benchmark report"
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
-def _report(source: Source) -> Mapping[str, Any]:
+def _report(source: ResultFile) -> Mapping[str, Any]:
     return source.first or source.yaml
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its sections."""
     data = _report(source)
     return {"version", "scenario"} <= set(data) and bool({"results", "metrics"} & set(data))
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """The point of the report.
 
     Raises:

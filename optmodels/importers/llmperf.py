@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "llmperf"
 TITLE = "LLMPerf"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its prefix."""
     return any(k.startswith("results_ttft_s") for k in source.first)
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """The run of the file.
 
     Raises:
@@ -55,7 +57,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", rows
 
 
-def _mean(source: Source, data: dict[str, Any], metric: str, line: int) -> float:
+def _mean(source: ResultFile, data: dict[str, Any], metric: str, line: int) -> float:
     """``results_X_mean``, or ``mean`` of a nested ``results_X``."""
     if isinstance(data.get(f"results_{metric}"), dict):
         return source.needed(data, f"results_{metric}.mean", line)

@@ -36,7 +36,7 @@ from optmodels import catalog
 from optmodels.catalog.spelling import gpu, llm_of
 from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistake
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.io.read import read_document
 from optmodels.latency.engines.document import deployment
 from optmodels.latency.fit.measurements import Kind
@@ -60,7 +60,7 @@ STATE_BYTES = 2.0  # of an element that is reduced
 MICRO = 1e-6
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """The columns of one of its tables."""
     return any(source.header >= columns for columns in ({*STEPS, "time_us"}, *OTHERS))
 
@@ -70,7 +70,9 @@ def within(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*attention.csv*") if re.fullmatch(r"(.*__)?attention\.csv(\.gz)?", p.name))
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every step whose attention was measured.
 
     Raises:
@@ -121,7 +123,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
 class _Profile:
     """What lies beside a table of attention."""
 
-    def __init__(self, path: Path, source: Source) -> None:
+    def __init__(self, path: Path, source: ResultFile) -> None:
         joined = re.fullmatch(r"(.*__)tp(\d+)__attention\.csv(\.gz)?", path.name)
         folder = re.fullmatch(r"tp(\d+)", path.resolve().parent.name)
         if joined is None and folder is None:
@@ -148,7 +150,7 @@ class _Profile:
         kinds: tuple[Precision, KvPrecision] = ("fp8" if weights == "fp8" else "fp16", "fp8" if cache else "fp16")
         return kv_tokens(layer_work(self.llm, *kinds), catalog.gpus()[self.gpu].vram_gib * GIB, self.tp)
 
-    def table(self, name: str, tp: int | None = None, needed: bool = True) -> Source | None:
+    def table(self, name: str, tp: int | None = None, needed: bool = True) -> ResultFile | None:
         """One of the tables; None where it is not there and need not be."""
         stem = re.sub(r"attention\.csv(\.gz)?$", f"{name}.csv", self.path.name)
         here = self.path.with_name(stem)
@@ -156,7 +158,7 @@ class _Profile:
             here = Path(re.sub(rf"tp{self.tp}(?=__|/[^/]*$)", f"tp{tp}", here.as_posix()))
         for path in (here, here.with_name(here.name + ".gz")):
             if path.is_file():
-                return Source.of(path)
+                return ResultFile.of(path)
         if needed:
             raise InputError(Mistake(str(here), "", "no such file", f"the {name} kernels beside {self.path.name}"))
         return None
@@ -218,7 +220,7 @@ def _experts(about: _Profile, tokens: Array) -> tuple[Array, npt.NDArray[np.bool
     return np.asarray(seconds, dtype=float), np.asarray(each <= sizes[-1])
 
 
-def _curves(source: Source | None, by: str) -> dict[str, tuple[Array, Array]]:
+def _curves(source: ResultFile | None, by: str) -> dict[str, tuple[Array, Array]]:
     """Of each kernel its measured sizes and times, µs."""
     assert source is not None
     sizes, times = (_column(source, name, positive=True) for name in (by, "time_us"))
@@ -231,7 +233,7 @@ def _curves(source: Source | None, by: str) -> dict[str, tuple[Array, Array]]:
     return found
 
 
-def _column(source: Source, name: str, positive: bool = False) -> Array:
+def _column(source: ResultFile, name: str, positive: bool = False) -> Array:
     """A column of numbers ≥ 0, or above it.
 
     Raises:
@@ -246,7 +248,7 @@ def _column(source: Source, name: str, positive: bool = False) -> Array:
     return found
 
 
-def _only(source: Source, wanted: Mapping[str, object]) -> None:
+def _only(source: ResultFile, wanted: Mapping[str, object]) -> None:
     """Refuse kernels and drafts that a step here does not have.
 
     Raises:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "prometheus"
@@ -52,12 +52,14 @@ class Histograms:
         return None
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its metrics."""
     return re.search(r"^vllm:\w+", source.text, flags=re.M) is not None
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """One row a model.
 
     Raises:
@@ -86,7 +88,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", rows
 
 
-def _mean(source: Source, h: Histograms, name: str) -> float:
+def _mean(source: ResultFile, h: Histograms, name: str) -> float:
     count = h.values[f"{name}_count"]
     if count <= 0 or f"{name}_sum" not in h.values:
         raise source.wrong(name, None, "a histogram with observations", h.line.get(name, 1))
@@ -101,7 +103,7 @@ def _mean(source: Source, h: Histograms, name: str) -> float:
     return mean
 
 
-def _samples(source: Source) -> dict[str, Histograms]:
+def _samples(source: ResultFile) -> dict[str, Histograms]:
     found: dict[str, Histograms] = {}
     source.check_ended()
     for number, line in enumerate(source.lines, 1):

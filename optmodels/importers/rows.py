@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRows:
     """Measurements and their origin.
 
     Attributes:
@@ -28,7 +28,7 @@ class Measured:
     about: dict[str, Any]
 
 
-def write(path: Path, measured: Measured, *, overwrite: bool = False) -> None:
+def write(path: Path, measured: MeasuredRows, *, overwrite: bool = False) -> None:
     """Write the measurement file: Parquet with `about` in its metadata, or CSV with `about` in a comment line.
 
     Raises:

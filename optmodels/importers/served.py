@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.calibration import MOST
 
 QUANTILES = ("p50", "p90", "p95", "p99")
@@ -15,7 +15,7 @@ TPOT_WITHIN = 0.15  # of the time between tokens that request latency and TTFT l
 
 
 def row(
-    source: Source,
+    source: ResultFile,
     fixed: Mapping[str, float],
     line: int,
     *,
@@ -70,7 +70,7 @@ def between_tokens(e2e_s: float | None, ttft_s: float, output_tokens: float | No
     return (e2e_s - ttft_s) / (output_tokens - 1.0)
 
 
-def check_failed(source: Source, failed: float | None, completed: float | None, line: int) -> None:
+def check_failed(source: ResultFile, failed: float | None, completed: float | None, line: int) -> None:
     """Note how many requests of a run failed, and refuse a run with many.
 
     Raises:
@@ -87,13 +87,13 @@ def check_failed(source: Source, failed: float | None, completed: float | None, 
     source.notes.append(said)
 
 
-def per_request(source: Source, data: Any, total: str, line: int) -> float | None:
+def per_request(source: ResultFile, data: Any, total: str, line: int) -> float | None:
     """A total over the completed requests, for each."""
     value = source.number(data, total, line, optional=True)
     return None if value is None else value / source.needed(data, "completed", line)
 
 
-def milliseconds(source: Source, data: Any, line: int) -> dict[str, float]:
+def milliseconds(source: ResultFile, data: Any, line: int) -> dict[str, float]:
     """Quantiles that vLLM and SGLang both name ``p99_ttft_ms``, ``median_tpot_ms``; seconds."""
     found = {}
     for metric in ("ttft", "tpot"):
@@ -106,13 +106,13 @@ def milliseconds(source: Source, data: Any, line: int) -> dict[str, float]:
     return found
 
 
-def scaled(source: Source, data: Any, path: str, factor: float, line: int) -> float | None:
+def scaled(source: ResultFile, data: Any, path: str, factor: float, line: int) -> float | None:
     """A number that need not be there, in another unit."""
     value = source.number(data, path, line, positive=False, optional=True)
     return None if value is None else value * factor
 
 
-def counts(source: Source, data: Any, line: int) -> dict[str, Any]:
+def counts(source: ResultFile, data: Any, line: int) -> dict[str, Any]:
     """Completed and failed requests of vLLM's and SGLang's results; prompts without an answer have failed."""
     completed = source.number(data, "completed", line, positive=False, optional=True)
     failed = source.number(data, "failed", line, positive=False, optional=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "sglang-serving"
@@ -17,12 +17,14 @@ TITLE = "SGLang bench_serving"
 OWN = {"mean_e2e_latency_ms", "total_output_tokens_retokenized"}
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its own names among the means."""
     return "mean_ttft_ms" in source.first and bool(OWN & set(source.first))
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every run of the file.
 
     Raises:

@@ -21,7 +21,7 @@ from optmodels.latency.calibration import MOST
 
 
 @dataclass(frozen=True)
-class Source:
+class ResultFile:
     """A file's name and text.
 
     Attributes:
@@ -37,7 +37,7 @@ class Source:
     allow_failed: bool = False
 
     @classmethod
-    def of(cls, path: Path, allow_failed: bool = False) -> Source:
+    def of(cls, path: Path, allow_failed: bool = False) -> ResultFile:
         """Read a UTF-8 text file, gzipped or not.
 
         Raises:

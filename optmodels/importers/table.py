@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import COLUMNS, Kind, read_measurements
 from optmodels.traces.json_rows import flat
 
@@ -21,16 +21,18 @@ TITLE = "plain CSV or JSON"
 LISTED = 12
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """A header with commas: whatever no other format is. JSON is read so where columns are named."""
     return source.text.lstrip()[:1] not in ("{", "[") and "," in _header(source)
 
 
-def _header(source: Source) -> str:
+def _header(source: ResultFile) -> str:
     return next((line for line in source.lines if line.strip() and not line.startswith("#")), "")
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every row, in the units of `COLUMNS`.
 
     Raises:
@@ -55,7 +57,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
 
 
 def _objects(
-    source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
 ) -> tuple[Kind, list[dict[str, Any]]]:  # fmt: skip
     """The objects of a JSON file as rows: keys within objects are joined by dots.
 
@@ -84,8 +86,8 @@ def _objects(
 
 
 def _measured(
-    source: Source, text: str, names: list[str], fixed: Mapping[str, float], columns: Mapping[str, str], header: int,
-    numbers: list[int],
+    source: ResultFile, text: str, names: list[str], fixed: Mapping[str, float], columns: Mapping[str, str],
+    header: int, numbers: list[int],
 ) -> tuple[Kind, list[dict[str, Any]]]:  # fmt: skip
     """The rows of a table as measurements; what the table lacks is of `fixed`."""
     mapped = {k: f"{v:g}" for k, v in fixed.items() if k not in names} | dict(columns)
@@ -102,7 +104,7 @@ def _measured(
     return m.kind, [{k: v[i].item() for k, v in cells.items()} for i in range(len(m))]
 
 
-def _placed(source: Source, mistake: Mistake, header: int, numbers: list[int]) -> Mistake:
+def _placed(source: ResultFile, mistake: Mistake, header: int, numbers: list[int]) -> Mistake:
     """The mistake with this file's name and line: that of its row, else the header's."""
     row = re.match(r"row (\d+)", mistake.path)
     return replace(mistake, file=source.name, line=numbers[int(row[1]) - 1] if row else header)

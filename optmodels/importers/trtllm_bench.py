@@ -9,19 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "trtllm-bench"
 TITLE = "trtllm-bench"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its sections."""
     return {"engine", "performance", "request_info"} <= set(source.first)
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """Every report of the file.
 
     Raises:
@@ -31,7 +33,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     return "served", [_row(source, data, line, fixed) for line, data in source.records]
 
 
-def _row(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+def _row(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     streamed = data.get("streaming_metrics")
     if not isinstance(streamed, dict):
         expected = "times of single tokens: run trtllm-bench with --streaming"

@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from optmodels.importers.source import Source
+from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import Kind
 
 NAME = "vllm-latency"
 TITLE = "vllm bench latency"
 
 
-def detects(source: Source) -> bool:
+def detects(source: ResultFile) -> bool:
     """Its two fields."""
     return "avg_latency" in source.first and "percentiles" in source.first
 
 
-def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
     """The median of the iterations (their mean in files without them).
 
     Raises:

@@ -46,7 +46,7 @@ _WEIGHTS = (
 _REQUEST = 0
 
 
-class Request(Entry):
+class StepRequest(Entry):
     """One request of a batch: `tokens` processed in this step, `context_tokens` already in the KV cache."""
 
     id: str = Field(min_length=1, max_length=200)
@@ -63,17 +63,17 @@ class Request(Entry):
         return self.phase == "decode" if self.phase else self.tokens == 1 and self.context_tokens > 0
 
 
-class Batch(Entry):
+class StepBatch(Entry):
     """A batch file: the requests of one step, and optionally one more to be considered for admission."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     tp: int = Field(default=1, ge=1)
-    requests: tuple[Request, ...] = Field(min_length=1)
-    admit: Request | None = None
+    requests: tuple[StepRequest, ...] = Field(min_length=1)
+    admit: StepRequest | None = None
 
 
 @dataclass(frozen=True)
-class Shares:
+class LatencyShares:
     """The division of one step's latency.
 
     Attributes:
@@ -252,7 +252,7 @@ def airport(length: Array) -> Array:
     return share
 
 
-def arrays(requests: Sequence[Request]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def arrays(requests: Sequence[StepRequest]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """(tokens, context, decoding) of a batch's requests."""
     return (
         np.array([float(r.tokens) for r in requests]),
@@ -261,7 +261,7 @@ def arrays(requests: Sequence[Request]) -> tuple[Array, Array, npt.NDArray[np.bo
     )
 
 
-def attribute(attributor: Attributor, requests: Sequence[Request], tp: int = 1) -> Shares:
+def attribute(attributor: Attributor, requests: Sequence[StepRequest], tp: int = 1) -> LatencyShares:
     """Divide a step's latency among its requests and tenants."""
     tokens, context, decoding = arrays(requests)
     share = attributor.shares(tokens, context, decoding, float(tp))
@@ -272,7 +272,7 @@ def attribute(attributor: Attributor, requests: Sequence[Request], tp: int = 1) 
     for r, s, v in zip(requests, share, vtc, strict=True):
         tenant[r.tenant] = tenant.get(r.tenant, 0.0) + float(s)
         vtc_tenant[r.tenant] = vtc_tenant.get(r.tenant, 0.0) + float(v)
-    return Shares(latency, share, vtc, tenant, vtc_tenant)
+    return LatencyShares(latency, share, vtc, tenant, vtc_tenant)
 
 
 @dataclass(frozen=True)
@@ -287,14 +287,14 @@ class Admission:
 
     added_s: float
     share_s: float
-    after: Shares
+    after: LatencyShares
 
 
-def admit(attributor: Attributor, requests: Sequence[Request], newcomer: Request, tp: int = 1) -> Admission:
+def admit(attributor: Attributor, requests: Sequence[StepRequest], newcomer: StepRequest, tp: int = 1) -> Admission:
     """What-if: the step with `newcomer` beside the step without."""
     before = attributor.latency(*arrays(requests), float(tp))
     after = attribute(attributor, (*requests, newcomer), tp)
     return Admission(after.latency_s - before, float(after.request_s[-1]), after)
 
 
-__all__ = ["Admission", "Attributor", "Batch", "Request", "Shares", "admit", "airport", "attribute"]
+__all__ = ["Admission", "Attributor", "LatencyShares", "StepBatch", "StepRequest", "admit", "airport", "attribute"]

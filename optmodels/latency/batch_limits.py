@@ -34,7 +34,7 @@ MOST_TOKENS = 1e12
 
 
 @dataclass(frozen=True)
-class Lengths:
+class LengthMoments:
     """Tokens per request (input + output).
 
     Attributes:
@@ -49,7 +49,7 @@ class Lengths:
     correlation: float | None = None
 
 
-def from_moments(input_mean: float, input_std: float, output_mean: float, output_std: float) -> Lengths:
+def from_moments(input_mean: float, input_std: float, output_mean: float, output_std: float) -> LengthMoments:
     """Lengths from means and standard deviations, input and output independent (DB 8, 9).
 
     Raises:
@@ -65,10 +65,10 @@ def from_moments(input_mean: float, input_std: float, output_mean: float, output
         if not least <= value <= MOST_TOKENS:
             wrong.add(name, value, f"a number from {least} to {MOST_TOKENS:g} tokens")
     wrong.raise_any()
-    return Lengths(input_mean + output_mean, math.hypot(input_std, output_std))
+    return LengthMoments(input_mean + output_mean, math.hypot(input_std, output_std))
 
 
-def from_sample(input_tokens: Array, output_tokens: Array) -> Lengths:
+def from_sample(input_tokens: Array, output_tokens: Array) -> LengthMoments:
     """Lengths from a trace.
 
     Raises:
@@ -81,7 +81,7 @@ def from_sample(input_tokens: Array, output_tokens: Array) -> Lengths:
         raise InputError(Mistake(None, "trace", value, f"token counts from 0 to {MOST_TOKENS:g}, not all zero"))
     varies = np.ptp(input_tokens) > 0 and np.ptp(output_tokens) > 0
     correlation = float(np.corrcoef(input_tokens, output_tokens)[0, 1]) if varies else None
-    return Lengths(float(total.mean()), float(total.std()), total, correlation)
+    return LengthMoments(float(total.mean()), float(total.std()), total, correlation)
 
 
 def _check(capacity_tokens: float, epsilon: float) -> None:
@@ -100,7 +100,7 @@ def theta(epsilon: float) -> float:
     return float(norm.isf(epsilon))
 
 
-def b_mem_normal(lengths: Lengths, capacity_tokens: float, epsilon: float) -> int:
+def b_mem_normal(lengths: LengthMoments, capacity_tokens: float, epsilon: float) -> int:
     """Largest b with b·μ + θσ√b ≤ η (DB 12); 0 if not even one request fits.
 
     Raises:
@@ -115,7 +115,7 @@ def b_mem_normal(lengths: Lengths, capacity_tokens: float, epsilon: float) -> in
     return b
 
 
-def buffer_tokens(lengths: Lengths, batch: float, epsilon: float) -> float:
+def buffer_tokens(lengths: LengthMoments, batch: float, epsilon: float) -> float:
     """L₀ = θσ√b₀: tokens held back for a batch of b₀ requests that turn out longer than average."""
     return theta(epsilon) * lengths.std * math.sqrt(max(batch, 0.0))
 
@@ -125,7 +125,7 @@ def b_mem_linear(mean_tokens: float, capacity_tokens: float, reserve_tokens: flo
     return max(0, math.floor((capacity_tokens - reserve_tokens) / mean_tokens * (1 + 1e-12)))
 
 
-def overflow_probability(lengths: Lengths, batch: int, capacity_tokens: float) -> float:
+def overflow_probability(lengths: LengthMoments, batch: int, capacity_tokens: float) -> float:
     """P(S_b > η) exactly, from the sample's own distribution.
 
     Lengths are whole tokens unless b·max exceeds the FFT limit; then they are rounded up to a grid, so that the
@@ -154,7 +154,7 @@ def overflow_probability(lengths: Lengths, batch: int, capacity_tokens: float) -
 
 
 def monte_carlo_overflow(
-    lengths: Lengths, batch: int, capacity_tokens: float, *, draws: int = 20_000, seed: int = 0
+    lengths: LengthMoments, batch: int, capacity_tokens: float, *, draws: int = 20_000, seed: int = 0
 ) -> tuple[float, float]:
     """(estimate, standard error) of P(S_b > η): resampling the trace, or gamma lengths of the given moments.
 
@@ -191,7 +191,7 @@ def largest(fits: Callable[[int], bool], ceiling: int = B_MAX) -> int:
     return low
 
 
-def b_mem_exact(lengths: Lengths, capacity_tokens: float, epsilon: float) -> int:
+def b_mem_exact(lengths: LengthMoments, capacity_tokens: float, epsilon: float) -> int:
     """Largest b whose true overflow probability is at most ε, by the sample's own distribution.
 
     Raises:
@@ -232,7 +232,7 @@ class MemoryLimit:
     standard_error: float
 
 
-def memory_limit(lengths: Lengths, capacity_tokens: float, epsilon: float, *, seed: int = 0) -> MemoryLimit:
+def memory_limit(lengths: LengthMoments, capacity_tokens: float, epsilon: float, *, seed: int = 0) -> MemoryLimit:
     """All of the above at once, batches up to `B_MAX`.
 
     Raises:

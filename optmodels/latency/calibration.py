@@ -46,7 +46,7 @@ def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
     raise InputError(Mistake(None, "safety", safety, f"a level that the calibration data support ({top})"))
 
 
-class Coefficient(Entry):
+class ScaledCoefficient(Entry):
     """β₁ and β₀ of one phase: TTFT for prefill, mean time between tokens for decode; ``*`` matches any."""
 
     gpu: str = Field(default=ANY, description="that it is of; *: any")
@@ -66,10 +66,10 @@ class Calibration(Entry):
     title: str = ""
     source: str = ""
     date: str = ""
-    coefficients: tuple[Coefficient, ...] = Field(min_length=1)
+    coefficients: tuple[ScaledCoefficient, ...] = Field(min_length=1)
     model: Any = Field(default=None, description="the fitted model these come from: errors, intervals, provenance")
 
-    def find(self, gpu: str, family: str, phase: Phase) -> Coefficient | None:
+    def find(self, gpu: str, family: str, phase: Phase) -> ScaledCoefficient | None:
         """The coefficient that applies, or None where the file says nothing."""
         for c in self.coefficients:
             if c.phase == phase and c.gpu in (ANY, gpu) and c.family in (ANY, family):
@@ -110,7 +110,7 @@ def calibrate(
     return replace(curves, **columns)
 
 
-def _factor(coefficient: Coefficient | None, safety: float | None, pair: tuple[str, str], phase: Phase) -> float:
+def _factor(coefficient: ScaledCoefficient | None, safety: float | None, pair: tuple[str, str], phase: Phase) -> float:
     if safety is None:
         return 1.0
     if coefficient is None:

@@ -1,6 +1,6 @@
 """The online batch controllers of the dynamic-batching paper: one call of `step` per scheduling interval.
 
-Both are deterministic and know nothing of the engine: they see an `Observation` and return the batch limit b_t.
+Both are deterministic and know nothing of the engine: they see an `StepObservation` and return the batch limit b_t.
 
 * `MemoryController`: Algorithm 1. While prompts wait and requests decode, b_t = ⌊(η − L₀)/(E l_in + E l_out)⌋, at least
   what is decoding, at most B_max. L₀ is the buffer of `batch_limits` (see there for what the paper prints).
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.latency.batch_limits import Lengths, b_mem_linear, b_mem_normal, buffer_tokens
+from optmodels.latency.batch_limits import LengthMoments, b_mem_linear, b_mem_normal, buffer_tokens
 
 
 @dataclass(frozen=True)
-class Observation:
+class StepObservation:
     """What the engine reports at a scheduling interval.
 
     Attributes:
@@ -46,7 +46,7 @@ class Observation:
 class Controller(Protocol):
     """Anything that sets the batch limit."""
 
-    def step(self, seen: Observation) -> int:
+    def step(self, seen: StepObservation) -> int:
         """The batch limit of the next interval."""
         ...
 
@@ -63,7 +63,7 @@ class StaticController:
         _bounds(1, batch)
         self.batch = batch
 
-    def step(self, seen: Observation) -> int:
+    def step(self, seen: StepObservation) -> int:
         """The fixed limit."""
         return max(self.batch, seen.decoding)
 
@@ -84,7 +84,7 @@ class MemoryController:
         self,
         capacity_tokens: float,
         epsilon: float,
-        lengths: Lengths,
+        lengths: LengthMoments,
         *,
         b_max: int = 1024,
         initial: int | None = None,
@@ -96,7 +96,7 @@ class MemoryController:
         self.reserve_tokens = buffer_tokens(lengths, start, epsilon)
         self.batch = min(max(1, initial if initial is not None else start), b_max)
 
-    def step(self, seen: Observation) -> int:
+    def step(self, seen: StepObservation) -> int:
         """b_t; unchanged while nothing waits or nothing decodes."""
         if seen.decoding > 0 and seen.waiting > 0 and seen.mean_input_tokens + seen.mean_output_tokens > 0:
             mean = seen.mean_input_tokens + seen.mean_output_tokens
@@ -139,7 +139,7 @@ class SlaController:
         self.b_min, self.b_max, self.alpha, self.delta = b_min, b_max, alpha, delta
         self.low, self.high = b_min, b_max
 
-    def step(self, seen: Observation) -> int:
+    def step(self, seen: StepObservation) -> int:
         """b_t: the middle of the bracket after this interval's evidence."""
         if seen.decode_latency_s is not None and seen.decode_batch is not None:
             batch, low, high = math.floor(seen.decode_batch), self.low, self.high
@@ -163,6 +163,6 @@ class CombinedController:
     def __init__(self, memory: Controller, sla: Controller) -> None:
         self.memory, self.sla = memory, sla
 
-    def step(self, seen: Observation) -> int:
+    def step(self, seen: StepObservation) -> int:
         """The smaller of the two limits."""
         return min(self.memory.step(seen), self.sla.step(seen))

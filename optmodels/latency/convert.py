@@ -22,7 +22,7 @@ from optmodels.latency.fit.document import LatencyModel, columns
 from optmodels.latency.fit.forms import STEPS
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.fit.steps import step_costs
-from optmodels.latency.steps import Experts, StepCosts, Window, static_batch
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts, static_batch
 
 Array = npt.NDArray[np.float64]
 LINEAR = (
@@ -140,7 +140,7 @@ def _scaled(model: LatencyModel, at_peak: StepCosts) -> Converted:
 
 
 def _grid(
-    model: LatencyModel, tp: int, experts: Experts | None, window: Window | None
+    model: LatencyModel, tp: int, experts: Experts | None, window: AttentionWindow | None
 ) -> tuple[Values, dict[str, Array]]:
     """What the model is asked, (n,) each, and what one second of each cost makes of it."""
     none = StepCosts(0.0, window=window)

@@ -44,7 +44,7 @@ from optmodels.latency.engines.terms import (
     step_terms,
 )
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
-from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
+from optmodels.latency.steps import AttentionWindow, Experts, Provenance, StepCosts, static_batch
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.limits import Limit
 from optmodels.problem import Problem
@@ -403,10 +403,10 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     kept = weights.get("kv", 0.0) * states(d)
     work = layer_work(d.llm, d.precision, d.kv_precision)
     every, picked, tokens = (float(np.squeeze(x)) for x in pair_seconds(d, work, prompt_tokens * one))
-    window = None if np.isinf(tokens) else Window(work.window_share, round(tokens), work.window_pair_share)
+    window = None if np.isinf(tokens) else AttentionWindow(work.window_share, round(tokens), work.window_pair_share)
     if work.top_tokens < np.inf:
         scored, kept_s, _ = context_seconds(d, work)
-        window = Window(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
+        window = AttentionWindow(kept_s / (scored + kept_s), round(tokens), picked / (every + picked))
     expert = float(found["routed"][0] / found["decode"][0])  # share of a decode token's products
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),

@@ -50,7 +50,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Window:
+class AttentionWindow:
     """What attends to so many tokens only: layers with a window, or attention that an indexer picks the tokens of.
 
     Attributes:
@@ -109,7 +109,7 @@ class StepCosts:
     mixed_context_s: float = 0.0
     request_s: float = 0.0
     experts: Experts | None = None
-    window: Window | None = None
+    window: AttentionWindow | None = None
     drafts: int = 0
     tokens: float = 1.0
     prompt_expert_s: float = 0.0

@@ -26,7 +26,7 @@ Coefficients = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class GoldenRow:
     """lower ≤ Σ coefficient·variable ≤ upper; no coefficient is 0."""
 
     coefficients: Coefficients
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class GoldenBounds:
     """Of a variable."""
 
     lower: float
@@ -53,23 +53,23 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Statement:
+class GoldenStatement:
     """A model by names; objectives in order of priority."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
-    variables: dict[str, Bounds] = field(default_factory=dict)
+    rows: dict[str, GoldenRow] = field(default_factory=dict)
+    variables: dict[str, GoldenBounds] = field(default_factory=dict)
     objectives: dict[str, Goal] = field(default_factory=dict)
 
     def used(self) -> set[str]:
         """Names of the variables in rows and objectives."""
-        parts: list[Row | Goal] = [*self.rows.values(), *self.objectives.values()]
+        parts: list[GoldenRow | Goal] = [*self.rows.values(), *self.objectives.values()]
         return {name for part in parts for name in part.coefficients}
 
 
 # ------------------------------------------------------------------------------------------------------- statements
 
 
-def statement(model: Any) -> Statement:
+def statement(model: Any) -> GoldenStatement:
     """All of a model: a `Model`, a `Compiled`, or a Pyomo model.
 
     Raises:
@@ -100,33 +100,35 @@ def statement(model: Any) -> Statement:
             sense = "minimise" if sign > 0 else "maximise"
             goals[title] = Goal(sense, _named(enumerate((cost * sign).tolist()), names), float(offset * sign))
     bounds = zip(lower.tolist(), upper.tolist(), integer.tolist(), strict=True)
-    return Statement(rows, {name: Bounds(*b) for name, b in zip(names, bounds, strict=True)}, goals)
+    return GoldenStatement(rows, {name: GoldenBounds(*b) for name, b in zip(names, bounds, strict=True)}, goals)
 
 
-def rows_of(model: Model, family: Family | str, rows: Rows | None = None) -> Statement:
+def rows_of(model: Model, family: Family | str, rows: Rows | None = None) -> GoldenStatement:
     """The rows of one family; `rows` where they are other ones than the model's own."""
     name = family if isinstance(family, str) else family.__name__
     rows = model.rows(name) if rows is None else rows
     titles = Names([(name, rows.labels, len(rows))])
-    return Statement(_merged(_rows(rows.matrix(model.width), titles, list(model.column_names), rows.lower, rows.upper)))
+    return GoldenStatement(
+        _merged(_rows(rows.matrix(model.width), titles, list(model.column_names), rows.lower, rows.upper))
+    )
 
 
-def _rows(A: Any, titles: Iterable[str], names: list[str], lower: Any, upper: Any) -> Iterator[tuple[str, Row]]:
+def _rows(A: Any, titles: Iterable[str], names: list[str], lower: Any, upper: Any) -> Iterator[tuple[str, GoldenRow]]:
     starts, columns, data = A.indptr.tolist(), A.indices.tolist(), A.data.tolist()
     for r, (title, low, high) in enumerate(zip(titles, lower.tolist(), upper.tolist(), strict=True)):
         part = slice(starts[r], starts[r + 1])
-        yield title, Row(_named(sorted(zip(columns[part], data[part], strict=True)), names), low, high)
+        yield title, GoldenRow(_named(sorted(zip(columns[part], data[part], strict=True)), names), low, high)
 
 
-def _merged(rows: Iterable[tuple[str, Row]]) -> dict[str, Row]:
+def _merged(rows: Iterable[tuple[str, GoldenRow]]) -> dict[str, GoldenRow]:
     """Pyomo's compiler makes two rows of one with two bounds."""
-    found: dict[str, Row] = {}
+    found: dict[str, GoldenRow] = {}
     for name, row in rows:
         known = found.get(name)
         if known is not None:
             if known.coefficients != row.coefficients:
                 raise SolverError(f"there are two different rows {name}")
-            row = Row(row.coefficients, max(known.lower, row.lower), min(known.upper, row.upper))
+            row = GoldenRow(row.coefficients, max(known.lower, row.lower), min(known.upper, row.upper))
         found[name] = row
     return found
 
@@ -138,7 +140,7 @@ def _named(entries: Iterable[tuple[int, float]], names: list[str]) -> Coefficien
 # -------------------------------------------------------------------------------------------------------------- text
 
 
-def text(stated: Statement) -> str:
+def text(stated: GoldenStatement) -> str:
     """One line for each row, variable and objective; `parse` reads it back without loss."""
     lines = [f"{name}: {_bounded(row)}" for name, row in stated.rows.items()]
     for name, b in stated.variables.items():
@@ -148,13 +150,13 @@ def text(stated: Statement) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def parse(written: str) -> Statement:
+def parse(written: str) -> GoldenStatement:
     """The statement of a text; lines that begin with # are comments.
 
     Raises:
         ValueError: a line that is neither a row, a variable nor an objective, or one that is there twice.
     """
-    stated = Statement()
+    stated = GoldenStatement()
     for number, line in enumerate(written.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -165,7 +167,7 @@ def parse(written: str) -> Statement:
     return stated
 
 
-def _line(line: str, stated: Statement) -> None:
+def _line(line: str, stated: GoldenStatement) -> None:
     into: dict[str, Any]
     entry: Any
     head, colon, rest = line.partition(": ")
@@ -175,7 +177,7 @@ def _line(line: str, stated: Statement) -> None:
         if kind not in ([], ["integer"]) or not limits.endswith("]"):
             raise ValueError("expected NAME [integer] in [LOWER, UPPER]")
         low, high = limits[:-1].split(", ")
-        into, entry = stated.variables, Bounds(float(low), float(high), bool(kind))
+        into, entry = stated.variables, GoldenBounds(float(low), float(high), bool(kind))
     elif head.startswith(("minimise ", "maximise ")):
         sense, name = head.split()
         into, entry = stated.objectives, Goal(sense, *_terms(rest))
@@ -186,16 +188,16 @@ def _line(line: str, stated: Statement) -> None:
     into[name] = entry
 
 
-def _row(rest: str) -> Row:
+def _row(rest: str) -> GoldenRow:
     parts = rest.split(" <= ")
     if len(parts) == 3:
-        return Row(_pure(parts[1]), float(parts[0]), float(parts[2]))
+        return GoldenRow(_pure(parts[1]), float(parts[0]), float(parts[2]))
     if len(parts) == 2:
-        return Row(_pure(parts[0]), -math.inf, float(parts[1]))
+        return GoldenRow(_pure(parts[0]), -math.inf, float(parts[1]))
     for sign, upper in ((" >= ", False), (" = ", True)):
         left, found, right = rest.partition(sign)
         if found:
-            return Row(_pure(left), float(right), float(right) if upper else math.inf)
+            return GoldenRow(_pure(left), float(right), float(right) if upper else math.inf)
     raise ValueError("expected <=, >= or =")
 
 
@@ -235,7 +237,7 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _bounded(row: Row) -> str:
+def _bounded(row: GoldenRow) -> str:
     body = _sum(row.coefficients, 0.0)
     if row.lower == row.upper:
         return f"{body} = {_number(row.upper)}"
@@ -263,7 +265,7 @@ def _number(value: float) -> str:
 # ------------------------------------------------------------------------------------------------------- comparison
 
 
-def differences(expected: Statement, found: Statement, *, relative: float = 1e-9) -> list[str]:
+def differences(expected: GoldenStatement, found: GoldenStatement, *, relative: float = 1e-9) -> list[str]:
     """What differs between two statements, one line each; empty where they say the same.
 
     A row may be written with all signs turned, and one without variables that holds says nothing. A variable may be
@@ -297,7 +299,7 @@ def differences(expected: Statement, found: Statement, *, relative: float = 1e-9
     return lines
 
 
-def _variables(expected: Statement, found: Statement, relative: float) -> list[str]:
+def _variables(expected: GoldenStatement, found: GoldenStatement, relative: float) -> list[str]:
     lines = []
     for one, other, what in ((expected, found, "missing"), (found, expected, "new")):
         if other.variables:  # a text of rows alone has none
@@ -312,7 +314,7 @@ def _variables(expected: Statement, found: Statement, relative: float) -> list[s
     return lines
 
 
-def _limits(of: Row | Bounds) -> dict[str, float]:
+def _limits(of: GoldenRow | GoldenBounds) -> dict[str, float]:
     return {"lower bound": of.lower, "upper bound": of.upper}
 
 
@@ -325,14 +327,14 @@ def _unequal(where: str, expected: dict[str, float], found: dict[str, float], re
     return lines
 
 
-def _idle(row: Row) -> bool:
+def _idle(row: GoldenRow) -> bool:
     return not row.coefficients and row.lower <= 0 <= row.upper
 
 
-def _turned(row: Row) -> Row:
+def _turned(row: GoldenRow) -> GoldenRow:
     """The same row with all signs turned."""
-    return Row({name: -value for name, value in row.coefficients.items()}, -row.upper, -row.lower)
+    return GoldenRow({name: -value for name, value in row.coefficients.items()}, -row.upper, -row.lower)
 
 
-def _numbers(row: Row) -> dict[str, float]:
+def _numbers(row: GoldenRow) -> dict[str, float]:
     return row.coefficients | _limits(row)

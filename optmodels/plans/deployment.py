@@ -19,7 +19,7 @@ Pool = Mapping[tuple[str, str], Machine]  # (machine, region) → machine
 Count = Annotated[int, Field(ge=1)]
 
 
-class Drafts(Document):
+class DraftModel(Document):
     """How servers speculate."""
 
     drafts: Count = Field(description="of a request in a step")
@@ -28,13 +28,13 @@ class Drafts(Document):
     tokens: float = Field(ge=1, description="that a request gets of a step in the plan")
 
 
-def drafts(s: Speculation | None) -> Drafts | None:
+def drafts(s: Speculation | None) -> DraftModel | None:
     """The same of an instance."""
     if s is None:
         return None
     shape = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
     by: Literal["model", "head", "ngram"] = "model" if shape is not None else "head" if s.head else "ngram"
-    return Drafts(drafts=s.drafts, by=by, checkpoint="" if shape is None else shape.checkpoint, tokens=s.tokens)
+    return DraftModel(drafts=s.drafts, by=by, checkpoint="" if shape is None else shape.checkpoint, tokens=s.tokens)
 
 
 class Deployment(Document):
@@ -70,7 +70,7 @@ class Deployment(Document):
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     stage: Stage = Field(default="both", description="of its requests that it does")
-    drafts: Drafts | None = Field(default=None, description="of speculative decoding")
+    drafts: DraftModel | None = Field(default=None, description="of speculative decoding")
     prefix_hits: float = Field(
         default=0.0, ge=0, lt=1, description="share of its prompts that its prefix cache has if those alike come to it"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.batch.static import Case
+from optmodels.batch.static import BatchCase
 from optmodels.catalog.types import Machine
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.strategies import Family
@@ -22,7 +22,7 @@ MemoryLimit = tuple[str, float, float | None, str, str]  # name, value, limit, u
 
 
 @dataclass(frozen=True)
-class Run:
+class RecomputedRun:
     """How a deployment runs its workload.
 
     Attributes:
@@ -51,7 +51,7 @@ class Latencies:
     memory: list[MemoryLimit]
 
 
-def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine | None) -> Latencies:
+def latencies(found: Findings, case: BatchCase, run: RecomputedRun, main: Machine, ao: Machine | None) -> Latencies:
     """TTFT, TBT and E2E of the largest part, step by step (LP 3–6, 11–18), and what memory it takes."""
     problem, p, count = case.problem, run, run.count
     work, w = case.work, problem.alike
@@ -205,7 +205,7 @@ def _engine_steps(
     return prefill, sum(costs.step(none, none, (input_tokens + t) * ones) for t in range(1, output_tokens))
 
 
-def _calibrated(case: Case, gpu: str, family: str, phase: str, seconds: float) -> float:
+def _calibrated(case: BatchCase, gpu: str, family: str, phase: str, seconds: float) -> float:
     assert case.calibration is not None
     for c in case.calibration.coefficients:
         if c.phase == phase and c.gpu in ("*", gpu) and c.family in ("*", family):

@@ -35,7 +35,7 @@ class Rented(NamedTuple):
     gpus_each: int
 
 
-class Seen(NamedTuple):
+class SeenLatency(NamedTuple):
     """One latency beside its limit; `at` names the statistic, `of` the requests."""
 
     latency: str
@@ -146,9 +146,9 @@ def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return found
 
 
-def latency_words(rows: Iterable[Seen]) -> list[str]:
+def latency_words(rows: Iterable[SeenLatency]) -> list[str]:
     """Of every latency with a limit the tightest prediction, in a sentence."""
-    tightest: dict[tuple[str, str], Seen] = {}
+    tightest: dict[tuple[str, str], SeenLatency] = {}
     several = set()
     for row in rows:
         key, other = (row.latency, row.at), tightest.get((row.latency, row.at))
@@ -172,7 +172,7 @@ def short_seconds(value: float, more: int = 0) -> str:
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
 
 
-def _share(row: Seen) -> float:
+def _share(row: SeenLatency) -> float:
     return math.inf if row.predicted_s is None else row.predicted_s / row.limit_s
 
 

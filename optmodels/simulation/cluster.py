@@ -36,7 +36,7 @@ from optmodels.errors import InputError, Mistake, one_of
 from optmodels.traces.types import Prefixes
 
 if TYPE_CHECKING:
-    from optmodels.simulation.engine import State
+    from optmodels.simulation.engine import SlotState
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -279,7 +279,7 @@ def simulate(
     return Outcomes(state.instance, state.start, state.first, state.finish, state.promised, busy_s)
 
 
-def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> State:
+def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> SlotState:
     """What the compiled loop begins with."""
     from optmodels.simulation import engine
 
@@ -300,7 +300,7 @@ def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> St
     def told(kind: type) -> Any:
         return np.empty(n, kind)
 
-    return engine.State(
+    return engine.SlotState(
         arrival=given(requests.arrival_s, float), due=given(requests.due_s, float),
         prompt=given(requests.prompt_tokens, int), output=given(requests.output_tokens, int),
         model=given(requests.model, int), group=given(requests.group, int), klass=given(requests.klass, int),

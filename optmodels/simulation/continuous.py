@@ -193,7 +193,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedRequests:
     """What a simulation saw, (n,) by request and (I,) by engine.
 
     Attributes:
@@ -249,7 +249,7 @@ def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
     assigned: Any = None, planned: Any = None, planned_bin_s: float = np.inf, within: Within = "shortest_queue",
     refuse: bool = False, bin_s: float | None = None, bins: int = 1000,
-) -> Served:  # fmt: skip
+) -> ServedRequests:  # fmt: skip
     """Serve all requests.
 
     Args:
@@ -396,7 +396,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
 
 def _served(
     a: Arrivals, engines: Sequence[Engine], engine: Ints, place: Ints, state: Any, bin_s: float | None
-) -> Served:  # fmt: skip
+) -> ServedRequests:  # fmt: skip
     """Outcomes in the order of the requests and engines given; `engine` is each instance's."""
     r, x = state.request, state.x[place[:-1]]
     index = np.append(engine, -1)[r["instance"]]
@@ -412,7 +412,7 @@ def _served(
         for k, name in enumerate(("running", "waiting", "kv_blocks", "tokens")):
             np.add.at(of_all[k], engine, b[name] / bin_s)
         series = Series(bin_s, busy, *of_all)
-    return Served(
+    return ServedRequests(
         a, index, start, first + outside, finish + outside, r["hit"].copy(), r["preempted"].copy(), x["steps"].copy(),
         x["busy_s"].copy(), x["most"].copy(), series,
     )  # fmt: skip

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.latency.controllers import Controller, Observation
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _served, _state, _validate
+from optmodels.latency.controllers import Controller, StepObservation
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, ServedRequests, _served, _state, _validate
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -21,7 +21,7 @@ RECENT = 10  # decode steps in the averages that controllers see
 class Controlled:
     """What a simulation saw, and the duration of every step in which somebody decoded."""
 
-    served: Served
+    served: ServedRequests
     decode_step_s: Floats
 
 
@@ -83,7 +83,7 @@ def simulate_controlled(
             continue
         if controller is not None and int(x["steps"]) % interval_steps == 0:
             recent = slice(-RECENT, None)
-            limit = controller.step(Observation(
+            limit = controller.step(StepObservation(
                 waiting=int(x["waiting"]), decoding=int(x["decoding"]),
                 mean_input_tokens=float(inputs[coming - 1] / coming),
                 mean_output_tokens=float(outputs[coming - 1] / coming),

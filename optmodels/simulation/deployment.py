@@ -16,7 +16,7 @@ from optmodels.latency.resolve import Engine as EngineName
 from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KV_BYTES, WEIGHT_BYTES, layer_work
-from optmodels.simulation.continuous import Arrivals, Dispatcher, Engine, Floats, Served, simulate
+from optmodels.simulation.continuous import Arrivals, Dispatcher, Engine, Floats, ServedRequests, simulate
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
@@ -25,7 +25,7 @@ BINS = 200
 
 
 @dataclass(frozen=True)
-class Limits:
+class GoodputLimits:
     """What counts as good: seconds to the first token, per output token after it, to the last; None: anything."""
 
     ttft_s: float | None = None
@@ -34,7 +34,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class SimulatedDeployment:
     """One instance by names of the catalogue.
 
     Attributes:
@@ -107,7 +107,7 @@ class Deployment:
 
 def serve(
     trace: Trace, engine: Engine, instances: int = 1, dispatcher: Dispatcher = "earliest_finish", refuse: bool = False,
-    limits: Limits | None = None,
+    limits: GoodputLimits | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Serve a trace on instances that are alike.
 
@@ -122,7 +122,7 @@ def serve(
     Returns:
         The report, JSON-ready, and a table of the requests, a column an entry.
     """
-    limits = limits or Limits()
+    limits = limits or GoodputLimits()
     arrivals = Arrivals.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, prefixes=trace.prefixes,
         expected_output_tokens=trace.expected_output_tokens,
@@ -142,7 +142,7 @@ def serve(
     }  # fmt: skip
 
 
-def _good(seen: Served, limits: Limits) -> Any:
+def _good(seen: ServedRequests, limits: GoodputLimits) -> Any:
     """(n,) served, and within every limit; answers of one token have no time per output token."""
     good = seen.served.copy()
     for limit, values in ((limits.ttft_s, seen.ttft_s), (limits.tpot_s, seen.tpot_s), (limits.e2e_s, seen.e2e_s)):
@@ -151,7 +151,7 @@ def _good(seen: Served, limits: Limits) -> Any:
     return good
 
 
-def _report(seen: Served, engine: Engine, instances: int, good: Any, limits: Limits) -> dict[str, Any]:
+def _report(seen: ServedRequests, engine: Engine, instances: int, good: Any, limits: GoodputLimits) -> dict[str, Any]:
     a, served = seen.arrivals, seen.served
     n = len(a)
     begin = float(a.arrival_s[0]) if n else 0.0

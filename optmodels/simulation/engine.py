@@ -41,7 +41,7 @@ ENTRY = np.dtype([("key", "f8"), ("who", "i8")])
 RANK = np.dtype([("first", "f8"), ("second", "f8")])  # the lowest is chosen
 
 
-class State(NamedTuple):
+class SlotState(NamedTuple):
     """Everything that changes and everything looked up, of n requests and I instances in order of their models."""
 
     arrival: Any  # (n,), as the next six

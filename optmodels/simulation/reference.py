@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optmodels.latency.controllers import Controller, Observation
+from optmodels.latency.controllers import Controller, StepObservation
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Queue, Requests, Shares, Speed, validate
 
 
@@ -223,7 +223,7 @@ class _Simulation:
         if controller is None:
             return
         decoding = sum(not s.prefilling for s in inst.active)
-        inst.limit = min(inst.slots, max(1, controller.step(Observation(
+        inst.limit = min(inst.slots, max(1, controller.step(StepObservation(
             waiting=len(inst.queue) + len(inst.active) - decoding, decoding=decoding,
             mean_input_tokens=inst.prompts / max(inst.came, 1), mean_output_tokens=inst.outputs / max(inst.came, 1),
             decode_latency_s=1.0 / inst.rate if decoding else None, decode_batch=float(decoding) if decoding else None,

@@ -37,7 +37,7 @@ PUSHES: tuple[Push, ...] = ("blind", "outstanding", "pending")
 
 
 @dataclass(frozen=True)
-class Engine:
+class RegionEngine:
     """What a replica's steps cost, and its memory.
 
     Attributes:
@@ -68,7 +68,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class RegionFleet:
     """Replicas of one service over regions.
 
     Attributes:
@@ -83,14 +83,14 @@ class Fleet:
 
     regions: tuple[str, ...]
     one_way_s: Floats
-    engines: tuple[Engine, ...]
+    engines: tuple[RegionEngine, ...]
     region: Ints
     engine: Ints
     from_s: Floats | None = None
     until_s: Floats | None = None
     may: NDArray[np.bool_] | None = None
 
-    def without(self, region: str) -> Fleet:
+    def without(self, region: str) -> RegionFleet:
         """The fleet after the loss of a region: its replicas are gone, its users enter at the nearest other."""
         keep = self.region != self.regions.index(region)
         opening, closing = (None if v is None else v[keep] for v in (self.from_s, self.until_s))
@@ -100,7 +100,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Routing:
+class RegionRouting:
     """How requests find a replica.
 
     Attributes:
@@ -141,17 +141,17 @@ class Routing:
     sample_s: float = 1.0
 
 
-POLICIES: dict[str, Routing] = {  # SK §5.1: RR, LL, CH, SGL, one balancer each; SK §3.2: one in every region
-    "round_robin": Routing("round_robin", "blind", "central"),
-    "least_load": Routing("least_load", "blind", "central"),
-    "consistent_hashing": Routing("consistent_hashing", "blind", "central"),
-    "prefix": Routing("prefix", "blind", "central", router=True),
-    "skylb_ch": Routing("consistent_hashing", "pending", "regional"),
-    "skylb": Routing("prefix", "pending", "regional"),
+POLICIES: dict[str, RegionRouting] = {  # SK §5.1: RR, LL, CH, SGL, one balancer each; SK §3.2: one in every region
+    "round_robin": RegionRouting("round_robin", "blind", "central"),
+    "least_load": RegionRouting("least_load", "blind", "central"),
+    "consistent_hashing": RegionRouting("consistent_hashing", "blind", "central"),
+    "prefix": RegionRouting("prefix", "blind", "central", router=True),
+    "skylb_ch": RegionRouting("consistent_hashing", "pending", "regional"),
+    "skylb": RegionRouting("prefix", "pending", "regional"),
 }
 
 
-def policy(name: str, push: str | None = None, **changes: Any) -> Routing:
+def policy(name: str, push: str | None = None, **changes: Any) -> RegionRouting:
     """A named policy, with another way of pushing or other changes.
 
     Raises:
@@ -180,8 +180,8 @@ class Replay:
     """
 
     trace: Trace
-    fleet: Fleet
-    routing: Routing
+    fleet: RegionFleet
+    routing: RegionRouting
     sent_s: Floats
     ttft_s: Floats
     e2e_s: Floats
@@ -272,7 +272,7 @@ def _spread(load: Floats) -> float | None:
     return float(mean.max() / mean.min()) if mean.min() > 0 else None
 
 
-def _codes(trace: Trace, fleet: Fleet) -> Ints:
+def _codes(trace: Trace, fleet: RegionFleet) -> Ints:
     """Region of every request as an index of the fleet's.
 
     Raises:
@@ -291,8 +291,8 @@ def _codes(trace: Trace, fleet: Fleet) -> Ints:
 
 
 def simulate(
-    trace: Trace, fleet: Fleet, routing: Routing, *, programs: Programs | None = None, until_s: float | None = None,
-    seed: int = 0,
+    trace: Trace, fleet: RegionFleet, routing: RegionRouting, *, programs: Programs | None = None,
+    until_s: float | None = None, seed: int = 0,
 ) -> Replay:  # fmt: skip
     """Run a trace through a fleet.
 
@@ -335,7 +335,9 @@ def simulate(
     )  # fmt: skip
 
 
-def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: Programs | None, seed: int) -> Any:
+def _world(
+    kernel: Any, trace: Trace, fleet: RegionFleet, routing: RegionRouting, programs: Programs | None, seed: int
+) -> Any:
     """Arrays of the kernel at time zero."""
     request, program, ids, child, block_tokens = _requests(kernel, trace, fleet, programs, seed)
     balancer, managed, ring, far_ring, entry = _balancers(kernel, fleet, routing, seed)
@@ -368,7 +370,7 @@ def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: 
     )  # fmt: skip
 
 
-def _requests(kernel: Any, trace: Trace, fleet: Fleet, programs: Programs | None, seed: int) -> tuple[Any, ...]:
+def _requests(kernel: Any, trace: Trace, fleet: RegionFleet, programs: Programs | None, seed: int) -> tuple[Any, ...]:
     """Requests, programs, block ids, children, tokens of a block."""
     n = len(trace)
     r = np.zeros(n, dtype=kernel.REQUEST)
@@ -407,14 +409,14 @@ def _requests(kernel: Any, trace: Trace, fleet: Fleet, programs: Programs | None
     return r, program, ids, child, block_tokens
 
 
-def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int, blocks: int) -> tuple[Any, ...]:
+def _replicas(kernel: Any, trace: Trace, fleet: RegionFleet, block_tokens: int, blocks: int) -> tuple[Any, ...]:
     """Replicas, slots of their caches (no more than there are blocks), and the table of all caches."""
     from optmodels.simulation.step_kernel import coefficients
 
     P = len(fleet.region)
     e = np.zeros(P, dtype=kernel.REPLICA)
     e["region"], e["until_s"], e["from_s"] = fleet.region, np.inf, -np.inf
-    for name in set(Engine.__dataclass_fields__) - {"costs", "chunk_tokens"}:
+    for name in set(RegionEngine.__dataclass_fields__) - {"costs", "chunk_tokens"}:
         e[name] = [getattr(fleet.engines[x], name) for x in fleet.engine]
     if fleet.from_s is not None and fleet.until_s is not None:
         e["from_s"], e["until_s"] = fleet.from_s, fleet.until_s
@@ -436,7 +438,7 @@ def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int, blocks
     return e, slot, _table(kernel, int(size.sum()))
 
 
-def _balancers(kernel: Any, fleet: Fleet, routing: Routing, seed: int) -> tuple[Any, ...]:
+def _balancers(kernel: Any, fleet: RegionFleet, routing: RegionRouting, seed: int) -> tuple[Any, ...]:
     """Balancers, the replicas they manage, hash rings of replicas and of balancers, and whose users go where."""
     R, P, d = len(fleet.regions), len(fleet.region), fleet.one_way_s
     if routing.layout == "central":
@@ -462,7 +464,7 @@ def _balancers(kernel: Any, fleet: Fleet, routing: Routing, seed: int) -> tuple[
 
 
 def _tries(
-    kernel: Any, balancer: Any, managed: Ints, replica: Any, routing: Routing, block_tokens: int, request: Any
+    kernel: Any, balancer: Any, managed: Ints, replica: Any, routing: RegionRouting, block_tokens: int, request: Any
 ) -> tuple[Any, ...]:
     """Tries of every balancer, their table and their records."""
     t = np.zeros(2 * len(balancer), dtype=kernel.TRIE)
@@ -506,6 +508,6 @@ def _ring(kernel: Any, targets: Ints, virtual_nodes: int, seed: int) -> Any:
     return ring[np.argsort(ring["hash"], kind="stable")]
 
 
-def describe(routing: Routing) -> Mapping[str, Any]:
+def describe(routing: RegionRouting) -> Mapping[str, Any]:
     """The policy as JSON data."""
     return {k: getattr(routing, k) for k in routing.__dataclass_fields__}

@@ -28,7 +28,7 @@ class _Solved(Document):
     headline: str = Field(description="the plan in words, or why there is none")
 
 
-class Event(Document):
+class EventRow(Document):
     """Progress of a solve."""
 
     seconds: float
@@ -54,7 +54,7 @@ class Comparison(_Solved):
     method: str
     sense: Literal["min", "max"]
     unit: str
-    events: list[Event]
+    events: list[EventRow]
     gap_to_bound: float | None = Field(description="relative, to the best bound of all methods")
 
 
@@ -66,7 +66,7 @@ class Swept(_Solved):
     frontier: bool | None = Field(description="on the Pareto frontier; null: none was asked for")
 
 
-class Aim(Document):
+class AimRow(Document):
     """A column of the frontier."""
 
     column: str
@@ -83,7 +83,7 @@ class SweepDocument(Document):
     sense: Literal["min", "max"]
     unit: str
     keys: list[str] = Field(description="the fields varied")
-    pareto: list[Aim]
+    pareto: list[AimRow]
     folder: str | None
     reused: int = Field(description="rows of an earlier run")
     rows: list[Swept]

@@ -28,7 +28,7 @@ Work = Callable[[Any, Any], Any]
 Batch = list[tuple[str, Any]]
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """Does work on items, in any order."""
 
     def run(self, work: Work, task: Any, items: Mapping[str, Any], failed: Callable[[str], Any]) -> Iterator[Batch]:
@@ -39,7 +39,7 @@ class Here:
     """One after another in this process."""
 
     def run(self, work: Work, task: Any, items: Mapping[str, Any], failed: Callable[[str], Any]) -> Iterator[Batch]:
-        """See `Pool`."""
+        """See `WorkerPool`."""
         for name, item in items.items():
             yield [(name, work(task, item))]
 
@@ -58,7 +58,7 @@ class Processes:
         return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin)
 
     def run(self, work: Work, task: Any, items: Mapping[str, Any], failed: Callable[[str], Any]) -> Iterator[Batch]:
-        """See `Pool`."""
+        """See `WorkerPool`."""
         suspects: dict[str, Any] = {}
         waiting = iter(items.items())
         while True:
@@ -95,7 +95,7 @@ class Processes:
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
-class Cluster:
+class DaskCluster:
     """Workers of a Dask scheduler, which sees to those that die."""
 
     def __init__(self, address: str) -> None:
@@ -110,7 +110,7 @@ class Cluster:
             raise InputError(Mistake(None, "scheduler", address, f"a Dask scheduler that answers ({reason})")) from None
 
     def run(self, work: Work, task: Any, items: Mapping[str, Any], failed: Callable[[str], Any]) -> Iterator[Batch]:
-        """See `Pool`."""
+        """See `WorkerPool`."""
         if not self.client.ncores():
             raise InputError(Mistake(None, "scheduler", self.client.scheduler.address, "a scheduler with workers"))
         executor = self.client.get_executor(pure=False)
@@ -156,7 +156,7 @@ def _windowed(
 
 
 @contextmanager
-def pool(workers: int, scheduler: str | None) -> Iterator[Pool]:
+def pool(workers: int, scheduler: str | None) -> Iterator[WorkerPool]:
     """Hands for the work; local processes are stopped on the way out.
 
     Raises:
@@ -165,7 +165,7 @@ def pool(workers: int, scheduler: str | None) -> Iterator[Pool]:
     if scheduler is None and workers == 1:
         yield Here()
         return
-    started = Processes(workers) if scheduler is None else Cluster(scheduler)
+    started = Processes(workers) if scheduler is None else DaskCluster(scheduler)
     try:
         yield started
     except BaseException:

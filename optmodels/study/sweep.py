@@ -33,7 +33,7 @@ from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier, refuse_unknown
 from optmodels.study.identity import as_document, canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
-from optmodels.study.pool import Pool, pool
+from optmodels.study.pool import WorkerPool, pool
 from optmodels.study.rows import Row, figures, solved_row
 
 MOST_MISTAKES = 20
@@ -498,7 +498,7 @@ class _Run:
         if self.wish is not None:
             self.wish.see(row)
 
-    def _finished(self, started: Pool, left: Mapping[str, Point]) -> Iterator[list[tuple[str, Row]]]:
+    def _finished(self, started: WorkerPool, left: Mapping[str, Point]) -> Iterator[list[tuple[str, Row]]]:
         for batch in started.run(solve_point, self.task, left, _no_row):
             if any(row.get("limit") == "interrupt" for _, row in batch):  # HiGHS keeps the first Ctrl-C to itself
                 raise KeyboardInterrupt

@@ -144,7 +144,7 @@ def dns_labels(texts: list[str], limit: int = 40) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Pool:
+class NodePool:
     """Deployments that one router stands before.
 
     Attributes:
@@ -158,7 +158,7 @@ class Pool:
     members: list[tuple[str, Deployment]]
 
 
-def pools(deployments: list[Deployment]) -> list[Pool]:
+def pools(deployments: list[Deployment]) -> list[NodePool]:
     """Those of one model, precision and region; what does one stage apart from what does both.
 
     No router of requests has a setting for which of them go one way and which the other.
@@ -171,7 +171,7 @@ def pools(deployments: list[Deployment]) -> list[Pool]:
     labelled = sorted(zip(names(deployments), deployments, strict=True), key=key)
     groups = [(k, list(members)) for k, members in groupby(labelled, key)]
     labels = dns_labels([f"{k[0] or 'model'} {k[-1]} pool" for k, _ in groups])
-    return [Pool(name, bool(k[-1]), members) for name, (k, members) in zip(labels, groups, strict=True)]
+    return [NodePool(name, bool(k[-1]), members) for name, (k, members) in zip(labels, groups, strict=True)]
 
 
 QUANTISED = {

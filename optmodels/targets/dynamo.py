@@ -10,7 +10,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake
 from optmodels.plans.deployment import Deployment, Deployments
-from optmodels.targets import Export, Pool, about, as_yaml, head, pools, prefixed, said, vllm
+from optmodels.targets import Export, NodePool, about, as_yaml, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 
 VERSION = "1.6.1"
@@ -42,7 +42,7 @@ def component(name: str, d: Deployment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def graph(pool: Pool) -> dict[str, Any]:
+def graph(pool: NodePool) -> dict[str, Any]:
     """The graph of one pool.
 
     Raises:

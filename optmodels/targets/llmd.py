@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from optmodels.plans.deployment import Deployment, Deployments
-from optmodels.targets import Export, Lines, Pool, about, as_yaml, comment, head, pools, prefixed, said, vllm
+from optmodels.targets import Export, Lines, NodePool, about, as_yaml, comment, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 
 ROUTER = "v0.10.0"  # chart llm-d-router-standalone and sidecar, of llm-d 0.9.0
@@ -23,7 +23,7 @@ NOTES = [
 ]
 
 
-def model_server(pool: Pool, name: str, d: Deployment) -> dict[str, Any]:
+def model_server(pool: NodePool, name: str, d: Deployment) -> dict[str, Any]:
     """The Deployment of one deployment's servers."""
     spec = pod(d, "modelserver")
     (engine,) = spec["containers"]
@@ -45,12 +45,12 @@ def model_server(pool: Pool, name: str, d: Deployment) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def selected(pool: Pool) -> dict[str, str]:
+def selected(pool: NodePool) -> dict[str, str]:
     """Labels by which the router finds the servers of a pool."""
     return {"llm-d.ai/inference-serving": "true", "llm-d.ai/guide": pool.name}
 
 
-def router(pool: Pool) -> dict[str, Any]:
+def router(pool: NodePool) -> dict[str, Any]:
     """Values of the router's chart; where a pool does both stages its default of choosing servers stays."""
     found: dict[str, Any] = {"modelServers": {"type": "vllm", "matchLabels": selected(pool)}}
     if pool.apart:

@@ -9,7 +9,7 @@ import json
 import shlex
 from typing import Any
 
-from optmodels.plans.deployment import Deployment, Deployments, Drafts
+from optmodels.plans.deployment import Deployment, Deployments, DraftModel
 from optmodels.targets import (
     DRAFT_PLACEHOLDER,
     PLACEHOLDER,
@@ -74,7 +74,7 @@ def connector(role: str) -> str:
     return json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
 
 
-def _speculative(d: Deployment, s: Drafts) -> dict[str, Any]:
+def _speculative(d: Deployment, s: DraftModel) -> dict[str, Any]:
     """vLLM's SpeculativeConfig."""
     each: dict[str, Any] = {"num_speculative_tokens": s.drafts}
     if s.by == "ngram":

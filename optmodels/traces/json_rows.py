@@ -24,7 +24,7 @@ _VALUES = ("intValue", "doubleValue", "stringValue", "boolValue")
 SESSION = "session_id"  # of turns listed in one object that names no session
 
 
-class Column:
+class JsonColumn:
     """Cells of one key: numbers packed, whatever else kept beside them."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _unpacked(value: Any) -> Any:
     return value
 
 
-class Requests:
+class RequestColumns:
     """Rows of a JSON file as columns; only keys that matter are kept.
 
     Args:
@@ -154,7 +154,7 @@ class Requests:
         self.file, self.keep, self.blocks_key, self.complete = file, keep, blocks, complete
         self.whole = frozenset((blocks, *keep))  # keys whose lists are no entries of their own
         self.lines: list[int] = []
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, JsonColumn] = {}
         self.names: dict[str, None] = {}
         self.ids, self.counts = array("q"), array("q")
         self._wanted: dict[str, bool] = {}
@@ -208,7 +208,7 @@ class Requests:
                 wanted = self._wanted[name] = name in self.keep or bool(roles(name))
             if wanted:
                 if name not in self.columns:
-                    self.columns[name] = Column()
+                    self.columns[name] = JsonColumn()
                 self.columns[name].put(i, value)
         blocks = row.get(self.blocks_key, ())
         try:

@@ -17,7 +17,7 @@ BLOCK_TOKENS = 16
 
 
 @dataclass(frozen=True)
-class Workload:
+class RegionWorkload:
     """A trace and which of its requests wait for which."""
 
     trace: Trace
@@ -58,7 +58,7 @@ class Chat:
 def open_loop_chat(
     chat: Chat, rates: Mapping[str, Floats | float], seconds: float, *, step_s: float = 3600.0, think_s: float = 30.0,
     seed: int = 0, name: str = "chat",
-) -> Workload:  # fmt: skip
+) -> RegionWorkload:  # fmt: skip
     """Requests by a Poisson process of every region's rate; each goes on with a conversation or begins one.
 
     Args:
@@ -105,7 +105,7 @@ def open_loop_chat(
     back = np.argsort(by, kind="stable")
     free = np.full(n, -1, dtype=np.int64)
     programs = Programs(free, np.arange(n), free, np.zeros(n), told.contents.take(back))
-    return Workload(sorted_trace.take(back), programs)
+    return RegionWorkload(sorted_trace.take(back), programs)
 
 
 class Told:

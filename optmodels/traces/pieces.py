@@ -32,7 +32,7 @@ WINDOWS_S = {"hour": 3600.0, "minute": 60.0, "second": 1.0}  # of the busiest on
 LEAST_WINDOWS = 4
 
 
-class Busiest(Entry):
+class BusiestPiece(Entry):
     """The busiest window of a trace."""
 
     window: Annotated[str, Field(min_length=1, max_length=20)] = Field(description="hour, minute or second")
@@ -47,7 +47,7 @@ class Pieces(Entry):
     """Stretches of about even rates, one after the other, that a trace was cut into."""
 
     seconds: tuple[Positive, ...] = Field(min_length=1, max_length=1000, description="length of each piece")
-    busiest: Busiest | None = Field(default=None, description="the trace's busiest hour, minute or second")
+    busiest: BusiestPiece | None = Field(default=None, description="the trace's busiest hour, minute or second")
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def _changes(total: Array, dispersed: float) -> Ints:
     return np.array([0, *edges[::-1]], np.int64) if edges[-1] else np.array(edges[::-1], np.int64)
 
 
-def busiest_window(arrival_s: Array, span_s: float) -> Busiest | None:
+def busiest_window(arrival_s: Array, span_s: float) -> BusiestPiece | None:
     """The busiest hour, minute or second of a trace over its mean; None of a trace of less than four seconds."""
     window = next((w for w in WINDOWS_S if span_s >= LEAST_WINDOWS * WINDOWS_S[w]), None)
     if window is None:
         return None
     seconds = WINDOWS_S[window]
     within = np.searchsorted(arrival_s, arrival_s + seconds, side="left") - np.arange(len(arrival_s))
-    return Busiest(window=window, times_the_mean=float(within.max()) / seconds / (len(arrival_s) / span_s))
+    return BusiestPiece(window=window, times_the_mean=float(within.max()) / seconds / (len(arrival_s) / span_s))
 
 
 def busiest_stretch(arrival_s: Array, tokens: Array, most: int) -> slice:

@@ -295,7 +295,7 @@ def _csv(path: Path, text: Any, skipped: int, header: str) -> _Rows:
     return _Rows(_stripped(frame), lines)
 
 
-def _requests(path: Path, how: How) -> json_rows.Requests:
+def _requests(path: Path, how: How) -> json_rows.RequestColumns:
     """An empty table for JSON, which keeps the columns that are asked for."""
     mapped = how.columns.values()
     keep = frozenset((
@@ -304,7 +304,7 @@ def _requests(path: Path, how: How) -> json_rows.Requests:
         *(c for x in LAYOUTS for c in (*x.marks, *x.labels.values(), x.arrival, x.prompt, x.output)),
     ))  # fmt: skip
     blocks = how.columns.get("hash_ids", "hash_ids")
-    return json_rows.Requests(str(path), keep, blocks, json_rows.complete(how.columns))
+    return json_rows.RequestColumns(str(path), keep, blocks, json_rows.complete(how.columns))
 
 
 def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _Rows:
@@ -330,7 +330,7 @@ def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _Rows:
     return found
 
 
-def _json_table(path: Path, rows: json_rows.Requests) -> _Rows:
+def _json_table(path: Path, rows: json_rows.RequestColumns) -> _Rows:
     if not rows.lines:
         raise InputError(Mistake(str(path), "", "no requests", _FORMATS))
     blocks = (np.array(rows.counts, np.int64), np.array(rows.ids, np.int64)) if len(rows.ids) else None

@@ -17,7 +17,7 @@ from scipy.stats import nbinom, norm, poisson
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
 from optmodels.latency.speculation import Speculation
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, fleet, harness, lengths, orchestration, prefixes, reserved_capacity, static
 from tests.adversary.harness import Answer
@@ -99,7 +99,7 @@ def test_work_of_a_request_is_what_its_steps_take() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.75, 0.0])
 def test_prompts_under_windows_attend_to_a_band(share: float) -> None:
     # 100 tokens after 20: 120²/2 − 20²/2 = 7,000 pairs, of which a window of 40 hides (120 − 40)²/2.
-    c = replace(COSTS, window=Window(0.25, 40.0, share), prompt_token_s=0.0, prompt_context_s=0.0)
+    c = replace(COSTS, window=AttentionWindow(0.25, 40.0, share), prompt_token_s=0.0, prompt_context_s=0.0)
     lacks = (120 - 40) ** 2 / 2
     assert continuous.prompt_s(c, 100.0, 20.0, 100.0, False) == pytest.approx(1e-8 * (7000 - share * lacks))
     one_by_one = sum(float(c.step(np.array([1.0]), np.array([k]), np.zeros(0))) for k in range(20, 120))
@@ -156,7 +156,7 @@ def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
     interval = next(t for t in grid if t > new.step_s) - max(t for t in grid if t < new.step_s)
     assert scarcer(new.step_s) <= 1.0 < scarcer(new.step_s + 1.001 * interval / 2**12)
     assert new.rows[0][row] == pytest.approx(new.rows[0][0], rel=5e-3)
-    assert (0.01 < new.step_s < grid[1]) == short
+    assert (0.01 < new.step_s < grid[8]) == short
 
 
 def test_a_class_that_no_level_serves_has_no_best_one() -> None:
@@ -411,15 +411,19 @@ def test_a_rank_is_a_queue_of_its_share_of_prompts() -> None:
     for ranks in (1, 2):
         x = at_ranks(ranks)
         s, omega = x.turn_s[0], 1.0 - (0.5 + 1) * 0.02 - 0.00345 - x.late_s[0] / 2
-        (row,) = fleet._at_waits(LIMITS, [asked], x, 4.0, 0.0, 1.0, False, None)  # type: ignore[list-item]
+        seen: fleet.Seen = (LIMITS, [asked], 4.0, 0.0, 1.0, False, None)  # type: ignore[list-item]
+        (wait,) = fleet._waits(seen, x)
+        row = fleet._at_wait(seen, math.inf, x, wait)
+        assert row is not None
         assert row[0] is not None
         # Half of the prompts, each twice as long.
         assert row[0].takes[-1] == pytest.approx((ranks * s) ** 2 / (2 * omega) / ranks + x.mean_turn_s[0])
     for kept in (True, False):  # a prompt of 2 s keeps others waiting four times as long as it may wait, or longer
         slo.ttft_s = 0.5 * 1.01 ** (1 if kept else -1) + (0.5 + 1) * 0.02 + 0.00345 + x.late_s[0] / 2
         slow = replace(x, turn_s=[1.0])
-        (row,) = fleet._at_waits(LIMITS, [asked], slow, 4.0, 0.0, 1.0, False, None)  # type: ignore[list-item]
-        assert (row[0] is not None) == kept
+        (wait,) = fleet._waits(seen, slow)
+        row = fleet._at_wait(seen, math.inf, slow, wait)
+        assert row is not None and (row[0] is not None) == kept
 
 
 def test_a_step_waits_for_the_rank_with_a_prompt() -> None:

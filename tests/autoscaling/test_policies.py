@@ -13,7 +13,7 @@ from optmodels.autoscaling.policies import (
     KnativePodAutoscaler,
     Observation,
     QuantileRule,
-    Scheduled,
+    ScheduledPolicy,
     WvaSaturation,
 )
 from optmodels.autoscaling.queue import serve_minute
@@ -72,7 +72,7 @@ def test_a_timetable_knows_only_earlier_days():
     rates = np.full(1480, 1.0)
     rates[30] = 8.0  # in the first hour of the first day
     rates[1470] = 80.0  # of today
-    assert Scheduled(1.0)(seen(1.0, 1, rates=rates)) == 4
+    assert ScheduledPolicy(1.0)(seen(1.0, 1, rates=rates)) == 4
 
 
 def test_between_order_and_keep_nothing_changes():

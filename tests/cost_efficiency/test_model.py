@@ -19,7 +19,7 @@ from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.literal import build_literal
 from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.exact import exact
-from formulations.cost_efficiency.model import FAMILIES, CostModel, Data, Pieces, attach, build, extract
+from formulations.cost_efficiency.model import FAMILIES, CostModel, CurvePieces, Data, attach, build, extract
 from formulations.cost_efficiency.points import build_tables, prune
 from optmodels.batch.points import in_memory
 from optmodels.formulation import Options
@@ -391,7 +391,7 @@ def test_extract_reads_the_chosen_candidate(tiny):
 def pieces(*lines):
     """Chords (row, candidate, j, u, v)."""
     row, candidate, j, u, v = (np.array(column) for column in zip(*lines, strict=True))
-    return Pieces(row, candidate, j, u.astype(float), v.astype(float))
+    return CurvePieces(row, candidate, j, u.astype(float), v.astype(float))
 
 
 # Two candidates with round numbers: 3 offloads (the user allows α in [0.375, 0.75]), 7 does not.
@@ -471,7 +471,7 @@ def test_the_hand_made_budget_decides():
 
 def test_without_a_candidate_the_model_is_infeasible():
     nothing = np.zeros(0, dtype=np.intp)
-    none = Pieces(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
+    none = CurvePieces(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
     of_none = {f.name: np.zeros(0) for f in fields(Data)} | {
         "candidate": nothing, "ttft": none, "tbt": none, "e2e": none, "budget": 6.0,
     }  # fmt: skip

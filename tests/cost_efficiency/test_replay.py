@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from loop_cases import instance
+from references.stage_loop import simulate_loop
 
 import optmodels
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -15,7 +16,7 @@ from optmodels.engine.costs import engine_costs
 from optmodels.errors import InputError
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.options import ReplayOptions
-from optmodels.simulation.stages import simulate_loop, simulate_stages
+from optmodels.simulation.stages import simulate_stages
 from optmodels.traces.types import Trace
 
 

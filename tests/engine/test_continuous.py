@@ -30,13 +30,13 @@ from optmodels.engine.continuous import (
     ttft_form,
     with_best_steps,
 )
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
 EVERYTHING = StepCosts(
     fixed_s=0.01, prompt_step_s=0.002, prompt_token_s=3e-5, prompt_pair_s=1e-8, prompt_context_s=2e-7,
     decode_request_s=2e-5, context_s=1e-7, mixed_context_s=1.5e-7, request_s=0.003,
-    experts=Experts(0.004, 8, 2), window=Window(0.5, 40, 0.8),
+    experts=Experts(0.004, 8, 2), window=AttentionWindow(0.5, 40, 0.8),
 )  # fmt: skip
 PLAIN = StepCosts(0.01, prompt_token_s=3e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)
 NONE = np.zeros(0)

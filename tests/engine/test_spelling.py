@@ -4,7 +4,7 @@ import pytest
 from conftest import tiny_problem
 from orchestration_cases import two_models
 
-from formulations.reserved_capacity.throughput import Workload
+from formulations.reserved_capacity.throughput import ServiceWorkload
 from optmodels.errors import InputError
 from optmodels.io.read import validate
 from optmodels.loading import load
@@ -13,9 +13,9 @@ ENTRY = {"model": "llama-3.1-8b", "input_tokens": 10, "output_tokens": 10}
 
 
 def test_both_spellings_are_one_workload():
-    old, new = (Workload(**ENTRY, **p) for p in ({"weights": "fp8"}, {"precision": {"weights": "fp8"}}))
+    old, new = (ServiceWorkload(**ENTRY, **p) for p in ({"weights": "fp8"}, {"precision": {"weights": "fp8"}}))
     assert new == old and new.model_dump() == old.model_dump()
-    assert (new.weights, new.kv, Workload(**ENTRY).weights) == ("fp8", "fp16", "fp16")
+    assert (new.weights, new.kv, ServiceWorkload(**ENTRY).weights) == ("fp8", "fp16", "fp16")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_both_spellings_are_one_workload():
 )  # fmt: skip
 def test_a_mistake_is_where_the_file_has_it(entry, path):
     with pytest.raises(InputError) as error:
-        validate(Workload, ENTRY | entry)
+        validate(ServiceWorkload, ENTRY | entry)
     assert [m.path for m in error.value.mistakes] == [path]
 
 

@@ -196,7 +196,7 @@ def test_a_file_to_start_from_is_evaluated_as_it_is(cli, folder):
     ]  # fmt: skip
     done = cli("evaluate", "today.yaml", "--json", "--time-limit", "20")
     assert done.status == 0, done.err
-    price = next(m["on_demand"] for m in optmodels.listing("machines") if m["machine"] == "g6e.xlarge")
+    price = next(m["on_demand"] for m in optmodels.list("machines") if m["machine"] == "g6e.xlarge")
     assert json.loads(done.out)["report"]["usd_per_hour"] == pytest.approx(2 * price)
 
 

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 import optmodels
 from formulations.fleet.check import check
-from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.making import FleetChoice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
@@ -514,7 +514,7 @@ def test_deployments_alike_are_equally_full():
     uneven = {("w0/b", "p0"): 1 / 6, ("w0/b", "p1"): 1 / 2, ("w0/b", "p2"): 1 / 3, ("w1/b", "p1"): 1.0}
     names = [d.name for d in tables.demands]
     w, p = (np.array(x) for x in zip(*((names.index(a), kind[b]) for a, b in uneven), strict=True))
-    choice = Choice(np.array([[1, 2, 1]]), np.zeros(4, dtype=int), w, p, np.array(list(uneven.values())))
+    choice = FleetChoice(np.array([[1, 2, 1]]), np.zeros(4, dtype=int), w, p, np.array(list(uneven.values())))
     plan = make_plan(tables, choice)
     lines = plan.periods[0].deployments
     assert {d.point: d.utilisation for d in lines} == pytest.approx({"p0": 0.5, "p1": 0.5, "p2": 1.0})

@@ -13,7 +13,7 @@ import pytest
 
 import optmodels
 from formulations.fleet.certify import FleetRounds, simulations
-from formulations.fleet.files import Trace
+from formulations.fleet.files import TraceFile
 from formulations.fleet.on_trace import OTHER_REQUESTS
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet
@@ -53,8 +53,8 @@ def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> Non
     path = tmp_path / "t.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in ROWS))
     with pytest.raises(InputError, match="ContextTokens: got 0"):
-        bucket_trace(path, Trace(file="t.csv"), 2.0)
-    found = bucket_trace(path, Trace(file="t.csv", skip_bad=True), 2.0)
+        bucket_trace(path, TraceFile(file="t.csv"), 2.0)
+    found = bucket_trace(path, TraceFile(file="t.csv", skip_bad=True), 2.0)
     requests = found.requests
     assert requests.arrival_s == (0.0, 1.0, 2.0, 4.0)  # from the first, twice as fast, the one without tokens left out
     assert requests.input_tokens == (50, 2000, 120, 100)

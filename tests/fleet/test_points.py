@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import optmodels
-from formulations.fleet.files import Trace
+from formulations.fleet.files import TraceFile
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.points import _at_most, _fits_on_another, build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
@@ -192,7 +192,7 @@ def test_trace_into_buckets(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
                     "2023-11-16 18:15:51.6805900,200,20\n2023-11-16 18:15:56.6805900,5000,300\n")  # fmt: skip
-    first, second = bucket_trace(path, Trace(file="trace.csv")).cells
+    first, second = bucket_trace(path, TraceFile(file="trace.csv")).cells
     assert _of(first) == ("≤256x≤64", 150, 15, pytest.approx(0.2), 220)
     assert _of(second) == (">4096x>256", 5000, 300, pytest.approx(0.1), 5300)
     assert (first.input_bounds, second.output_bounds) == ((0, 256), (256, None))
@@ -210,7 +210,7 @@ def _of(c):
 def test_a_request_longer_than_a_bucket_may_be_is_a_mistake_of_the_trace(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=r"a request of 1,000,200 tokens'; expected at most 1,000,000 tokens"):
-        bucket_trace(tmp_path / name, Trace(file=name))
+        bucket_trace(tmp_path / name, TraceFile(file=name))
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -222,16 +222,16 @@ def test_a_request_longer_than_a_bucket_may_be_is_a_mistake_of_the_trace(tmp_pat
 ])  # fmt: skip
 def test_traces_of_other_known_formats_are_cut_into_buckets(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    [cell] = bucket_trace(tmp_path / name, Trace(file=name)).cells
+    [cell] = bucket_trace(tmp_path / name, TraceFile(file=name)).cells
     assert _of(cell) == ("≤1024x≤64", 301, 9, pytest.approx(0.5), 310)
     (tmp_path / name).write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="the file has the columns a, b"):
-        bucket_trace(tmp_path / name, Trace(file=name))
+        bucket_trace(tmp_path / name, TraceFile(file=name))
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="public traces are not beside the project")
 def test_public_trace_rates():
-    cells = bucket_trace(DATA / "traces" / "AzureLLMInferenceTrace_conv.csv", Trace(file="x.csv")).cells
+    cells = bucket_trace(DATA / "traces" / "AzureLLMInferenceTrace_conv.csv", TraceFile(file="x.csv")).cells
     assert sum(c.requests_per_s for c in cells) == pytest.approx(5.53, rel=0.01)
 
 

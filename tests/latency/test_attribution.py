@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optmodels.errors import InputError
-from optmodels.latency.attribution import Attributor, Request, admit, airport, arrays, attribute
+from optmodels.latency.attribution import Attributor, StepRequest, admit, airport, arrays, attribute
 from optmodels.latency.fit.document import LatencyModel
 from optmodels.latency.fit.loads import TERMS
 
@@ -37,9 +37,9 @@ def model(segments, **more):
     )
 
 
-A = Request(id="a", tenant="x", tokens=100)
-B = Request(id="b", tenant="y", tokens=1, context_tokens=300)
-C = Request(id="c", tenant="y", tokens=1, context_tokens=100)
+A = StepRequest(id="a", tenant="x", tokens=100)
+B = StepRequest(id="b", tenant="y", tokens=1, context_tokens=300)
+C = StepRequest(id="c", tenant="y", tokens=1, context_tokens=100)
 
 
 def test_by_hand():
@@ -103,7 +103,7 @@ def test_airport_is_the_shapley_value(lengths):
 
 requests = st.lists(
     st.builds(
-        Request,
+        StepRequest,
         id=st.just("r"),
         tenant=st.sampled_from("xyz"),
         tokens=st.integers(1, 4096),
@@ -136,8 +136,8 @@ def test_attribution_predicts_what_the_model_predicts(p, k, n, c):
     if p == 0 and n == 0:
         return
     m = model({"all": dict.fromkeys(TERMS, 1e-6)})
-    batch = ([Request(id="p", tokens=p, context_tokens=k, phase="prefill")] if p else []) + [
-        Request(id="d", tokens=1, context_tokens=c, phase="decode") for _ in range(n)
+    batch = ([StepRequest(id="p", tokens=p, context_tokens=k, phase="prefill")] if p else []) + [
+        StepRequest(id="d", tokens=1, context_tokens=c, phase="decode") for _ in range(n)
     ]
     values = {
         "prefill_tokens": p,

@@ -12,9 +12,9 @@ from optmodels.latency import batch_limits as bl
 from optmodels.latency.controllers import (
     CombinedController,
     MemoryController,
-    Observation,
     SlaController,
     StaticController,
+    StepObservation,
 )
 
 
@@ -30,7 +30,7 @@ def test_normal_limit_by_hand():
 @settings(max_examples=200, deadline=None)
 @given(st.floats(1, 5000), st.floats(0, 3000), st.floats(10, 1e6), st.floats(1e-4, 0.6))
 def test_normal_limit_is_the_largest(mean, std, capacity, epsilon):
-    lengths = bl.Lengths(mean, std)
+    lengths = bl.LengthMoments(mean, std)
     b = bl.b_mem_normal(lengths, capacity, epsilon)
     theta = bl.theta(epsilon)
 
@@ -102,17 +102,17 @@ def test_b_sla_is_the_largest_batch_in_time():
         lambda: bl.from_moments(1e-300, 0, 1, 0),
         lambda: bl.from_sample(np.array([1.0, 1e300]), np.array([1.0, 2.0])),
         lambda: bl.from_sample(np.array([1e-300]), np.array([0.0])),
-        lambda: bl.b_mem_normal(bl.Lengths(1, 0), 1e300, 0.1),
+        lambda: bl.b_mem_normal(bl.LengthMoments(1, 0), 1e300, 0.1),
         lambda: bl.from_sample(np.array([]), np.array([])),
         lambda: bl.from_sample(np.array([-1.0]), np.array([0.0])),
-        lambda: bl.b_mem_normal(bl.Lengths(1, 0), -1, 0.1),
-        lambda: bl.b_mem_normal(bl.Lengths(1, 0), 1, 1.0),
+        lambda: bl.b_mem_normal(bl.LengthMoments(1, 0), -1, 0.1),
+        lambda: bl.b_mem_normal(bl.LengthMoments(1, 0), 1, 1.0),
         lambda: bl.b_sla(lambda b: b, 0),
-        lambda: bl.overflow_probability(bl.Lengths(1, 0), 1, 1),
+        lambda: bl.overflow_probability(bl.LengthMoments(1, 0), 1, 1),
         lambda: SlaController(0),
         lambda: SlaController(1, alpha=0),
         lambda: SlaController(1, b_min=5, b_max=2),
-        lambda: MemoryController(0, 0.1, bl.Lengths(1, 0)),
+        lambda: MemoryController(0, 0.1, bl.LengthMoments(1, 0)),
         lambda: StaticController(0),
     ],
 )
@@ -126,41 +126,43 @@ def test_mistakes_are_named(call):
 
 
 def test_algorithm_1_line_by_line():
-    c = MemoryController(12000, 0.022750131948179195, bl.Lengths(100, 50), b_max=120)
+    c = MemoryController(12000, 0.022750131948179195, bl.LengthMoments(100, 50), b_max=120)
     assert c.batch == 109 and c.reserve_tokens == pytest.approx(2 * 50 * math.sqrt(109))
     assert (
-        c.step(Observation(waiting=0, decoding=50, mean_input_tokens=10, mean_output_tokens=10)) == 109
+        c.step(StepObservation(waiting=0, decoding=50, mean_input_tokens=10, mean_output_tokens=10)) == 109
     )  # nothing waits
     assert (
-        c.step(Observation(waiting=5, decoding=0, mean_input_tokens=10, mean_output_tokens=10)) == 109
+        c.step(StepObservation(waiting=5, decoding=0, mean_input_tokens=10, mean_output_tokens=10)) == 109
     )  # nothing decodes
     room = 12000 - c.reserve_tokens
-    assert c.step(Observation(waiting=5, decoding=50, mean_input_tokens=150, mean_output_tokens=50)) == int(room // 200)
+    assert c.step(StepObservation(waiting=5, decoding=50, mean_input_tokens=150, mean_output_tokens=50)) == int(
+        room // 200
+    )
     assert (
-        c.step(Observation(waiting=5, decoding=70, mean_input_tokens=150, mean_output_tokens=50)) == 70
+        c.step(StepObservation(waiting=5, decoding=70, mean_input_tokens=150, mean_output_tokens=50)) == 70
     )  # at least N^d
     assert (
-        c.step(Observation(waiting=5, decoding=50, mean_input_tokens=10, mean_output_tokens=10)) == 120
+        c.step(StepObservation(waiting=5, decoding=50, mean_input_tokens=10, mean_output_tokens=10)) == 120
     )  # at most B_max
 
 
 def test_algorithm_2_line_by_line():
     c = SlaController(0.05, tolerance_s=0.002, b_min=1, b_max=256, alpha=16, delta=4)
-    assert c.step(Observation(0, 0)) == 128  # no evidence yet: the middle of [1, 256]
-    c.step(Observation(9, 128, decode_latency_s=0.06, decode_batch=128.0))
+    assert c.step(StepObservation(0, 0)) == 128  # no evidence yet: the middle of [1, 256]
+    c.step(StepObservation(9, 128, decode_latency_s=0.06, decode_batch=128.0))
     assert (c.low, c.high) == (1, 128)  # too slow: high = max{128, 1+16}, low = max{1−4, 1}
-    assert c.step(Observation(9, 60, decode_latency_s=0.04, decode_batch=64.0)) == (64 + 132) // 2
+    assert c.step(StepObservation(9, 60, decode_latency_s=0.04, decode_batch=64.0)) == (64 + 132) // 2
     assert (c.low, c.high) == (64, 132)  # fast: low = min{64, 128−16}, high = 128+4
-    c.step(Observation(9, 90, decode_latency_s=0.05, decode_batch=98.0))
+    c.step(StepObservation(9, 90, decode_latency_s=0.05, decode_batch=98.0))
     assert (c.low, c.high) == (90, 106)  # on target: b̄ ± α/2
-    assert c.step(Observation(9, 200, decode_latency_s=0.05, decode_batch=98.0)) == 200  # at least N^d
+    assert c.step(StepObservation(9, 200, decode_latency_s=0.05, decode_batch=98.0)) == 200  # at least N^d
 
 
 def test_algorithm_2_finds_the_limit_of_fig_3():
     c = SlaController(0.05, b_max=512)
     batch = 1
     for _ in range(60):
-        batch = c.step(Observation(1, 0, decode_latency_s=0.0269 + 0.0002308 * batch, decode_batch=float(batch)))
+        batch = c.step(StepObservation(1, 0, decode_latency_s=0.0269 + 0.0002308 * batch, decode_batch=float(batch)))
     assert abs(0.0269 + 0.0002308 * batch - 0.05) <= 0.003
 
 
@@ -169,13 +171,13 @@ def test_algorithm_2_finds_the_limit_of_fig_3():
 def test_algorithm_2_keeps_its_bracket_in_bounds(seen):
     c = SlaController(0.05, b_min=4, b_max=256)
     for latency, batch, decoding in seen:
-        b = c.step(Observation(1, min(decoding, 256), decode_latency_s=latency, decode_batch=batch))
+        b = c.step(StepObservation(1, min(decoding, 256), decode_latency_s=latency, decode_batch=batch))
         assert 4 <= c.low <= c.high <= 256 and 4 <= b <= 256
 
 
 def test_combined_is_the_smaller():
     c = CombinedController(StaticController(30), StaticController(20))
-    assert c.step(Observation(1, 1)) == 20
+    assert c.step(StepObservation(1, 1)) == 20
 
 
 def test_the_length_that_is_none_is_named_by_its_row():
@@ -191,7 +193,7 @@ def test_a_cache_for_more_requests_than_are_looked_at():
 
 def test_a_sum_of_gamma_lengths_runs_over_as_often_as_it_does():
     """One exponential length of mean 100 exceeds 250 with probability e^−2.5; two of them with (1 + 2.5)·e^−2.5."""
-    lengths = bl.Lengths(100.0, 100.0)
+    lengths = bl.LengthMoments(100.0, 100.0)
     for batch, wanted in ((1, np.exp(-2.5)), (2, 3.5 * np.exp(-2.5))):
         estimate, error = bl.monte_carlo_overflow(lengths, batch, 250.0)
         assert abs(estimate - wanted) < 4 * error

@@ -50,7 +50,7 @@ def test_sensitivities_are_derivatives_of_what_is_pulled():
 
 def covariances(candidates, matter):
     """Of the logarithms of what is measured or matters, before anything is: (their matrix, an own row's noise)."""
-    seen = choice.Together([*candidates, *matter])
+    seen = choice.JoinedLoops([*candidates, *matter])
     x = np.log(np.array([
         (c, i, o, s.deployment.gpus)
         for s in (*candidates, *matter)

@@ -11,7 +11,7 @@ from optmodels.latency.calibration import quantile_factor
 from optmodels.latency.fit import calibrate_measurements
 from optmodels.latency.fit.calibrate import calibrate_pairs, folds, to_calibration
 from optmodels.latency.fit.document import LatencyModel, errors, residual_quantiles
-from optmodels.latency.fit.forms import MODELS, Options, fit_segments, targets_of
+from optmodels.latency.fit.forms import MODELS, FitOptions, fit_segments, targets_of
 from optmodels.latency.fit.linear import fit_nonnegative
 from optmodels.latency.fit.loads import served_load, static_load, step_load
 from optmodels.latency.fit.measurements import measurements, read_measurements
@@ -151,7 +151,7 @@ def test_additive_recovers_a_closed_loop():
 
 def test_two_segment_has_the_paper_s_terms():
     m = steps()
-    (segment,), _ = fit_segments("two_segment", m, "latency_s", Options())
+    (segment,), _ = fit_segments("two_segment", m, "latency_s", FitOptions())
     value = {c.name: c.value for c in segment.terms}
     assert value["fixed"] == pytest.approx(0.010, rel=1e-6)
     assert value["sum_c"] == pytest.approx(1e-7, rel=1e-6)
@@ -171,7 +171,7 @@ def test_decay_recovers_its_parameters():
             "tpot_s": 1 / rate,
         },
     )
-    (segment,), _ = fit_segments("decay", m, "tpot_s", Options(batch_limit=64.0))
+    (segment,), _ = fit_segments("decay", m, "tpot_s", FitOptions(batch_limit=64.0))
     value = {c.name: c.value for c in segment.terms}
     assert value["base_tokens_per_s"] == pytest.approx(100, rel=1e-3)
     assert value["delta"] == pytest.approx(0.15, rel=1e-3) and value["epsilon"] == pytest.approx(0.5, rel=1e-2)
@@ -182,7 +182,7 @@ def test_linear_batch_is_d0_plus_d1_b():
     m = measurements(
         "step", {"decode_requests": b, "decode_context_tokens": b * 0 + 100, "latency_s": 0.027 + 0.0002 * b}
     )
-    (segment,), _ = fit_segments("linear_batch", m, "latency_s", Options())
+    (segment,), _ = fit_segments("linear_batch", m, "latency_s", FitOptions())
     assert [c.value for c in segment.terms] == pytest.approx([0.027, 0.0002])
 
 
@@ -191,7 +191,7 @@ def test_scaled_recovers_lp18_and_loads_as_a_calibration():
     v = {k: served().values[k] for k in ("concurrency", "input_tokens", "output_tokens", "tp")}
     ttft, tbt = ref.latencies(v)
     m = measurements("served", v | {"ttft_s": 1.5 * ttft + 0.01, "tpot_s": 2.0 * tbt + 0.001})
-    fitted = calibrate_measurements(m, "scaled", Options(reference=ref))
+    fitted = calibrate_measurements(m, "scaled", FitOptions(reference=ref))
     calibration = to_calibration(fitted.model)
     prefill, decode = (calibration.find("h100", "high_end", p) for p in ("prefill", "decode"))
     assert (prefill.slope, prefill.intercept_s) == pytest.approx((1.5, 0.01), rel=1e-6)
@@ -213,7 +213,7 @@ def test_table_viii_of_llm_pilot(family):
     real, predicted, printed = (np.array(x) for x in zip(*TABLE_VIII[family], strict=True))
     np.testing.assert_allclose(100 * np.abs(predicted / real - 1), printed, atol=0.1)
     m = measurements("pairs", {"predicted_s": predicted, "latency_s": real})
-    (segment,), _ = fit_segments("scaled", m, "latency_s", Options())
+    (segment,), _ = fit_segments("scaled", m, "latency_s", FitOptions())
     value = {c.name: c.value for c in segment.terms}
     fitted = value.get("predicted_s", 0) * predicted + value.get("offset", 0)
     assert errors(real, fitted).mape < 0.005  # LP(18) takes the bias out of every row of the table
@@ -247,8 +247,8 @@ def test_auto_is_judged_on_ttft_too():
     reference = Reference("h100", "llama-3.1-8b", "fp16")
     _, tbt = reference.latencies(m.values)
     m.values["ttft_s"], m.values["tpot_s"] = 0.02 + 2e-5 * m.values["input_tokens"] + 1e-3 * C, 1.5 * tbt + 2e-3
-    found = calibrate_measurements(m, "auto", Options(reference))
-    scaled = calibrate_measurements(m, "scaled", Options(reference)).model.targets
+    found = calibrate_measurements(m, "auto", FitOptions(reference))
+    scaled = calibrate_measurements(m, "scaled", FitOptions(reference)).model.targets
     assert scaled["tpot_s"].cross_validated.mape < 1e-6 < scaled["ttft_s"].cross_validated.mape
     assert found.model.model != "scaled" and all("TTFT" in w and "TPOT" in w for w in found.model.why[:-1])
 
@@ -336,7 +336,7 @@ def degenerate():
 @pytest.mark.parametrize("model", [*MODELS, "auto"])
 @pytest.mark.parametrize("case", degenerate())
 def test_degenerate_data_end_in_a_named_error_or_a_robust_answer(case, model):
-    options = Options(reference=Reference("h100", "llama-3.1-8b"))
+    options = FitOptions(reference=Reference("h100", "llama-3.1-8b"))
     data = degenerate()[case]
     try:
         fitted = calibrate_measurements(measurements("served", data, name=case), model, options).model

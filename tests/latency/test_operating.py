@@ -12,9 +12,9 @@ from optmodels.latency.fit.calibrate import calibrate_measurements
 from optmodels.latency.fit.document import read_latency_model
 from optmodels.latency.fit.measurements import measurements, read_measurements
 from optmodels.latency.fit.operating import (
-    Bounds,
-    Measured,
-    Workload,
+    MeasuredLoops,
+    PointWorkload,
+    SloBounds,
     load_rates,
     operating_points,
     served,
@@ -45,7 +45,7 @@ def steps():
 
 
 def test_steps_add_up(steps):
-    w = Workload(batch=6, input_tokens=500, output_tokens=4, chunk_tokens=2048)
+    w = PointWorkload(batch=6, input_tokens=500, output_tokens=4, chunk_tokens=2048)
     frame, _ = operating_points(steps, "box", w, replicas=(1, 3), passes=(2,))
     prompts = (4, 2)  # four prompts fit a step
     ttft = sum(FIXED + TOKEN * m * 500 + SQUARE * m * 500**2 for m in prompts)
@@ -54,15 +54,15 @@ def test_steps_add_up(steps):
     assert row["ttft_s"] == pytest.approx(ttft, rel=1e-3)
     assert row["tbt_s"] == pytest.approx(np.mean(decode), rel=1e-3)
     assert row["e2e_s"] == pytest.approx(ttft + sum(decode), rel=1e-3)
-    third = operating_points(steps, "box", Workload(2, 500, 4, chunk_tokens=2048))[0].iloc[0]
+    third = operating_points(steps, "box", PointWorkload(2, 500, 4, chunk_tokens=2048))[0].iloc[0]
     assert frame.iloc[1]["e2e_s"] == pytest.approx(third["e2e_s"])
-    half = operating_points(steps, "box", Workload(3, 500, 4, chunk_tokens=2048))[0].iloc[0]
+    half = operating_points(steps, "box", PointWorkload(3, 500, 4, chunk_tokens=2048))[0].iloc[0]
     assert frame.iloc[2]["e2e_s"] == pytest.approx(2 * half["e2e_s"])  # LP(17)
     assert frame.iloc[2]["ttft_s"] == pytest.approx(half["e2e_s"] + half["ttft_s"])
 
 
 def test_memory_and_batch_limit_what_is_offered(steps):
-    w = Workload(8, 500, 100, capacity_tokens=2500)
+    w = PointWorkload(8, 500, 100, capacity_tokens=2500)
     frame, _ = operating_points(steps, "box", w, replicas=(1, 2, 9), passes=(2, 4))
     assert frame["name"].tolist() == ["box high_end 2", "box multi_pass 2", "box multi_pass 4"]
     with pytest.raises(InputError, match="replicas, passes"):
@@ -70,7 +70,7 @@ def test_memory_and_batch_limit_what_is_offered(steps):
 
 
 def test_long_prompts_go_in_chunks_and_leave_the_range(steps):
-    frame, said = operating_points(steps, "box", Workload(2, 5000, 1, chunk_tokens=2048))
+    frame, said = operating_points(steps, "box", PointWorkload(2, 5000, 1, chunk_tokens=2048))
     chunks = [(2048, 0), (2048, 2048), (904, 4096)] * 2
     assert frame["ttft_s"][0] >= sum(FIXED + TOKEN * p for p, _ in chunks)
     assert frame["e2e_s"][0] == frame["ttft_s"][0] and any("extrapolation" in s for s in said)
@@ -89,11 +89,11 @@ ROWS = """concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s
 @pytest.fixture
 def table(folder):
     (folder / "measured.csv").write_text(ROWS)
-    return Measured(read_measurements(folder / "measured.csv"), "measured.csv")
+    return MeasuredLoops(read_measurements(folder / "measured.csv"), "measured.csv")
 
 
 def test_measurements_as_they_are_between_two_loads(table):
-    frame, _ = operating_points(table, "box", Workload(24, 1000, 101, tp=2), replicas=(2, 3))
+    frame, _ = operating_points(table, "box", PointWorkload(24, 1000, 101, tp=2), replicas=(2, 3))
     # 12 requests each: half-way from 8 (mean of the two rows, lengths within 2 %) to 16; 8 each: the mean itself.
     assert frame["ttft_s"].tolist() == pytest.approx([0.4, 0.3])
     assert frame["tbt_s"].tolist() == pytest.approx([0.0155, 0.013])
@@ -102,41 +102,41 @@ def test_measurements_as_they_are_between_two_loads(table):
 
 
 @pytest.mark.parametrize(("w", "expected"), [
-    (Workload(8, 1000, 101, tp=4), "measured tp.*: 1, 2"),
-    (Workload(8, 500, 101, tp=2), "measured input_tokens.*: 200, 1000, 1008"),
-    (Workload(8, 200, 101, tp=2), "measured output_tokens.*: 51"),
-    (Workload(32, 1000, 101, tp=2), "from 1 to 16, as measured"),
+    (PointWorkload(8, 1000, 101, tp=4), "measured tp.*: 1, 2"),
+    (PointWorkload(8, 500, 101, tp=2), "measured input_tokens.*: 200, 1000, 1008"),
+    (PointWorkload(8, 200, 101, tp=2), "measured output_tokens.*: 51"),
+    (PointWorkload(32, 1000, 101, tp=2), "from 1 to 16, as measured"),
 ])  # fmt: skip
 def test_what_was_not_measured_is_refused(table, w, expected):
     with pytest.raises(InputError, match=expected):
         operating_points(table, "box", w)
     with pytest.raises(InputError, match="no residuals"):
-        operating_points(table, "box", Workload(8, 1000, 101, tp=2), safety=0.9)
+        operating_points(table, "box", PointWorkload(8, 1000, 101, tp=2), safety=0.9)
 
 
 def test_replicas_share_a_machine_and_its_memory(table):
-    w = Workload(32, 1000, 101, tp=2, replicas_per_machine=2, capacity_tokens=16 * 1101)
+    w = PointWorkload(32, 1000, 101, tp=2, replicas_per_machine=2, capacity_tokens=16 * 1101)
     frame, _ = operating_points(table, "box", w, replicas=(1, 2))
     assert frame["count"].tolist() == [2] and frame["replicas_per_machine"].tolist() == [2]
     assert frame["e2e_s"].tolist() == pytest.approx([0.3 + 100 * 0.013])  # 8 on each of 2 × 2
 
 
 def test_throughputs_by_little_s_law(table):
-    w = Workload(16, 1000, 101, tp=2, replicas_per_machine=2)
-    demands = {"a/long": w, "a/short": Workload(8, 200, 51, tp=2, replicas_per_machine=2)}
-    frame, _ = throughputs(table, "box", {"a/long": w}, (8, 16), Bounds())
+    w = PointWorkload(16, 1000, 101, tp=2, replicas_per_machine=2)
+    demands = {"a/long": w, "a/short": PointWorkload(8, 200, 51, tp=2, replicas_per_machine=2)}
+    frame, _ = throughputs(table, "box", {"a/long": w}, (8, 16), SloBounds())
     assert frame["a/long"].tolist() == pytest.approx([2 * 8 / 1.6, 2 * 16 / 2.3])
     assert frame["slots"].tolist() == [16, 32]
-    frame, _ = throughputs(table, "box", demands, (8,), Bounds(ttft_s=0.25))  # the long one waits 0.3 s
+    frame, _ = throughputs(table, "box", demands, (8,), SloBounds(ttft_s=0.25))  # the long one waits 0.3 s
     assert frame["a/short"].tolist() == pytest.approx([2 * 8 / (0.1 + 50 * 0.011)]) and "a/long" not in frame
     with pytest.raises(InputError, match="loads"):
-        throughputs(table, "box", {"a/long": w}, (8, 16), Bounds(tbt_s=0.010))
-    assert served(table, w, (1, 8, 16), Bounds(tbt_s=0.015))[0] == {
+        throughputs(table, "box", {"a/long": w}, (8, 16), SloBounds(tbt_s=0.010))
+    assert served(table, w, (1, 8, 16), SloBounds(tbt_s=0.015))[0] == {
         "requests_per_second": pytest.approx(2 * 8 / 1.6), "prefill_s": pytest.approx(0.3)}  # fmt: skip
 
 
 def test_rates_by_load(table):
-    frame, _ = load_rates(table, "m", "h100", Workload(16, 1000, 101, tp=2), (16, 1, 8))
+    frame, _ = load_rates(table, "m", "h100", PointWorkload(16, 1000, 101, tp=2), (16, 1, 8))
     assert frame["load"].tolist() == [1, 8, 16] and set(frame["tp"]) == {2}
     assert frame["tokens_per_s"].tolist() == pytest.approx([100, 1 / 0.013, 1 / 0.018])
     assert frame["prefill_tokens_per_s"].tolist() == pytest.approx([1000 / 0.06] * 3)
@@ -196,10 +196,10 @@ def test_tensor_parallelism_of_a_measured_point_reaches_plans_and_exports(folder
 def test_loads_of_measurements_are_those_between_measured_ones(folder, cli, table):
     """AIConfigurator's and others' files seldom begin with one user: the next step takes them as they are."""
     powers = (1, 2, 4, 8, 16, 24)
-    assert table.loads(Workload(24, 1000, 101, tp=2), powers) == (1, 2, 4, 8, 16)
-    assert table.loads(Workload(24, 200, 51, tp=2), powers) == (8,)
+    assert table.loads(PointWorkload(24, 1000, 101, tp=2), powers) == (1, 2, 4, 8, 16)
+    assert table.loads(PointWorkload(24, 200, 51, tp=2), powers) == (8,)
     with pytest.raises(InputError, match="concurrency: got 4; expected from 8 to 8, as measured"):
-        table.loads(Workload(4, 200, 51, tp=2), (1, 2, 4))
+        table.loads(PointWorkload(4, 200, 51, tp=2), (1, 2, 4))
     ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "24", "--input-tokens", "200",
            "--output-tokens", "51", "--tp", "2")  # fmt: skip
     for form in (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from optmodels.latency.fit.document import errors
-from optmodels.latency.fit.forms import Options
+from optmodels.latency.fit.forms import FitOptions
 from optmodels.latency.fit.measurements import read_measurements
 from optmodels.latency.fit.reference import Reference
 
@@ -22,7 +22,7 @@ spec.loader.exec_module(bench)
 
 @pytest.mark.parametrize("source", bench.SERVED_MODELS)
 def test_served_under_leave_one_workload_out(source):
-    options = Options(Reference("h100", bench.SERVED_MODELS[source], "fp8"))
+    options = FitOptions(Reference("h100", bench.SERVED_MODELS[source], "fp8"))
     m = read_measurements(DATA / "served_h100_trtllm.csv", columns=bench.SERVED, where={"source": source})
     for target, limit in (("tpot_s", 0.06), ("ttft_s", 0.30)):
         assert errors(m.values[target], bench.held_back(m, "additive", target, options)).mape <= limit
@@ -33,7 +33,7 @@ def test_mixed_steps_on_prompts_held_out(name):
     m = read_measurements(DATA / "mixed_batches" / f"steps_RTXPRO6000_{name}.csv.gz", columns=bench.STEP)
     # Every third workload keeps the test fast; the benchmark uses all.
     m = m.take(m.workload % 3 == 0)
-    assert errors(m.values["latency_s"], bench.held_back(m, "additive", "latency_s", Options())).p90 <= 0.10
+    assert errors(m.values["latency_s"], bench.held_back(m, "additive", "latency_s", FitOptions())).p90 <= 0.10
 
 
 def test_safety_levels_cover_unseen_steps():

@@ -87,7 +87,7 @@ def test_the_interval_says_what_was_never_measured() -> None:
     assert seen.transfer == ()
     assert dict(seen.tpot)[0.9] == model.targets["tpot_s"].interval.factors(())["0.9"]
     apart = resolve(source(), deployment(gpu="l4"))[1]
-    assert apart.transfer == ("gpu",)
+    assert apart.transfer == ("gpu", "engine|llm")  # vLLM served that LLM nowhere
     levels = ("gpu", "engine|gpu", "llm|gpu", "engine|llm|gpu", "engine|llm|gpu|precision")
     engine_llm = () if any(g[:2] == ("vllm", "llama-3.1-8b") for g in model.together) else ("engine|llm",)
     wide = model.targets["ttft_s"].interval.factors((*levels, *engine_llm))

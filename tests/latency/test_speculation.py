@@ -11,7 +11,7 @@ from optmodels.errors import InputError
 from optmodels.io.read import validate
 from optmodels.latency.memory import Drafts, kv_bytes, kv_tokens, pass_bytes, weight_bytes
 from optmodels.latency.speculation import Speculation, with_drafts
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plans.engines import drafted
 from optmodels.units import GIB
@@ -69,8 +69,8 @@ def test_heads_and_guesses_that_cost_nothing_by_hand():
     Speculation(drafts=6, accepted=2.25),
 ])  # fmt: skip
 def test_the_check_has_the_same_costs_in_its_own_way(s):
-    moe = StepCosts(**vars(TARGET) | {"experts": Experts(0.004, 8, 2), "window": Window(0.5, 40, 0.5)})
-    small = StepCosts(**vars(SMALL) | {"window": Window(0.5, 40, 0.5)}) if s.draft else None
+    moe = StepCosts(**vars(TARGET) | {"experts": Experts(0.004, 8, 2), "window": AttentionWindow(0.5, 40, 0.5)})
+    small = StepCosts(**vars(SMALL) | {"window": AttentionWindow(0.5, 40, 0.5)}) if s.draft else None
     made, again = with_drafts(moe, s, small), drafted(moe, small, s)
     assert {k: v for k, v in vars(made).items() if k.endswith("_s") or k == "tokens"} == pytest.approx(
         {k: v for k, v in vars(again).items() if k.endswith("_s") or k == "tokens"}, rel=1e-12
@@ -111,6 +111,6 @@ def test_what_cannot_be_is_refused(given, said):
 
 
 def test_a_draft_model_with_other_windows_is_refused():
-    windowed = StepCosts(**vars(TARGET) | {"window": Window(0.5, 128, 0.5)})
+    windowed = StepCosts(**vars(TARGET) | {"window": AttentionWindow(0.5, 128, 0.5)})
     with pytest.raises(InputError, match="window of attention"):
         with_drafts(windowed, Speculation(drafts=1, accepted=0.5, draft="x"), SMALL)

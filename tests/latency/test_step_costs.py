@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from optmodels.errors import InputError
-from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
+from optmodels.latency.steps import AttentionWindow, Experts, Provenance, StepCosts, static_batch
 
 NONE = np.zeros(0)
 COSTS = StepCosts(
     fixed_s=1.0, prompt_step_s=0.5, prompt_token_s=0.01, prompt_pair_s=0.001, prompt_context_s=0.002,
     decode_request_s=0.1, context_s=0.003, mixed_context_s=0.004, request_s=7.0,
 )  # fmt: skip
-RICH = StepCosts(**vars(COSTS) | {"experts": Experts(2.0, 8, 2), "window": Window(0.5, 40, 0.5)})
+RICH = StepCosts(**vars(COSTS) | {"experts": Experts(2.0, 8, 2), "window": AttentionWindow(0.5, 40, 0.5)})
 
 
 def test_a_step_by_hand() -> None:

@@ -22,12 +22,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from optmodels.model import Family, Model
-from optmodels.model.golden import Statement, differences, parse, rows_of, statement, text
+from optmodels.model.golden import GoldenStatement, differences, parse, rows_of, statement, text
 
 REST = "variables_and_objectives"
 
 
-def golden_rows(folder: Path, family: Family, cases: Mapping[str, Model]) -> list[tuple[Model, Statement]]:
+def golden_rows(folder: Path, family: Family, cases: Mapping[str, Model]) -> list[tuple[Model, GoldenStatement]]:
     """The cases with the golden rows of a family, which are those of the model; a family no case has rows of fails."""
     read = _checked(folder / f"{family.__name__}.txt", {name: rows_of(m, family) for name, m in cases.items()})
     assert any(stated.rows for stated in read.values()), f"no case has a row of {family.__name__}"
@@ -44,7 +44,7 @@ def names(folder: Path) -> set[str]:
     return {file.stem for file in folder.glob("*.txt")}
 
 
-def _checked(file: Path, found: Mapping[str, Statement]) -> dict[str, Statement]:
+def _checked(file: Path, found: Mapping[str, GoldenStatement]) -> dict[str, GoldenStatement]:
     if os.environ.get("OPTMODELS_REGENERATE"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("\n".join(f"# {name}\n{text(stated)}" for name, stated in found.items()), encoding="utf-8")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from optmodels.model import Family, Model
-from optmodels.model.golden import Statement, differences, rows_of
+from optmodels.model.golden import GoldenStatement, differences, rows_of
 
 SENSES = {"at_most": ("at_least", "equal"), "at_least": ("at_most", "equal"), "equal": ("at_most", "at_least")}
 COMPARISONS = {
@@ -45,7 +45,7 @@ def mutants(function: Callable) -> Iterator[Mutant]:
 
 
 def survivors(
-    family: Family, cases: Sequence[tuple[Model, Statement]], equivalent: Mapping[str, str] | None = None
+    family: Family, cases: Sequence[tuple[Model, GoldenStatement]], equivalent: Mapping[str, str] | None = None
 ) -> list[str]:
     """Mutants of a family whose rows no case tells from the golden ones.
 
@@ -70,7 +70,7 @@ def survivors(
     return left + [f"{description}: said to be equivalent, but there is no such mutant" for description in excused]
 
 
-def _noticed(function: Callable, name: str, model: Model, golden: Statement) -> bool:
+def _noticed(function: Callable, name: str, model: Model, golden: GoldenStatement) -> bool:
     try:
         return bool(differences(golden, rows_of(model, name, function(model))))
     except Exception:

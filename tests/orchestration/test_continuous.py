@@ -30,7 +30,7 @@ from formulations.orchestration.replay import replay
 from formulations.orchestration.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
-from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, Provenance, StepCosts
 from optmodels.loading import load
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.highs import solve_compiled
@@ -41,7 +41,8 @@ SMALL = {"candidates": {"tp": [1, 2], "batch": [2, 16]}}
 PLAIN = StepCosts(0.010, prompt_token_s=10e-6, decode_request_s=100e-6)
 RICH = StepCosts(
     0.004, prompt_step_s=0.002, prompt_token_s=8e-6, prompt_pair_s=1e-9, prompt_context_s=2e-9, decode_request_s=30e-6,
-    context_s=5e-8, mixed_context_s=9e-8, request_s=0.02, experts=Experts(0.006, 16, 2), window=Window(0.5, 300, 0.7),
+    context_s=5e-8, mixed_context_s=9e-8, request_s=0.02, experts=Experts(0.006, 16, 2),
+    window=AttentionWindow(0.5, 300, 0.7),
 )  # fmt: skip
 
 

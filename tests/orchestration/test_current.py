@@ -107,7 +107,7 @@ def test_a_file_to_start_from_is_evaluated_as_it_is(tmp_path):
     for name, instance in (("slots", two_models(60)), ("engines", two_models(1, **ONE_H100))):
         (tmp_path / f"{name}.json").write_text(json.dumps(instance))
         today = tmp_path / f"{name}-today.yaml"
-        optmodels.new("current", today, shipped=str(tmp_path / f"{name}.json"))
+        optmodels.new("current", today, from_=str(tmp_path / f"{name}.json"))
         found = optmodels.evaluate(today, time_limit=1e-3)
         lines = found["report"]["deployments"]
         assert lines and all(d["engines"] == d["dp"] for d in lines)  # one instance of each

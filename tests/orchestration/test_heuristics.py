@@ -14,7 +14,7 @@ from formulations.orchestration.assign import reserve
 from formulations.orchestration.flow import metrics, weights
 from formulations.orchestration.methods.greedy_dp import deploy
 from formulations.orchestration.methods.printed import Printed
-from formulations.orchestration.methods.search import Group, Search
+from formulations.orchestration.methods.search import Search, SearchGroup
 from formulations.orchestration.methods.slots import pooled
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Trials, sample, split
 from formulations.orchestration.model import dispatch
@@ -164,7 +164,7 @@ def test_failed_gpus_leave_no_room_for_large_units() -> None:
 # ---------------------------------------------------------------------------------------------------- the search
 
 
-def score_of(t: Any, groups: list[Group], trials: Trials, goal: Any) -> float:
+def score_of(t: Any, groups: list[SearchGroup], trials: Trials, goal: Any) -> float:
     """MS(6) of one simulation of everything together: sub-clusters as groups of the simulator."""
     drawn, w = trials.drawn, weights(t)
     of = [g for g in groups for _ in range(g.count)]

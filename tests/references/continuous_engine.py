@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from optmodels.latency.controllers import Controller, Observation
+from optmodels.latency.controllers import Controller, StepObservation
 from optmodels.simulation.continuous import (
     Arrivals,
     Dispatcher,
     Engine,
     Floats,
     Ints,
-    Served,
+    ServedRequests,
     Within,
     _binned,
     _validate,
@@ -144,7 +144,7 @@ class _Instance:
         if self.controller is None:
             return self.engine.max_num_seqs
         recent = self.decode_steps[-RECENT:]
-        return max(1, self.controller.step(Observation(
+        return max(1, self.controller.step(StepObservation(
             waiting=len(self.waiting),
             decoding=len(self.decoding),
             mean_input_tokens=sum(i for i, _ in self.seen) / len(self.seen),
@@ -432,7 +432,7 @@ def simulate(
     assigned: Ints | None = None, planned: Floats | None = None, planned_bin_s: float = math.inf,
     within: Within = "shortest_queue", refuse: bool = False, users: int | None = None,
     controllers: Sequence[Controller | None] | None = None,
-) -> Served:  # fmt: skip
+) -> ServedRequests:  # fmt: skip
     """Serve all requests; see `continuous.simulate`.
 
     Args:
@@ -444,7 +444,7 @@ def simulate(
     )  # fmt: skip
     s.run()
     outside = np.array([e.costs.request_s for e in engines] + [0.0])[s.instance]
-    return Served(
+    return ServedRequests(
         replace(arrivals, arrival_s=s.came), s.instance, s.start, s.first + outside,
         s.finish + outside, s.hit, s.preempted, np.array([x.steps for x in s.engines]),
         np.array([x.busy_s for x in s.engines]), np.array([x.most for x in s.engines]), None,

@@ -9,7 +9,7 @@ from typing import Any
 import optmodels
 from formulations.fleet import decision as fleet
 from optmodels.reporting import decision
-from optmodels.reporting.decision import Rented, Seen
+from optmodels.reporting.decision import Rented, SeenLatency
 
 EIGHT = Rented("p5.48xlarge", "us-east-1", "on_demand", 1, 55.04, "h100", 8)
 SPOT = Rented("a3-highgpu-4g", "us-central1", "spot", 3, 12.5, "h100", 4)
@@ -47,8 +47,8 @@ def test_markets_that_are_not_sold_cannot_be_bought():
 
 
 def test_the_tightest_of_every_latency_with_few_digits():
-    rows = [Seen("TTFT", "p95", 0.287431, 1.0, "a"), Seen("TTFT", "p95", 0.5, 1.0, "b"),
-            Seen("TPOT", "mean", 0.0499996, 0.05, "a"), Seen("E2E", "mean", None, 9.0, "a")]  # fmt: skip
+    rows = [SeenLatency("TTFT", "p95", 0.287431, 1.0, "a"), SeenLatency("TTFT", "p95", 0.5, 1.0, "b"),
+            SeenLatency("TPOT", "mean", 0.0499996, 0.05, "a"), SeenLatency("E2E", "mean", None, 9.0, "a")]  # fmt: skip
     assert decision.latency_words(rows) == [
         "TTFT p95 500 ms predicted, SLO 1 s (b, the tightest)", "TPOT mean 50 ms predicted, SLO 50 ms",
         "E2E mean not predicted, SLO 9 s",

@@ -372,7 +372,7 @@ def _hair(peak, on_demand):
 def test_of_a_master_with_a_hair_one_run_is_not_believed():
     """Two machines and one on demand at the peak cost 2.8 USD/h. A run that leaves out all but one reserved says 3."""
     problem = _hair(3 * (1 - 3e-7), 1.6)
-    solve = exact.Master.solve
+    solve = exact.CommitmentMaster.solve
 
     def wrongly(master, gap, seconds):
         if master.session._integer.any():
@@ -381,7 +381,10 @@ def test_of_a_master_with_a_hair_one_run_is_not_believed():
         master.between()
         return found
 
-    with patch.object(exact._Run, "_round", lambda run, x: None), patch.object(exact.Master, "solve", wrongly):
+    with (
+        patch.object(exact._Run, "_round", lambda run, x: None),
+        patch.object(exact.CommitmentMaster, "solve", wrongly),
+    ):
         found = exact.exact(problem, FORM.tables(problem), Options())
     assert found.plan is not None and found.bound <= 2.8 * 730 * (1 + 1e-6)
     assert found.status == "optimal" and found.plan.cost.total_usd_per_month == pytest.approx(2.8 * 730, rel=1e-6)
@@ -390,7 +393,7 @@ def test_of_a_master_with_a_hair_one_run_is_not_believed():
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_a_master_that_says_the_same_for_ever_ends_the_rounds(relaxed):
     """It is passed anew once; then the best plan is returned, with the bound that is known, and why."""
-    solve, first, forgotten = exact.Master.solve, {}, []
+    solve, first, forgotten = exact.CommitmentMaster.solve, {}, []
 
     def again(master, gap, seconds):
         status, x, bound = solve(master, gap, seconds)
@@ -400,7 +403,7 @@ def test_a_master_that_says_the_same_for_ever_ends_the_rounds(relaxed):
 
     with (
         patch.object(exact, "FEW_FLOWS", 0),
-        patch.object(exact.Master, "solve", again),
+        patch.object(exact.CommitmentMaster, "solve", again),
         patch.object(exact.Session, "forget", lambda session: forgotten.append(session)),
     ):
         problem = _hair(2.5, 1.6)

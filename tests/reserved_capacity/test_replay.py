@@ -15,7 +15,7 @@ from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.simulation.options import ReplayOptions
-from optmodels.simulation.regions import Fleet, policy, simulate
+from optmodels.simulation.regions import RegionFleet, policy, simulate
 from optmodels.traces.multiregion import open_loop_chat
 from optmodels.traces.types import Label, Trace
 
@@ -122,7 +122,7 @@ def test_derived_replicas_serve_what_the_tables_say():
 
 def test_a_stated_throughput_is_served_exactly():
     engine, replicas = stated_engine(4.0, 0.3, 512, 256, 0.05)
-    fleet = Fleet(("a",), np.zeros((1, 1)), (engine,), np.zeros(replicas, int), np.zeros(replicas, int))
+    fleet = RegionFleet(("a",), np.zeros((1, 1)), (engine,), np.zeros(replicas, int), np.zeros(replicas, int))
     n = 4000
     rush = Trace("rush", np.zeros(n), np.full(n, 512), np.full(n, 256))
     r = simulate(rush, fleet, policy("round_robin"), until_s=1e5)

@@ -12,14 +12,14 @@ from reserved import machine, service, two_regions
 
 from formulations.reserved_capacity import model as statement_of
 from formulations.reserved_capacity.dispatch import RowLp
-from formulations.reserved_capacity.methods.exact import Master
-from formulations.reserved_capacity.methods.oracles import Cut
-from formulations.reserved_capacity.model import FAMILIES, PURCHASES, FlowModel
+from formulations.reserved_capacity.methods.exact import CommitmentMaster
+from formulations.reserved_capacity.methods.oracles import OracleCut
+from formulations.reserved_capacity.model import FAMILIES, PURCHASES, TrafficModel
 from formulations.reserved_capacity.points import build_tables
 from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.model.document import written
-from optmodels.model.golden import Statement, differences, parse, rows_of, statement
+from optmodels.model.golden import GoldenStatement, differences, parse, rows_of, statement
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/reserved_capacity"
@@ -80,7 +80,7 @@ def apart():
 
 
 TABLES = {"growth": growth(), "risk": risk(), "apart": apart()}
-CASES = {name: FlowModel(t) for name, t in TABLES.items()}
+CASES = {name: TrafficModel(t) for name, t in TABLES.items()}
 LOST = "line 9: reserved.by('j', 't', g=m.g[s], v=m.v[s]) → reserved.by('t', 'j', g=m.g[s], v=m.v[s])"
 EQUIVALENT = {"survivors_capacity": {LOST: "the by after it puts the sets in order"}}
 
@@ -114,7 +114,7 @@ def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(pa
 
 def _differs(golden, t):
     try:
-        return bool(differences(golden, statement(FlowModel(t))))
+        return bool(differences(golden, statement(TrafficModel(t))))
     except Exception:
         return True  # whoever builds the model notices
 
@@ -134,7 +134,7 @@ def test_rows_by_hand():
         survivors_capacity[1,0,0,1]: 0.25 e[1,0,0,0,1] + 0.375 e[1,0,1,0,1] - 2 k[0] - 2 k[1] <= 3
     """)
     m = CASES["growth"]
-    found = Statement(rows_of(m, "capacity").rows | rows_of(m, "survivors_capacity").rows)
+    found = GoldenStatement(rows_of(m, "capacity").rows | rows_of(m, "survivors_capacity").rows)
     assert differences(expected, found) == []
 
 
@@ -159,7 +159,7 @@ def test_costs_by_hand():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_master_of_exact_has_the_same_purchases(name):
-    master, whole = Master(TABLES[name], 3, Options()), CASES[name]
+    master, whole = CommitmentMaster(TABLES[name], 3, Options()), CASES[name]
     for family in PURCHASES:
         assert differences(rows_of(whole, family), rows_of(master.model, family)) == []
     assert bounds(master.model) == bounds(whole)
@@ -174,9 +174,9 @@ def bounds(model):
 @pytest.mark.parametrize("quarter, worth", [(0, [4, 0, 2, 0]), (1, [4, 4, 2, 2])])
 def test_a_cut_of_the_master_by_hand(quarter, worth):
     """2·(machines in the west) + machines in the east + θ_1 ≥ 5 in a quarter, two machines in a step."""
-    master = Master(TABLES["growth"], 2, Options())
+    master = CommitmentMaster(TABLES["growth"], 2, Options())
     session, columns = master.session, np.arange(4)
-    master.add([Cut(np.array([2.0, 1.0]), 5.0, group=1, quarter=quarter)])
+    master.add([OracleCut(np.array([2.0, 1.0]), 5.0, group=1, quarter=quarter)])
     session.set_costs((np.arange(session.columns) == master.theta.start + 1).astype(float))
     session.set_integer(master.integer, on=False)
     session.set_row_bounds(np.arange(master.structural), np.full(master.structural, -np.inf),

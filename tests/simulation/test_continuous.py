@@ -8,7 +8,7 @@ from references import continuous_engine as plain
 
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.traces.types import Prefixes
@@ -149,7 +149,7 @@ def drawn(seed):
     pools = 1 + (count > 1 and rng.random() < 0.5)
     window = None
     if rng.random() < 0.4:
-        window = Window(float(rng.uniform(0.2, 1)), int(rng.integers(1, 60)), float(rng.uniform(0, 1)))
+        window = AttentionWindow(float(rng.uniform(0.2, 1)), int(rng.integers(1, 60)), float(rng.uniform(0, 1)))
     experts = Experts(float(rng.uniform(0, 0.02)), 8, int(rng.integers(1, 9))) if rng.random() < 0.4 else None
     scale = np.array([0.02, 0.005, 1e-3, 1e-5, 1e-5, 1e-3, 1e-4, 2e-4, 0.01])
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from regions_reference import Reference
 
 from optmodels.errors import InputError
-from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
 from optmodels.simulation import continuous
-from optmodels.simulation.regions import POLICIES, PUSHES, Engine, Fleet, Routing, policy, simulate
+from optmodels.simulation.regions import POLICIES, PUSHES, RegionEngine, RegionFleet, RegionRouting, policy, simulate
 from optmodels.traces.types import Label, Prefixes, Programs, Trace
 
 BT = 4
@@ -25,7 +25,7 @@ def random_case(seed):
     d = (d + d.T) / 2
     np.fill_diagonal(d, 0.001)
     engines = tuple(
-        Engine(
+        RegionEngine(
             kv_tokens=int(g.integers(60, 200)), decode_s=0.03, decode_per_kv_token_s=1e-4, decode_per_sequence_s=0.02,
             prefill_s=0.01, prefill_per_token_s=0.004, prefill_per_pair_s=1e-5, max_batch=int(g.integers(2, 9)),
             prefill_tokens=int(g.integers(20, 120)),
@@ -34,7 +34,7 @@ def random_case(seed):
     timed = g.random() < 0.2
     may = g.random((R, R)) < 0.8
     np.fill_diagonal(may, True)
-    fleet = Fleet(
+    fleet = RegionFleet(
         tuple(f"r{i}" for i in range(R)), d, engines, g.integers(0, R, P), g.integers(0, 2, P),
         g.uniform(0, 1, P) * (g.random(P) < 0.3) if timed else None, g.uniform(3, 9, P) if timed else None,
         may if g.random() < 0.3 else None,
@@ -65,7 +65,7 @@ def random_case(seed):
         following[-1] = -1
         contents = trace.prefixes if g.random() < 0.7 else None
         programs = Programs(back, program, following, g.uniform(0, 0.2, n) * (g.random(n) < 0.5), contents)
-    rule = Routing(
+    rule = RegionRouting(
         select=str(g.choice(["round_robin", "least_load", "consistent_hashing", "prefix"])), push=str(g.choice(PUSHES)),
         layout=str(g.choice(["central", "regional", "regional", "local"])), limit=int(g.integers(1, 6)),
         buffer=int(g.integers(0, 3)), burst=[None, 1, 3][int(g.integers(3))],
@@ -95,7 +95,7 @@ def test_same_as_the_reference(seed):
 
 
 PARTS = {
-    "dense": {}, "experts": {"experts": Experts(0.01, 64, 4)}, "window": {"window": Window(0.5, 400, 0.4)},
+    "dense": {}, "experts": {"experts": Experts(0.01, 64, 4)}, "window": {"window": AttentionWindow(0.5, 400, 0.4)},
     "drafts": {"drafts": 3, "tokens": 2.4},
 }  # fmt: skip
 
@@ -112,8 +112,8 @@ def test_a_replica_with_costs_steps_as_an_engine_that_batches_continuously(rate,
     arrival, prompt, output = np.sort(g.uniform(0, n / rate, n)), g.integers(50, 3000, n), g.integers(1, 400, n)
     engine = continuous.Engine(costs, 600_000, 48, 1024, chunk)
     seen = continuous.simulate(continuous.Arrivals.of(arrival, prompt, output), [engine])
-    replica = Engine(600_000, costs=costs, max_batch=48, prefill_tokens=1024, chunk_tokens=chunk)
-    fleet = Fleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
+    replica = RegionEngine(600_000, costs=costs, max_batch=48, prefill_tokens=1024, chunk_tokens=chunk)
+    fleet = RegionFleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
     r = simulate(Trace("same", arrival, prompt, output, {}), fleet, policy("least_load"))
     np.testing.assert_allclose(r.ttft_s, seen.ttft_s, rtol=1e-9)
     np.testing.assert_allclose(r.e2e_s, seen.e2e_s, rtol=1e-9)
@@ -127,8 +127,8 @@ def test_where_memory_is_short_a_replica_with_costs_preempts_as_often():
     seen = continuous.simulate(
         continuous.Arrivals.of(arrival, prompt, output), [continuous.Engine(costs, 12_000, 48, 1024)]
     )
-    replica = Engine(12_000, costs=costs, max_batch=48, prefill_tokens=1024)
-    fleet = Fleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
+    replica = RegionEngine(12_000, costs=costs, max_batch=48, prefill_tokens=1024)
+    fleet = RegionFleet(("here",), np.zeros((1, 1)), (replica,), np.array([0]), np.array([0]))
     r = simulate(Trace("same", arrival, prompt, output, {}), fleet, policy("least_load"))
     assert seen.preemptions.sum() > 20
     assert r.preempted[0] == pytest.approx(seen.preemptions.sum(), rel=0.25)
@@ -137,10 +137,13 @@ def test_where_memory_is_short_a_replica_with_costs_preempts_as_often():
 
 def one(prompt=(10,), output=(3,), arrival=(0.0,), **changes):
     """Requests on one replica in `there`, users in `here`, 0.1 s one way."""
-    engine = Engine(kv_tokens=100, decode_s=0.05, prefill_s=0.2, prefill_per_token_s=0.01) if not changes else None
-    engine = engine or Engine(**({"kv_tokens": 100, "decode_s": 0.05, "prefill_s": 0.2, "prefill_per_token_s": 0.01}
+    engine = (
+        RegionEngine(kv_tokens=100, decode_s=0.05, prefill_s=0.2, prefill_per_token_s=0.01) if not changes else None
+    )
+    engine = engine or RegionEngine(**({"kv_tokens": 100, "decode_s": 0.05, "prefill_s": 0.2,
+                                    "prefill_per_token_s": 0.01}
                                  | changes))  # fmt: skip
-    fleet = Fleet(("here", "there"), np.array([[0.0, 0.1], [0.1, 0.0]]), (engine,), np.array([1]), np.array([0]))
+    fleet = RegionFleet(("here", "there"), np.array([[0.0, 0.1], [0.1, 0.0]]), (engine,), np.array([1]), np.array([0]))
     label = {"region": Label(("here",), np.zeros(len(prompt), dtype=int))}
     return Trace("hand", np.array(arrival), np.array(prompt), np.array(output), label), fleet
 
@@ -156,8 +159,8 @@ def test_one_request_by_hand():
 
 
 def test_full_region_forwards_and_comes_back():
-    engine = Engine(kv_tokens=40, decode_s=0.05, prefill_per_token_s=0.01)
-    fleet = Fleet(("a", "b"), np.array([[0.0, 0.15], [0.15, 0.0]]), (engine,), np.array([0, 1]), np.array([0, 0]))
+    engine = RegionEngine(kv_tokens=40, decode_s=0.05, prefill_per_token_s=0.01)
+    fleet = RegionFleet(("a", "b"), np.array([[0.0, 0.15], [0.15, 0.0]]), (engine,), np.array([0, 1]), np.array([0, 0]))
     n = 12
     label = {"region": Label(("a",), np.zeros(n, dtype=int))}
     trace = Trace("burst", np.linspace(0, 1, n), np.full(n, 20), np.full(n, 15), label)
@@ -174,8 +177,8 @@ def test_hash_of_the_session_keeps_its_cache():
     session = g.integers(0, users, n)
     ids = (1000 * session[:, None] + np.arange(8)).ravel()
     prefixes = Prefixes(BT, np.arange(n + 1) * 8, ids)
-    engine = Engine(kv_tokens=1000, decode_s=0.01, prefill_per_token_s=1e-3)
-    fleet = Fleet(("a",), np.zeros((1, 1)), (engine,), np.zeros(4, dtype=int), np.zeros(4, dtype=int))
+    engine = RegionEngine(kv_tokens=1000, decode_s=0.01, prefill_per_token_s=1e-3)
+    fleet = RegionFleet(("a",), np.zeros((1, 1)), (engine,), np.zeros(4, dtype=int), np.zeros(4, dtype=int))
     labels = {"session": Label(tuple(map(str, range(users))), session)}
     trace = Trace("x", np.sort(g.uniform(0, 200, n)), np.full(n, 33), np.full(n, 2), labels, prefixes=prefixes)
     for name in ("consistent_hashing", "prefix", "skylb_ch", "skylb"):
@@ -206,12 +209,12 @@ def test_what_can_never_fit_is_refused():
 
 def test_loss_of_a_region_and_opening_hours():
     trace, fleet = one((10,) * 4, (3,) * 4, (0.0, 1.0, 2.0, 3.0))
-    fleet = Fleet(fleet.regions, fleet.one_way_s, fleet.engines, np.array([0, 1]), np.array([0, 0]))
+    fleet = RegionFleet(fleet.regions, fleet.one_way_s, fleet.engines, np.array([0, 1]), np.array([0, 0]))
     assert (simulate(trace, fleet, policy("skylb")).replica == 0).all()
     lost = fleet.without("here")
     assert lost.region.tolist() == [1]
     assert (simulate(trace, lost, policy("skylb")).ttft_s > 0.2).all()
-    hours = Fleet(fleet.regions, fleet.one_way_s, fleet.engines, fleet.region, fleet.engine,
+    hours = RegionFleet(fleet.regions, fleet.one_way_s, fleet.engines, fleet.region, fleet.engine,
                   np.array([-np.inf, -np.inf]), np.array([1.5, np.inf]))  # fmt: skip
     assert simulate(trace, hours, policy("skylb")).replica.tolist() == [0, 0, 1, 1]
 

@@ -24,7 +24,7 @@ from optmodels.problem import Problem
 from optmodels.reporting.explanation import limit_rows
 from optmodels.solver import solve_model
 from optmodels.study.explanation import margins, run
-from optmodels.study.explanation.conflicts import CLOSE, Together
+from optmodels.study.explanation.conflicts import CLOSE, JointConflicts
 from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.margins import next_plans
 from optmodels.study.explanation.named import listed
@@ -257,7 +257,7 @@ class Points(Oracle):
 def test_joint_search_is_exact_in_two_limits(plans) -> None:
     oracle = Points(plans, [1.0, 1.0])
     exact = min(sum(x - 1.0 for x in plan) for plan in plans)
-    search = Together(oracle, oracle.of, None)
+    search = JointConflicts(oracle, oracle.of, None)
     search.search()
     assert search.best is not None
     assert search.at_least <= exact * (1 + 1e-9)
@@ -271,7 +271,7 @@ def test_joint_search_is_exact_in_two_limits(plans) -> None:
 def test_joint_search_is_exact_in_whole_numbers(plans) -> None:
     oracle = Points(plans, [2, 2, 2])
     exact = min(sum((x - 2) / 2 for x in plan) for plan in plans)
-    search = Together(oracle, oracle.of, None)
+    search = JointConflicts(oracle, oracle.of, None)
     search.search()
     assert search.best is not None and search.closed
     assert sum(search.best) == pytest.approx(exact)

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.making import Choice
+from formulations.fleet.making import FleetChoice
 from formulations.fleet.methods.pools import Tree, Whole, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
@@ -606,7 +606,7 @@ class _Search:
 
 
 def solve(
-    m: FleetModel, compiled: Compiled, settings: Settings, first: Choice | None, by_cuts: bool = True
+    m: FleetModel, compiled: Compiled, settings: Settings, first: FleetChoice | None, by_cuts: bool = True
 ) -> Report | None:
     """The cheapest fleet on all points, or the best within the limits of time and gap, by cuts and tree in turns.
 

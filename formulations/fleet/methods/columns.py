@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from formulations.fleet.making import Choice
+from formulations.fleet.making import FleetChoice
 from formulations.fleet.model import Parameters, demand_met, quality, spot_share, stock, usd, within_budget
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
@@ -33,7 +33,8 @@ from optmodels.solver.session import Limit, Session, Settings
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Milp = Callable[
-    [Fleet, FleetTables, Settings, Choice | None], tuple[Report, Choice | None, dict[str, float], dict[str, int]]
+    [Fleet, FleetTables, Settings, FleetChoice | None],
+    tuple[Report, FleetChoice | None, dict[str, float], dict[str, int]],
 ]
 MOST_PAIRS = 30_000  # of the model that proves; where it has more, bound and gap say how far the proof got
 MOST_PAIRS_OPEN = 300_000  # the same where the gap is not even `ENOUGH`
@@ -43,7 +44,7 @@ NEAREST = 60  # points, of least reduced cost
 
 
 @dataclass(frozen=True)
-class Relaxation:
+class ColumnRelaxation:
     """The linear relaxation of one period.
 
     Attributes:
@@ -82,7 +83,7 @@ class Coupling(Parameters):
         self.state((stock, within_budget))
 
 
-class Shares(Parameters):
+class ColumnShares(Parameters):
     """Columns of the master problem: shares of pairs (w, p), whose load stands in the place of n.
 
     Args:
@@ -103,7 +104,7 @@ class Shares(Parameters):
         self.state((demand_met, stock, within_budget, spot_share, quality))
 
 
-class Master:
+class ColumnMaster:
     """The master problem in HiGHS: it is given columns, solved, and asked for prices.
 
     Its rows are those of `demand_met` by w, `stock` by r, `within_budget`, `spot_share` by w and `quality` by i, in
@@ -123,7 +124,7 @@ class Master:
         """Where rows of a family are: their labels are (t, what it has rows by)."""
         return self.starts[family] + (rows.labels[1] if len(rows.labels) > 1 else np.zeros(len(rows), dtype=np.intp))
 
-    def add(self, part: Shares, missing_usd: float = 0.0) -> None:
+    def add(self, part: ColumnShares, missing_usd: float = 0.0) -> None:
         """Add the columns of shares and the bounds of the rows they are in."""
         entries = [sparse.coo_array((self.size, part.width))]
         for family in part.families:
@@ -140,7 +141,7 @@ class Master:
 
 def relaxation(
     problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100, seconds: float | None = None
-) -> Relaxation:
+) -> ColumnRelaxation:
     """Solve the relaxation of period t by column generation (see the module's docstring), for at most so many seconds.
 
     Of several capacities one of each point stands for all (`FleetTables.blended`): the bound stays one.
@@ -184,17 +185,17 @@ def relaxation(
     value = priced()
     if (~np.isfinite(value).any(axis=1) & (least > 0)).any():
         empty = np.zeros(0, dtype=np.intp)
-        return Relaxation(np.inf, empty, empty, np.zeros(0), value, np.zeros(P), False, 0, 0)
+        return ColumnRelaxation(np.inf, empty, empty, np.zeros(0), value, np.zeros(P), False, 0, 0)
     best_bound, best_prices = bound(value), (sigma, tau, value)
     if not len(rows) and not len(limited) and worse is None:
         w = np.flatnonzero(np.isfinite(value).any(axis=1) & ((value.min(axis=1) <= price) | (least > 0)))
         p = value[w].argmin(axis=1)
         share = np.where(value[w, p] <= price[w], 1.0, least[w])
         reduced = reduced_costs(load, value, coupling.usd)
-        return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
-    master = Master(W, len(tables.limits), len(kappa), seconds)
+        return ColumnRelaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
+    master = ColumnMaster(W, len(tables.limits), len(kappa), seconds)
     no_pairs = np.zeros(0, dtype=np.intp)
-    rest = Shares(problem, tables, t, no_pairs, no_pairs, rest=True)
+    rest = ColumnShares(problem, tables, t, no_pairs, no_pairs, rest=True)
     master.add(rest, 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0))
     taken = np.zeros((W, P), dtype=bool)
     listed = [no_pairs]  # positions in (W, P), in the order of their columns
@@ -210,7 +211,7 @@ def relaxation(
         taken[new] = True
         listed.append(np.flatnonzero(new))
         w, p = np.nonzero(new)
-        master.add(Shares(problem, tables, t, w, p))
+        master.add(ColumnShares(problem, tables, t, w, p))
         return bool(new.any())
 
     at = np.concatenate([master.positions(family, part) for family, part in families.items()])
@@ -238,7 +239,7 @@ def relaxation(
     sigma, tau, value = best_prices
     reduced = reduced_costs(load, value, coupling.usd + sigma @ rows)
     feasible = float(x[rest.missing.columns].sum()) < 1e-7
-    return Relaxation(best_bound, w, p, share[used], value, reduced, feasible, done, len(pairs))
+    return ColumnRelaxation(best_bound, w, p, share[used], value, reduced, feasible, done, len(pairs))
 
 
 def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
@@ -267,7 +268,7 @@ def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
     return np.maximum(unit - saved, 0.0)
 
 
-def select(tables: FleetTables, relaxed: Relaxation, opening: float = 0.5, most: int = 400) -> Index:
+def select(tables: FleetTables, relaxed: ColumnRelaxation, opening: float = 0.5, most: int = 400) -> Index:
     """Few points that together are nearly as cheap as all: greedy facility location at the row prices.
 
     Opening p costs `opening`·C_p, what rounding its count up costs on average; a demand uses the cheapest open point.
@@ -320,7 +321,7 @@ def components(can: npt.NDArray[np.bool_]) -> list[tuple[Index, Index]]:
 
 def solve(
     problem: Fleet, tables: FleetTables, options: Options, milp: Milp, seconds: dict[str, float], log: dict[str, Any]
-) -> Outcome[Choice]:
+) -> Outcome[FleetChoice]:
     """Certified LP bound over the whole table, then the MILP on the few points that matter.
 
     Returns:
@@ -401,7 +402,7 @@ def solve(
     )  # fmt: skip
 
 
-def on_all(choice: Choice, points: Index, tables: FleetTables) -> Choice:
+def on_all(choice: FleetChoice, points: Index, tables: FleetTables) -> FleetChoice:
     """A choice of some points as one of all."""
     return replace(choice, n=spread(choice.n, points, len(tables.points)), p=points[choice.p])
 
@@ -417,14 +418,14 @@ def spread(n: Index, columns: Index, points: int) -> Index:
     return all_of_them
 
 
-def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
+def _wanted(tables: FleetTables, relaxed: ColumnRelaxation) -> Index:
     """Points that carry whole deployments in the relaxation."""
     load = np.zeros(len(tables.points))
     np.add.at(load, relaxed.p, tables.load[relaxed.w, relaxed.p] * tables.rates[0][relaxed.w] * relaxed.value)
     return np.flatnonzero(load >= 1.0)
 
 
-def _rounded(tables: FleetTables, priced: Array) -> Choice:
+def _rounded(tables: FleetTables, priced: Array) -> FleetChoice:
     """Every demand on the point where it costs least, counts rounded up: a plan in no time, unless a limit is broken.
 
     Args:
@@ -434,10 +435,10 @@ def _rounded(tables: FleetTables, priced: Array) -> Choice:
     w = np.flatnonzero(np.isfinite(tables.load).any(axis=1) & (tables.rates[0] > 0))
     p = np.where(np.isfinite(tables.load), priced, np.inf)[w].argmin(axis=1)
     load = np.bincount(p, tables.load[w, p] * tables.rates[0][w], len(tables.points))
-    return Choice(np.ceil(load).astype(np.intp)[None], np.zeros_like(w), w, p, np.ones(len(w)))
+    return FleetChoice(np.ceil(load).astype(np.intp)[None], np.zeros_like(w), w, p, np.ones(len(w)))
 
 
-def _few_pairs(tables: FleetTables, opened: Index, relaxed: Relaxation, most: int = 12) -> FleetTables:
+def _few_pairs(tables: FleetTables, opened: Index, relaxed: ColumnRelaxation, most: int = 12) -> FleetTables:
     """Only the opened points, and of every demand the pairs with the `most` cheapest.
 
     Where spot shares are limited, also with the cheapest not on spot; those of the relaxation's solution stay, too.

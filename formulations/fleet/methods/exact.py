@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.making import FleetChoice, make_plan
 from formulations.fleet.methods import benders, heuristics, pools
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.model import FleetModel
@@ -56,13 +56,13 @@ class _Solved:
     by_pools: bool = False
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> FleetChoice | None:
         """Counts and shares found."""
         return None if self.report.x is None else self.model.choice(self.report.x)
 
 
 def _solve(
-    problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None, ratio: float = 0.0
+    problem: Fleet, tables: FleetTables, settings: Settings, start: FleetChoice | None, ratio: float = 0.0
 ) -> _Solved:
     clock = time.perf_counter()
     model = FleetModel(problem, tables, ratio)
@@ -113,7 +113,7 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
         outcome = _by_part(problem, pruned, parts, options, seconds, log)
     else:
         outcome = _one_part(problem, pruned, options, seconds, log)
-    if isinstance(outcome.plan, Choice):
+    if isinstance(outcome.plan, FleetChoice):
         outcome = replace(outcome, plan=make_plan(pruned, outcome.plan))
     outcome = _no_worse_than_heuristics(problem, pruned, options, outcome)
     return outcome if options.answer_only else _with_what_stages_save(problem, tables, options, outcome)
@@ -313,7 +313,7 @@ def _by_part(
     pairs = np.array([np.isfinite(tables.load[np.ix_(rows, columns)]).sum() + 1.0 for rows, columns in parts])
     T, P = len(tables.case.periods), len(tables.points)
     n = np.zeros((T, P), dtype=np.intp)
-    pieces: list[Choice] = []
+    pieces: list[FleetChoice] = []
     statuses, bound, limit = [], 0.0, None
     size: dict[str, int] = {}
     for k, (rows, columns) in enumerate(parts):
@@ -338,7 +338,7 @@ def _by_part(
         bound += found.bound if found.bound is not None else -math.inf
         if found.status == "infeasible":
             return Outcome("infeasible", None, None, found.limit, seconds, size, log | details)
-        if not isinstance(found.plan, Choice):
+        if not isinstance(found.plan, FleetChoice):
             continue
         n[:, columns] += found.plan.n
         pieces.append(replace(found.plan, w=rows[found.plan.w], p=columns[found.plan.p]))
@@ -348,7 +348,7 @@ def _by_part(
     if len(pieces) < len(parts):  # the bounds of all parts stand, for the plan that a heuristic may have
         least = bound if math.isfinite(bound) else None
         return Outcome("no_solution_found", None, least, limit, seconds, size, log)
-    choice = Choice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
+    choice = FleetChoice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
     plan = make_plan(tables, choice)
     proved = math.isfinite(bound) and plan.total_usd_per_hour - bound <= 1e-6 * plan.total_usd_per_hour
     return Outcome(
@@ -379,7 +379,7 @@ def _one_part(
     problem: Fleet, tables: FleetTables, options: Options, seconds: dict[str, float], log: dict[str, Any],
     plain: bool = False,
 ) -> Outcome[Any]:  # fmt: skip
-    """One model, or column generation where that is too large; `plain`: only the `Choice`, without shadow prices."""
+    """One model, or column generation where that is too large; `plain`: the bare `FleetChoice`, no shadow prices."""
     began = time.perf_counter()
     pairs = int(np.isfinite(tables.load).sum()) * len(tables.case.periods)
     if pairs > MANY_PAIRS and fleet_columns.applies(problem):
@@ -462,7 +462,7 @@ def _left_open(report: Report, gap: float) -> bool:
 
 def _of_the_relaxation(
     model: FleetModel, compiled: Compiled, settings: Settings, log: dict[str, Any]
-) -> tuple[Choice | None, Relaxed]:
+) -> tuple[FleetChoice | None, Relaxed]:
     """The best fleet of the points that the linear relaxation uses, and the relaxation; 3/4 of the time at most."""
     whole, tables = settings.time_limit or 60.0, model.tables
     relaxed = solve_relaxation(compiled, replace(settings, time_limit=whole / 2))
@@ -475,9 +475,9 @@ def _of_the_relaxation(
     return None if found is None else fleet_columns.on_all(found, used, tables), relaxed
 
 
-def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:
+def _cheaper(problem: Fleet, tables: FleetTables, a: FleetChoice | None, b: FleetChoice | None) -> FleetChoice | None:
     """The cheaper of two choices that breaks no limit, if any."""
-    best: tuple[float, Choice] | None = None
+    best: tuple[float, FleetChoice] | None = None
     for choice in (a, b):
         if choice is not None:
             plan = make_plan(tables, choice)
@@ -487,7 +487,7 @@ def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | 
     return None if best is None else best[1]
 
 
-def _worth_their_price(problem: Fleet, tables: FleetTables, first: Choice | None) -> Any:
+def _worth_their_price(problem: Fleet, tables: FleetTables, first: FleetChoice | None) -> Any:
     """Points of which one deployment in the shortest period costs no more than a whole plan in hand.
 
     No cheaper plan has another one; without them prices are of one size, which the solver's tolerances need.
@@ -508,8 +508,8 @@ def _within(tables: FleetTables, usd_per_hour: float) -> Any:
 
 
 def _restricted_milp(
-    problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None
-) -> tuple[Report, Choice | None, dict[str, float], dict[str, int]]:
+    problem: Fleet, tables: FleetTables, settings: Settings, start: FleetChoice | None
+) -> tuple[Report, FleetChoice | None, dict[str, float], dict[str, int]]:
     solved = _solve(problem, tables, settings, start)
     return solved.report, solved.choice, solved.seconds, solved.compiled.size
 
@@ -533,7 +533,7 @@ def _dinkelbach(
     weights = np.array([tables.case.workload(d.workload).weight * d.tokens for d in tables.demands])
     hours = np.array([q.hours for q in tables.case.periods])
     most = 3600.0 * float(hours / hours.sum() @ tables.rates @ weights) / cheapest
-    start: Choice | None = None
+    start: FleetChoice | None = None
     seconds |= {"build": 0.0, "compile": 0.0, "solve": 0.0}
     size: dict[str, int] = {}
     status: Status = "no_solution_found"

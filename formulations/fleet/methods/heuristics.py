@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.making import Choice, make_plan, without_noise
+from formulations.fleet.making import FleetChoice, make_plan, without_noise
 from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
@@ -31,13 +31,13 @@ EDGE = 1e-9  # deployments: no more than exact models take for rounding, or a pl
 # ------------------------------------------------------------------------------------------------------- shared
 
 
-def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Choice:
+def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> FleetChoice:
     """Counts for given shares: loads rounded up, then what the reserve and the minimum replicas need."""
     listed = list(shares)
     t, w, p = (np.array([s[k] for s in listed], dtype=np.intp) for k in range(3))
     value = np.array([s[3] for s in listed], dtype=float)
     T, P = len(tables.case.periods), len(tables.points)
-    choice = without_noise(tables, Choice(np.ones((T, P), dtype=np.intp), t, w, p, value))
+    choice = without_noise(tables, FleetChoice(np.ones((T, P), dtype=np.intp), t, w, p, value))
     t, w, p, value = choice.t, choice.w, choice.p, choice.value
     n = np.ceil(choice.used(tables) - EDGE).astype(np.intp)
     n[t, p] = np.maximum(n[t, p], 1)  # however small the load
@@ -55,7 +55,7 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
                 if len(able):
                     missing = work.min_replicas - int(n[i, able].sum())
                     n[i, able[points.usd_per_hour[able].argmin()]] += max(missing, 0)
-    return Choice(n, t, w, p, value)
+    return FleetChoice(n, t, w, p, value)
 
 
 def _protected(problem: Fleet, tables: FleetTables, n: Index) -> list[Index]:
@@ -102,7 +102,7 @@ def _more(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.fl
     return low
 
 
-def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan) -> list[str]:
+def broken(problem: Fleet, tables: FleetTables, choice: FleetChoice, plan: FleetPlan) -> list[str]:
     """Limits of the instance that a choice breaks, in words."""
     found = []
     for q in plan.periods:
@@ -127,7 +127,7 @@ def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan)
 
 
 def finish(
-    problem: Fleet, tables: FleetTables, choice: Choice | None, clock: float, why: str = "no feasible fleet found"
+    problem: Fleet, tables: FleetTables, choice: FleetChoice | None, clock: float, why: str = "no feasible fleet found"
 ) -> Outcome[FleetPlan]:
     """A heuristic's answer: a plan that breaks no limit, or nothing with the reason."""
     seconds = {"solve": time.perf_counter() - clock}
@@ -231,7 +231,7 @@ def greedy(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fle
     return finish(problem, tables, complete(problem, tables, greedy_shares(problem, tables)), clock)
 
 
-def _best_single(problem: Fleet, tables: FleetTables) -> Choice | None:
+def _best_single(problem: Fleet, tables: FleetTables) -> FleetChoice | None:
     """The one deployment with the most tokens per dollar, filled with the demands that give most per load."""
     if not len(tables.points):
         return None
@@ -384,14 +384,14 @@ def best_columns(tables: FleetTables, most: int) -> Index:
 # --------------------------------------------------------------------------------------------------- LP rounding
 
 
-def lp_rounding_choice(problem: Fleet, tables: FleetTables, seconds: float | None = None) -> Choice | None:
+def lp_rounding_choice(problem: Fleet, tables: FleetTables, seconds: float | None = None) -> FleetChoice | None:
     """The choice of `rounded_relaxation`."""
     return rounded_relaxation(problem, tables, seconds)[0]
 
 
 def rounded_relaxation(
     problem: Fleet, tables: FleetTables, seconds: float | None = None
-) -> tuple[Choice | None, float]:
+) -> tuple[FleetChoice | None, float]:
     """The linear relaxation's shares with counts rounded up, then deployments closed while others have room.
 
     Args:

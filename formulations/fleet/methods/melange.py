@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from formulations.fleet.making import Choice
+from formulations.fleet.making import FleetChoice
 from formulations.fleet.methods.heuristics import alone, finish
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables, prune
@@ -70,7 +70,7 @@ def melange(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
     w, p = (label[used] for label in model.k.labels)
     n = np.round(model.n.of(solved.x)).astype(np.intp)[None, :]
     n[0, p] = np.maximum(n[0, p], 1)  # however small the load
-    choice = Choice(n, np.zeros(len(w), dtype=np.intp), w, p, slice_count[used] / slices)
+    choice = FleetChoice(n, np.zeros(len(w), dtype=np.intp), w, p, slice_count[used] / slices)
     outcome = finish(problem, pruned, choice, clock)
     # Its bound is one of the sliced problem, not of the fleet, so it is kept out of the certificate.
     log = outcome.log | {"slice_factor": slices, "sliced_status": solved.status, "sliced_bound": solved.bound}

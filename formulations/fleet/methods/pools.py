@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.making import Choice
+from formulations.fleet.making import FleetChoice
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import DECODE, changes_matter
 from formulations.fleet.problem import Fleet
@@ -463,7 +463,7 @@ class Tree:
         """What is proved of every fleet, after the search."""
         return min(max(self.closed, self.proved), self.usd)
 
-    def start(self, first: Choice) -> None:
+    def start(self, first: FleetChoice) -> None:
         """Take up a choice in hand."""
         m = self.whole.model
         x = np.zeros(self.whole.compiled.A.shape[1])
@@ -494,7 +494,7 @@ class Tree:
         )  # fmt: skip
 
 
-def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: Choice | None) -> Report:
+def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: FleetChoice | None) -> Report:
     """The cheapest fleet on all points, or the best within the limits of time and gap.
 
     Args:

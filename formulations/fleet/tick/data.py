@@ -89,8 +89,8 @@ class Tick:
     mass: Array
     late_usd: Array
     max_changes: float = math.inf
-    order: float = 0.98
-    keep: float = 0.99
+    order: float = 0.99
+    keep: float = 0.995
 
     @property
     def kept(self) -> Ints:

@@ -103,8 +103,8 @@ class State(Entry):
         default=None, description="default: every machine serves whatever is planned, after start and load"
     )
     blocked: tuple[Blocked, ...] = ()
-    order: Level = Field(default=0.98, description="quantile of the rate that orders cover")
-    keep: Level = Field(default=0.99, description="quantile of the rate that running machines are kept for")
+    order: Level = Field(default=0.99, description="quantile of the rate that orders cover")
+    keep: Level = Field(default=0.995, description="quantile of the rate that running machines are kept for")
     usd_per_1000_late: Amount | None = Field(
         default=None,
         description="cost of requests beyond capacity; default: so that capacity at the order quantile costs least",

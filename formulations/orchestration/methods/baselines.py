@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from formulations.orchestration.clock import Clock
-from formulations.orchestration.methods.greedy_dp import TIE, Deployment, finish, fitting, searched
-from formulations.orchestration.methods.search import Group
+from formulations.orchestration.methods.greedy_dp import TIE, Placement, finish, fitting, searched
+from formulations.orchestration.methods.search import SearchGroup
 from formulations.orchestration.methods.trials import BOTH, Gains, Goal, Trials, sample
 from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import OrchestrationPlan
@@ -37,7 +37,7 @@ def selective_replication(
     t = tables
     trials = Trials(t, sample(t, options.seed), "shortest_queue", Clock.of(options))
     scale = trials.drawn.scale
-    groups: list[Group] = []
+    groups: list[SearchGroup] = []
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
         smallest = _smallest(t, g)
         left, count = room.gpus // scale, dict.fromkeys(smallest, 0)
@@ -56,8 +56,8 @@ def selective_replication(
             n = max(n, -(-t.case.problem.models[m].minimum_instances // scale))
             if n:
                 best = max(range(len(gains[m])), key=lambda i: _score(gains[m][i], n), default=0)
-                groups.append(Group(smallest[m][best], BOTH, n * scale))
-    found = Deployment(tuple(fitting(t, groups)), trials.policy)
+                groups.append(SearchGroup(smallest[m][best], BOTH, n * scale))
+    found = Placement(tuple(fitting(t, groups)), trials.policy)
     return finish(t, found, ATTAINMENT, trials.clock, trials)
 
 
@@ -94,7 +94,7 @@ def round_robin(problem: Orchestration, tables: OrchestrationTables, options: Op
     clock = Clock.of(options)
     t = tables
     share, largest = admitted_share(t), [x.batch * x.ranks for x in t.configurations]
-    groups: list[Group] = []
+    groups: list[SearchGroup] = []
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
         chosen = {m: max(of, key=lambda c: (share[c], largest[c])) for m, of in _smallest(t, g).items()}
         count, left = dict.fromkeys(chosen, 0), room.gpus
@@ -106,6 +106,6 @@ def round_robin(problem: Orchestration, tables: OrchestrationTables, options: Op
             if t.configurations[c].gpus <= left and _most(t, m, count[m] + 1) > count[m]:
                 count[m] += 1
                 left -= t.configurations[c].gpus
-        groups += [Group(chosen[m], BOTH, n) for m, n in count.items() if n]
-    found = Deployment(tuple(fitting(t, groups)), "round_robin", protect=False)
+        groups += [SearchGroup(chosen[m], BOTH, n) for m, n in count.items() if n]
+    found = Placement(tuple(fitting(t, groups)), "round_robin", protect=False)
     return finish(t, found, ATTAINMENT, clock)

@@ -17,8 +17,8 @@ from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods.by_model import alone
-from formulations.orchestration.methods.greedy_dp import Deployment, finish, greedy_dp
-from formulations.orchestration.methods.search import MISSING, Group
+from formulations.orchestration.methods.greedy_dp import Placement, finish, greedy_dp
+from formulations.orchestration.methods.search import MISSING, SearchGroup
 from formulations.orchestration.methods.trials import BOTH
 from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import OrchestrationPlan
@@ -52,8 +52,8 @@ def greedy_dp_exchange(
     seconds = {"greedy_dp": at - clock.began, "exchange": time.perf_counter() - at}
     plan = start.plan
     if exchanges.steps:
-        groups = tuple(Group(int(c), BOTH, int(counts[c])) for c in np.flatnonzero(counts))
-        made = finish(tables, Deployment(groups, "planned_shares"), exchanges.goal, clock).plan
+        groups = tuple(SearchGroup(int(c), BOTH, int(counts[c])) for c in np.flatnonzero(counts))
+        made = finish(tables, Placement(groups, "planned_shares"), exchanges.goal, clock).plan
         if made is not None and made.score.total > plan.score.total:
             plan = made
     if not options.answer_only:

@@ -17,7 +17,7 @@ from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.printed import Printed
-from formulations.orchestration.methods.search import Group, Search
+from formulations.orchestration.methods.search import Search, SearchGroup
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
 from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
@@ -35,7 +35,7 @@ TIE = 1e-6  # weight of what is not the goal
 
 
 @dataclass(frozen=True)
-class Deployment:
+class Placement:
     """Instances and how requests are sent to them.
 
     Attributes:
@@ -43,7 +43,7 @@ class Deployment:
         strict_slo_factor: θ up to which a request is strict.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[SearchGroup, ...]
     policy: Policy
     protect: bool = True
     strict_slo_factor: float | None = None
@@ -100,17 +100,17 @@ def searched(
     """Search, then assign."""
     groups = deploy(trials, usable, goal, sides, way)
     divided = any(g.side != BOTH for g in groups)
-    found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
+    found = Placement(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
     return finish(t, found, goal, trials.clock, trials)
 
 
 def deploy(
     trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], way: type[Search | Printed] = Search
-) -> list[Group]:
+) -> list[SearchGroup]:
     """The search on one GPU type after the other, each for what the ones before do not serve in time."""
     t, scale = trials.t, trials.drawn.scale
     room = rooms(t.case, [[] for _ in t.case.gpu_types])
-    groups: list[Group] = []
+    groups: list[SearchGroup] = []
     left = np.ones(len(trials.drawn.requests), dtype=bool)
     order = sorted(range(len(room)), key=lambda g: -room[g].gpus)
     for g in order:
@@ -126,19 +126,19 @@ def deploy(
             for x in made:
                 members = trials.members(t.configurations[x.configuration].model, x.side)
                 left[members[trials.run(x.configuration, x.count, x.side)[1]]] = False
-        groups += [Group(x.configuration, x.side, x.count * scale) for x in made]
+        groups += [SearchGroup(x.configuration, x.side, x.count * scale) for x in made]
     trials.keep(np.ones(len(left), dtype=bool))
     return fitting(t, groups)
 
 
-def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
+def fitting(t: OrchestrationTables, groups: Sequence[SearchGroup]) -> list[SearchGroup]:
     """The groups less what does not fit the servers: of the largest instances one at a time, or a part of many."""
     units: list[list[int]] = [[] for _ in t.case.gpu_types]
     for x in t.configurations:
         units[x.gpu].append(x.unit)
     fits = Fits(t, rooms(t.case, units))
     kept = list(groups)
-    while kept and not fits(Deployment(tuple(kept), "maaso").counts(t)):
+    while kept and not fits(Placement(tuple(kept), "maaso").counts(t)):
         i = max(range(len(kept)), key=lambda i: (t.configurations[kept[i].configuration].unit, kept[i].count))
         kept[i] = replace(kept[i], count=kept[i].count - max(1, kept[i].count // STEPS))
         kept = [g for g in kept if g.count]
@@ -146,7 +146,7 @@ def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
 
 
 def finish(
-    t: OrchestrationTables, found: Deployment, goal: Goal, clock: Clock, trials: Trials | None = None
+    t: OrchestrationTables, found: Placement, goal: Goal, clock: Clock, trials: Trials | None = None
 ) -> Outcome[OrchestrationPlan]:
     """The plan of a deployment: requests assigned by linear programme; where that is large, by reservations."""
     at = time.perf_counter()

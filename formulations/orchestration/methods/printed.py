@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from formulations.orchestration.methods.search import Group
+from formulations.orchestration.methods.search import SearchGroup
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials
 from formulations.orchestration.pruning import dominated, paper_rules
 
-Found = tuple[float, tuple[Group, ...]]  # score, instances
+Found = tuple[float, tuple[SearchGroup, ...]]  # score, instances
 NOTHING: Found = (0.0, ())
 
 
@@ -34,7 +34,7 @@ class Printed:
             shapes.setdefault((*x.degrees, x.batch, x.waits), {})[x.model] = c
         self.shapes = [of for of in shapes.values() if any(kept[c] for c in of.values())]
 
-    def solve(self) -> list[Group]:
+    def solve(self) -> list[SearchGroup]:
         """Algorithm 2: the split of the GPUs with the highest sum of scores, or no split."""
         best, chosen = self.grown(BOTH)[-1] if BOTH in self.sides else NOTHING
         if STRICT in self.sides:
@@ -68,7 +68,7 @@ class Printed:
                 left[m] = 0
             else:
                 break
-            groups = tuple(Group(of[m], side, n) for m, n in count.items() if n)
+            groups = tuple(SearchGroup(of[m], side, n) for m, n in count.items() if n)
             steps.append((used, (sum(score.values()), groups)))
         return steps
 

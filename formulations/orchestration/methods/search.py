@@ -31,7 +31,7 @@ MOST_ROUNDS = 40
 
 
 @dataclass(frozen=True)
-class Group:
+class SearchGroup:
     """Like instances of a deployment."""
 
     configuration: int
@@ -106,7 +106,7 @@ class Search:
                 made.simulated.append(False)
         return made
 
-    def solve(self) -> list[Group]:
+    def solve(self) -> list[SearchGroup]:
         """Estimate, choose, simulate what was chosen, choose again."""
         for _ in range(MOST_ROUNDS):
             chosen = self.choose(self.sides)
@@ -118,7 +118,9 @@ class Search:
                 if self.trials.clock.over or not self._simulate(baseline):
                     break
             chosen = max(chosen, baseline, key=self.value)
-        return [Group(self.cells[key].configuration[i], key[1], self.cells[key].count[i]) for key, i in chosen if i]
+        return [
+            SearchGroup(self.cells[key].configuration[i], key[1], self.cells[key].count[i]) for key, i in chosen if i
+        ]
 
     def value(self, chosen: Sequence[Chosen]) -> float:
         """Serving score of what was chosen."""

@@ -18,7 +18,14 @@ from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
 from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
-from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
+from formulations.reserved_capacity.methods.oracles import (
+    TOLERANCE,
+    Evaluation,
+    Oracle,
+    OracleCut,
+    Projection,
+    RowByRow,
+)
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
@@ -59,7 +66,7 @@ NOTHING_NEW = "the last round brought no new cut, bound or plan"
 # -------------------------------------------------------------------------------------------------------- master
 
 
-class Master:
+class CommitmentMaster:
     """Integers k and hourly cost θ by group in one solver session; cuts are added rows."""
 
     def __init__(self, t: ReservedTables, groups: int, options: Options) -> None:
@@ -90,7 +97,7 @@ class Master:
         mine = (q == quarter) & (weight[j] != 0)
         return self.held.columns[mine], weight[j[mine]] * self.held.coefficients[mine]
 
-    def add(self, cuts: list[Cut]) -> None:
+    def add(self, cuts: list[OracleCut]) -> None:
         """Add the cuts that are new as rows, each scaled to a right-hand side of about one."""
         lower: list[float] = []
         indices: list[Index] = []
@@ -205,7 +212,7 @@ class _Point:
 
     value: float
     counts: Array
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[OracleCut] = field(default_factory=list)
     found: Dispatch | None = None
     plan: ReservedPlan | None = None
 
@@ -310,7 +317,7 @@ class _Run:
         self.oracle: Oracle = RowByRow(t, groups, self.options.seed) if listed is None else listed
         self.log["sets"] = "by row LPs" if listed is None else listed.sets
         self.soft = t.costs_by_the_hour
-        self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
+        self.master = CommitmentMaster(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
         status = self._relaxation()
         if status == "optimal" and self._gap() > self.target:
@@ -388,7 +395,7 @@ class _Run:
         run.until = None if left is None else time.perf_counter() + START_SHARE * left
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
-        run.master = Master(part, int(groups.max()) + 1, self.options)
+        run.master = CommitmentMaster(part, int(groups.max()) + 1, self.options)
         status = run._relaxation(whole=False)
         if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
             self.inside = self._cut_at(oracle, run.inside.counts)
@@ -448,7 +455,7 @@ class _Run:
             self._round(self.inside.counts if self.inside is not None else last)
         return "optimal"
 
-    def _look(self, oracle: Oracle, counts: Array) -> list[Cut]:
+    def _look(self, oracle: Oracle, counts: Array) -> list[OracleCut]:
         found = self._cut_at(oracle, counts)
         if self.inside is None or found.value < self.inside.value:
             self.inside = found
@@ -473,7 +480,7 @@ class _Run:
     def _close(self, value: float) -> bool:
         return value - self.lower <= max(0.2 * self.target * abs(value), NOTHING_USD)
 
-    def _cuts_off(self, cuts: list[Cut], x: Array, bound: float) -> bool:
+    def _cuts_off(self, cuts: list[OracleCut], x: Array, bound: float) -> bool:
         """Whether new cuts exclude the master's point x at its claimed hourly cost."""
         machines = self.t.reserved(x)
         claimed = bound - self._reserved_usd(x)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import less_a_hair
-from formulations.reserved_capacity.model import FlowModel
+from formulations.reserved_capacity.model import TrafficModel
 from formulations.reserved_capacity.points import Array, ReservedTables, deviations
 from optmodels.formulation import Options
 from optmodels.solver import Report, Settings, solve_compiled
@@ -33,7 +33,7 @@ def solve_flows(
         SolverError: as `optmodels.solver.solve_compiled`.
     """
     clock = [time.perf_counter()]
-    model = FlowModel(replace(t, demand=less_a_hair(t)))
+    model = TrafficModel(replace(t, demand=less_a_hair(t)))
     clock.append(time.perf_counter())
     compiled = model.compiled()
     clock.append(time.perf_counter())

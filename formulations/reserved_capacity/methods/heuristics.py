@@ -13,10 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
-from formulations.reserved_capacity.losses import Case, of_demand, of_guard, short_row, unserved
+from formulations.reserved_capacity.losses import LossCase, of_demand, of_guard, short_row, unserved
 from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.flows import SMALL, flow_variables
-from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
+from formulations.reserved_capacity.model import TrafficModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
@@ -93,7 +93,7 @@ def _renew(t: ReservedTables, counts: Array) -> Array:
     return out
 
 
-def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
+def _cases(t: ReservedTables, losses_only: bool = False) -> list[LossCase]:
     """What reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
     cases = [of_guard(t, g) for g in t.guards]
     if not losses_only and not len(t.option_sink):
@@ -101,7 +101,7 @@ def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
     return cases
 
 
-def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
+def _serves(t: ReservedTables, counts: Array, cases: list[LossCase]) -> bool:
     """Whether greedy flows serve every row of every case; they may fail where a better flow would not."""
     machines = t.reserved(counts)
     return all(next(unserved(t, case, machines), None) is None for case in cases)
@@ -151,7 +151,7 @@ def _repair(t: ReservedTables, counts: Array, options: Options, began: float) ->
     return None
 
 
-def _critical(t: ReservedTables) -> list[Case]:
+def _critical(t: ReservedTables) -> list[LossCase]:
     """The cases over few rows: the busiest, and where each source, with those that it can go to, is at its peak."""
     near = (t.reach.astype(float) @ t.reach.T.astype(float) > 0).astype(float)
     rows = [np.argsort(-t.demand.sum(axis=1), kind="stable")[:BUSIEST], t.demand.argmax(axis=0)]
@@ -412,7 +412,7 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array, options: Options, be
         column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
         penalty=np.where(np.isfinite(t.penalty), t.penalty, t.shortfall / weight.min()),
     )  # fmt: skip
-    model = FlowModel(some, (capacity, demand_met))
+    model = TrafficModel(some, (capacity, demand_met))
     m, k = model.compiled(), len(model.k)
     # Hour by hour: in which of many optima the simplex method ends hangs on the order of columns and rows.
     hour = np.concatenate([model.f.labels[2], model.x.labels[1], model.u.labels[1]])

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from formulations.reserved_capacity.dispatch import SHORT, Dispatch, RowLp, dispatch, free_orders, greedy_flows
-from formulations.reserved_capacity.losses import Case, of_demand, of_guard, undominated, unserved
+from formulations.reserved_capacity.losses import LossCase, of_demand, of_guard, undominated, unserved
 from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 
@@ -71,7 +71,7 @@ def brackets(t: ReservedTables, load: Array, strength: Array) -> list[Bracket]:
 
 
 @dataclass
-class Cut:
+class OracleCut:
     """Σ_j slope[j, q]·n[j, q] + θ_group ≥ constant; hard cuts have no group."""
 
     slope: Array
@@ -85,7 +85,7 @@ class Evaluation:
     """Hourly cost at one point, USD/month, and the cuts that are tight there."""
 
     usd_per_month: float
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[OracleCut] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Projection:
             most = max(most, float((load[first] + guard.deviation * top).max()))
             rows, load = np.delete(rows, first, axis=0), np.delete(load, first)
 
-    def violated(self, machines: Array, most: int = MOST_CUTS) -> list[Cut]:
+    def violated(self, machines: Array, most: int = MOST_CUTS) -> list[OracleCut]:
         """Hard brackets above zero at machines (J, Q): the most violated sets of each."""
         cuts = []
         for part in self.parts:
@@ -173,7 +173,7 @@ class Projection:
                     for e in worst:
                         slope = part.family[e] * self.strength * b.alive
                         constant = right[e, q] - float(part.family[e] * self.strength @ finite)
-                        cuts.append(Cut(slope, constant, quarter=q))
+                        cuts.append(OracleCut(slope, constant, quarter=q))
         return cuts
 
     def dispatched(self, machines: Array, until: float | None = None) -> tuple[Evaluation, Dispatch | None]:
@@ -240,7 +240,7 @@ class _Sums:
     def evaluation(self, quarter_of_group: Index) -> Evaluation:
         """The sum, and one cut for every group that costs anything."""
         on = [int(g) for g in np.flatnonzero(self.slope.any(axis=1) | (self.constant > 0))]
-        cuts = [Cut(self.slope[g], float(self.constant[g]), g, int(quarter_of_group[g])) for g in on]
+        cuts = [OracleCut(self.slope[g], float(self.constant[g]), g, int(quarter_of_group[g])) for g in on]
         return Evaluation(self.usd, cuts)
 
 
@@ -315,7 +315,7 @@ class RowByRow:
 
     # ------------------------------------------------------------------------------------------------ hard cuts
 
-    def violated(self, machines: Array, most: int = MOST_CUTS) -> list[Cut]:
+    def violated(self, machines: Array, most: int = MOST_CUTS) -> list[OracleCut]:
         """Cuts from duals of rows that cannot be served; known duals are tried on all rows first."""
         cuts = [cut for c in range(len(self.cases)) for cut in self._known(c, machines, most)]
         if cuts:
@@ -328,7 +328,7 @@ class RowByRow:
             cuts += self._known(c, machines, most, before)
         return cuts
 
-    def _known(self, c: int, machines: Array, most: int, first: int = 0) -> list[Cut]:
+    def _known(self, c: int, machines: Array, most: int, first: int = 0) -> list[OracleCut]:
         """Cuts of a case from known duals, the most violated ones."""
         if self.losses.n == first:
             return []
@@ -338,7 +338,7 @@ class RowByRow:
         excess = right - slope @ machines
         bad = np.argwhere(excess > self.lacks * np.maximum(1e-9, np.abs(right)))
         bad = bad[np.argsort(-excess[tuple(bad.T)], kind="stable")[:most]]
-        return [Cut(slope[k], float(right[k, q]), quarter=int(q)) for k, q in bad]
+        return [OracleCut(slope[k], float(right[k, q]), quarter=int(q)) for k, q in bad]
 
     def _right_sides(self, k: int) -> None:
         """The largest load of dual k in every case and quarter; the worst regions deviate."""
@@ -354,7 +354,7 @@ class RowByRow:
             np.maximum.at(most, case.quarter, total)
             self.right[c].append(most)
 
-    def _search(self, case: Case, machines: Array) -> None:
+    def _search(self, case: LossCase, machines: Array) -> None:
         """Duals of rows that cannot be served, unlike ones; none only if every row can."""
         lp, found = self.feasibility, self.losses.n
         for demand, have, _ in unserved(self.t, case, machines):

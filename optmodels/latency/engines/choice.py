@@ -34,7 +34,7 @@ from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.document import OWN_WORKLOADS, read_engine_model
 from optmodels.latency.engines.fit import FREEDOM, Fitted, Form, Own, sensitivities
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
-from optmodels.latency.engines.own import TARGETS, Loops, Together
+from optmodels.latency.engines.own import TARGETS, JoinedLoops, Loops
 from optmodels.latency.engines.terms import Deployment, Loads
 
 Array = npt.NDArray[np.float64]
@@ -46,11 +46,11 @@ SAME = ("engine|llm", "gpu|precision")  # levels within which what the form miss
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenRows:
     """Rows to measure, and how unsure the rows that matter are by the priors.
 
     Attributes:
-        rows: places among the candidates, in the order of `Together`, (count,).
+        rows: places among the candidates, in the order of `JoinedLoops`, (count,).
         before: target → standard deviation of log(measured/predicted) of each row that matters, (T,).
         after: the same once the rows are measured.
     """
@@ -68,7 +68,7 @@ def choose(
     known: Sequence[Loops] = (),
     forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM),
     along: Mapping[str, float] = ALONG,
-) -> Choice:
+) -> ChosenRows:
     """Choose `count` of the candidates, with the known rows over `OWN_WORKLOADS` workloads as far as there are any.
 
     Args:
@@ -83,7 +83,7 @@ def choose(
     Raises:
         InputError: fewer candidates than rows to choose, or more than can be compared.
     """
-    every = Together([*candidates, *known, *matter])
+    every = JoinedLoops([*candidates, *known, *matter])
     n = sum(every.sizes[: len(candidates)])
     if count > n:
         raise InputError(Mistake(None, "rows", count, f"at most the {n:,} candidates"))
@@ -123,7 +123,7 @@ def choose(
             break
         value, rows = found[k][0], [*without[k], found[k][1]]
     chosen = np.array(sorted(rows), dtype=np.intp)
-    return Choice(
+    return ChosenRows(
         chosen,
         {t: np.sqrt(p.variance([])) for t, p in zip(TARGETS, priors, strict=True)},
         {t: np.sqrt(p.variance(chosen.tolist())) for t, p in zip(TARGETS, priors, strict=True)},
@@ -147,7 +147,7 @@ def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tupl
 class _Alike:
     """Correlation of what the form misses: of loops of one LLM, GPU, engine and precision, by their distance."""
 
-    def __init__(self, rows: Together, along: Mapping[str, float]) -> None:
+    def __init__(self, rows: JoinedLoops, along: Mapping[str, float]) -> None:
         names = ["|".join(each) for each in zip(*(rows.labels[k] for k in SAME), strict=True)]
         self.level = np.unique(names, return_inverse=True)[1]
         of = [{**vars(s.loads), "gpus": np.full(n, float(s.deployment.gpus))}

@@ -328,7 +328,7 @@ class Deployed:
                 how = f"{never_measured(self.transfer)}: it may be {above:.2f} times as long (9 of 10 stay below)"
             else:
                 how = f"measured together: 9 of 10 measurements stay below {above:.2f}× the prediction"
-            said.append(f"{what} predicted for {where}; {how}")
+            said.append(f"{what} predicted, not measured: {where}; {how}")
         for what in ("llm", "gpu", "engine"):
             if what in self.levels:
                 named = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}[what]

@@ -68,7 +68,18 @@ class Interval(Entry):
         return math.sqrt(self.known**2 + sum(self.unseen[k] ** 2 for k in levels))
 
     def factors(self, levels: Collection[str]) -> dict[str, float]:
-        """Safety level → quantile of measured/predicted where these levels are unseen."""
+        """Safety level → quantile of measured/predicted where these levels are unseen.
+
+        An unseen pair of known parts is no worse than where one of its parts was unseen, too.
+        """
+        own = self._factors(levels)
+        if kinds(levels) != ("pair",):
+            return own
+        parts = {p for k in levels for p in k.split("|")}
+        wider = [self._factors({*levels, *(k for k in LEVELS if p in k.split("|"))}) for p in PARTS if p in parts]
+        return {p: min(q, max(w.get(p, q) for w in wider)) for p, q in own.items()}
+
+    def _factors(self, levels: Collection[str]) -> dict[str, float]:
         deviation = self.deviation(levels)
         tables = [self.quantiles[kind] for kind in kinds(levels)]
         return {p: math.exp(deviation * max(t[p] for t in tables)) for p in tables[0] if all(p in t for t in tables)}

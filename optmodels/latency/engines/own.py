@@ -38,14 +38,14 @@ class Loops:
 
 
 @dataclass(frozen=True)
-class Served(Loops):
+class ServedRows(Loops):
     """Closed loops that were measured: seconds, (n,) each."""
 
     tpot_s: Array
     ttft_s: Array
 
 
-class Together:
+class JoinedLoops:
     """Closed loops of several deployments as one table, N rows: labels, and terms of the step and the first token."""
 
     def __init__(self, loops: Sequence[Loops]) -> None:
@@ -62,10 +62,10 @@ class Together:
 
 
 def pulled(
-    models: tuple[Fitted, Fitted], own: Sequence[Served], forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM)
+    models: tuple[Fitted, Fitted], own: Sequence[ServedRows], forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM)
 ) -> tuple[Fitted, Fitted]:
     """Coefficients of the step and of the first token, pulled by a few rows of one's own."""
-    rows = Together(own)
+    rows = JoinedLoops(own)
     tpot, ttft = (np.concatenate([getattr(s, target) for s in own]) for target in TARGETS)
     step = pull(forms[0], models[0], rows.step, tpot, rows.labels)
     return step, pull(forms[1], models[1], rows.first(step), ttft, rows.labels)
@@ -78,7 +78,7 @@ def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
 def served_rows(
     m: Measurements, engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16",
     attention_ranks: int = 1,
-) -> list[Served]:  # fmt: skip
+) -> list[ServedRows]:  # fmt: skip
     """Served measurements of catalogue entries, by tensor-parallel degree.
 
     Raises:
@@ -90,7 +90,7 @@ def served_rows(
     by_tp = loops(m.values, engine, gpu, llm, precision, attention_ranks)
     for tp, s in zip(np.unique(m.values["tp"]), by_tp, strict=True):
         mine = m.take(m.values["tp"] == tp).values
-        found.append(Served(s.deployment, s.loads, mine["tpot_s"], mine["ttft_s"]))
+        found.append(ServedRows(s.deployment, s.loads, mine["tpot_s"], mine["ttft_s"]))
     return found
 
 
@@ -118,7 +118,7 @@ def loops(
 
 
 def with_own_rows(
-    own: Sequence[Served], model: EngineModel | None = None, source: str = "", date: str | None = None
+    own: Sequence[ServedRows], model: EngineModel | None = None, source: str = "", date: str | None = None
 ) -> EngineModel:
     """The global coefficients pulled towards one's own engine, on every GPU compared.
 
@@ -148,7 +148,7 @@ def with_own_rows(
     })  # fmt: skip
 
 
-def _said(model: EngineModel, own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
+def _said(model: EngineModel, own: Sequence[ServedRows], source: str, date: str) -> list[OwnRows]:
     """One entry an engine, LLM, GPU and precision, whatever the parallelism."""
     rows: dict[tuple[str, str, str, str], list[tuple[float, float]]] = {}
     known = {}
@@ -167,7 +167,7 @@ def _said(model: EngineModel, own: Sequence[Served], source: str, date: str) -> 
     ]  # fmt: skip
 
 
-def described(model: EngineModel, own: Sequence[Served]) -> list[str]:
+def described(model: EngineModel, own: Sequence[ServedRows]) -> list[str]:
     """Lines of text: how wrong the coefficients were of these rows before and after, and what interval applies."""
     before = read_engine_model()
     lines = [model.title]

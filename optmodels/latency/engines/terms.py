@@ -264,7 +264,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     launch, many = over_pcie(gpu, n)
     per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
-    sparse_layers = layers if np.isfinite(work.top_tokens) else 0.0
+    sparse_layers = layers * work.top_share if np.isfinite(work.top_tokens) else 0.0
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.read import validate
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.calibration import Coefficient as ScaledCoefficient
+from optmodels.latency.calibration import ScaledCoefficient as ScaledCoefficient
 from optmodels.latency.fit.document import (
     Frame,
     LatencyModel,
@@ -26,7 +26,7 @@ from optmodels.latency.fit.document import (
     predict_segments,
     residual_quantiles,
 )
-from optmodels.latency.fit.forms import MODELS, STEPS, Options, fit_segments, targets_of
+from optmodels.latency.fit.forms import MODELS, STEPS, FitOptions, fit_segments, targets_of
 from optmodels.latency.fit.measurements import TARGETS, Measurements
 
 Array = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def folds(workload: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
 def calibrate_measurements(
     m: Measurements,
     model: str = "auto",
-    options: Options | None = None,
+    options: FitOptions | None = None,
     *,
     title: str = "",
     source: str = "",
@@ -90,7 +90,7 @@ def calibrate_measurements(
     Raises:
         InputError: the model does not apply to such measurements, or the data cannot support it.
     """
-    options = options or Options()
+    options = options or FitOptions()
     if model == "auto":
         return _auto(m, options, title, source, date)
     one_of("model", model, (*MODELS, STEPS, "auto"))
@@ -134,7 +134,7 @@ def calibrate_measurements(
     return Calibrated(final, held_back)
 
 
-def _target(m: Measurements, model: str, target: str, options: Options) -> tuple[Target, list[str], Array]:
+def _target(m: Measurements, model: str, target: str, options: FitOptions) -> tuple[Target, list[str], Array]:
     segments, said = fit_segments(model, m, target, options)
     warnings = list(said)
     y = m.values[target]
@@ -182,7 +182,7 @@ def _target(m: Measurements, model: str, target: str, options: Options) -> tuple
     )
 
 
-def _auto(m: Measurements, options: Options, title: str, source: str, date: str | None) -> Calibrated:
+def _auto(m: Measurements, options: FitOptions, title: str, source: str, date: str | None) -> Calibrated:
     """The model of least cross-validated error; a simpler one if it comes within one standard error (or 2 %).
 
     Every target counts: a model's score is its MAPE over the least of any model, in the mean over the targets (TTFT and

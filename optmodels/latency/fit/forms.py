@@ -94,7 +94,7 @@ _POOLED_FIRST = ("first_shard", "prompt_comm")
 
 
 @dataclass(frozen=True)
-class Options:
+class FitOptions:
     """How to fit.
 
     Attributes:
@@ -120,7 +120,7 @@ def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
 
 
 def fit_segments(
-    model: str, m: Measurements, target: str, options: Options
+    model: str, m: Measurements, target: str, options: FitOptions
 ) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
     """Fit one target of one model.
 
@@ -187,7 +187,7 @@ def _unit(name: str) -> str:
     return FIRST_TOKEN.get(name, "s" if name.startswith("offset") else "")
 
 
-def _segments(model: str, m: Measurements, target: str, options: Options) -> list[tuple[str, tuple[str, ...]]]:
+def _segments(model: str, m: Measurements, target: str, options: FitOptions) -> list[tuple[str, tuple[str, ...]]]:
     """(rows, terms) of each segment; the last one also serves rows that match no other."""
     pooled = bool(np.ptp(m.values["tp"]) > 0) if "tp" in m.values else False
     names: tuple[str, ...]
@@ -247,7 +247,7 @@ def _step_segments(m: Measurements, names: tuple[str, ...]) -> list[tuple[str, t
     return [("all", names)]
 
 
-def _fit_decay(m: Measurements, target: str, options: Options) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
+def _fit_decay(m: Measurements, target: str, options: FitOptions) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
     """MS(1) by bounded least squares on relative errors of the throughput, for each tensor-parallel degree."""
     from scipy.optimize import least_squares
 

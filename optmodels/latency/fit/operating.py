@@ -57,7 +57,7 @@ class Predictor(Protocol):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLoops:
     """Measured closed loops as they are, without a fit: one workload and parallelism, interpolated in the concurrency.
 
     Attributes:
@@ -85,7 +85,7 @@ class Measured:
             for i in range(len(values["concurrency"]))
         ])  # fmt: skip
 
-    def loads(self, w: Workload, among: Iterable[int]) -> tuple[int, ...]:
+    def loads(self, w: PointWorkload, among: Iterable[int]) -> tuple[int, ...]:
         """Those of some concurrencies that lie between measured ones of a workload, and the measured up to its batch.
 
         Raises:
@@ -127,7 +127,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Workload:
+class PointWorkload:
     """A batch of equal requests, and what one machine holds of it.
 
     Attributes:
@@ -155,7 +155,7 @@ class Workload:
 def operating_points(
     model: Predictor,
     machine: str,
-    w: Workload,
+    w: PointWorkload,
     *,
     replicas: tuple[int, ...] = (1,),
     passes: tuple[int, ...] = (),
@@ -164,7 +164,7 @@ def operating_points(
     """One row for each way to run the workload on the machine, and what leaves the model's range.
 
     Args:
-        model: A fitted model of steps, served requests or static batches, or `Measured`.
+        model: A fitted model of steps, served requests or static batches, or `MeasuredLoops`.
         machine: Its name in the instance's pool.
         w: The workload.
         replicas: Numbers of machines that share the batch.
@@ -208,7 +208,7 @@ def operating_points(
 
 
 @dataclass(frozen=True)
-class Bounds:
+class SloBounds:
     """Limits within which a load counts; infinite where there is none."""
 
     ttft_s: float = math.inf
@@ -220,8 +220,8 @@ class Bounds:
 
 
 def throughputs(
-    model: Predictor, machine: str, demands: Mapping[str, Workload], loads: tuple[int, ...],
-    bounds: Bounds, safety: float | None = None,
+    model: Predictor, machine: str, demands: Mapping[str, PointWorkload], loads: tuple[int, ...],
+    bounds: SloBounds, safety: float | None = None,
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:  # fmt: skip
     """Rows of a fleet's ``points_table``: requests/s of a machine by demand, at each load that keeps the bounds.
 
@@ -266,7 +266,7 @@ def throughputs(
 
 
 def load_rates(
-    model: Predictor, name: str, gpu: str, w: Workload, loads: tuple[int, ...], safety: float | None = None
+    model: Predictor, name: str, gpu: str, w: PointWorkload, loads: tuple[int, ...], safety: float | None = None
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Rows of an orchestration's ``latency.measured``: tokens/s of one request among `load`, of a replica of tp GPUs.
 
@@ -298,7 +298,7 @@ def load_rates(
 
 
 def served(
-    model: Predictor, w: Workload, loads: tuple[int, ...], bounds: Bounds, safety: float | None = None
+    model: Predictor, w: PointWorkload, loads: tuple[int, ...], bounds: SloBounds, safety: float | None = None
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """What a machine ``serves`` of a service: requests/s at the load that serves most within the bounds, its TTFT.
 
@@ -326,21 +326,21 @@ def check_predictor(model: Predictor) -> None:
 
 def source_of(model: Predictor, safety: float | None) -> str:
     """For the column of that name."""
-    what = model.model if isinstance(model, Measured) else f"{model.model} from {model.measured} measurements"
+    what = model.model if isinstance(model, MeasuredLoops) else f"{model.model} from {model.measured} measurements"
     return what + (f", safety {safety:g}" if safety else "")
 
 
-def _parallelism(w: Workload) -> str:
+def _parallelism(w: PointWorkload) -> str:
     return (f" TP{w.tp}" if w.tp > 1 else "") + (f" ×{w.replicas_per_machine}" if w.replicas_per_machine > 1 else "")
 
 
-def _fits(w: Workload, load: int) -> bool:
+def _fits(w: PointWorkload, load: int) -> bool:
     """Whether a machine's caches hold `load` requests on each of its replicas."""
     return w.replicas_per_machine * load * w.tokens <= w.capacity_tokens
 
 
 def _one_pass(
-    model: Predictor, w: Workload, batch: int, safety: float | None
+    model: Predictor, w: PointWorkload, batch: int, safety: float | None
 ) -> tuple[tuple[float | None, float | None, float], tuple[str, ...]]:
     """(TTFT, TPOT, E2E) of one pass over `batch` requests."""
     S, out = w.input_tokens, w.output_tokens
@@ -364,7 +364,7 @@ def _columns(**values: float) -> dict[str, np.ndarray]:
     return {k: np.array([float(v)]) for k, v in values.items()}
 
 
-def _prefill_steps(w: Workload, batch: int) -> Values:
+def _prefill_steps(w: PointWorkload, batch: int) -> Values:
     """Whole prompts together as far as a step holds them; longer prompts one after another, in chunks."""
     S, chunk = w.input_tokens, w.chunk_tokens
     rows = []  # tokens, earlier KV, requests
@@ -381,7 +381,7 @@ def _prefill_steps(w: Workload, batch: int) -> Values:
     }  # fmt: skip
 
 
-def _decode_steps(w: Workload, batch: int) -> Values:
+def _decode_steps(w: PointWorkload, batch: int) -> Values:
     t = np.arange(1.0, max(w.output_tokens, 2))
     none = np.zeros(len(t))
     return {

@@ -20,7 +20,7 @@ from optmodels.io.write import write_text
 from optmodels.reporting.charts import CONFIG, Chart, save_chart
 from optmodels.reporting.page.articles import Article, Code
 from optmodels.reporting.page.documents import articles, as_written
-from optmodels.reporting.page.words import Grid, Paragraph
+from optmodels.reporting.page.words import Paragraph, WordGrid
 
 __all__ = ["articles", "as_written", "render", "write_page"]
 
@@ -80,7 +80,7 @@ def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:
             case Chart():
                 pictures.append(_Picture(item, len(pictures)))
                 return "chart", pictures[-1]
-            case Grid():
+            case WordGrid():
                 return "grid", item
             case Paragraph():
                 return "paragraph", item

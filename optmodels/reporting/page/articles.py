@@ -17,7 +17,7 @@ from optmodels.reporting.charts import Chart
 from optmodels.reporting.charts.generic import result_charts
 from optmodels.reporting.decision import first_lines, is_refuted
 from optmodels.reporting.page.figures import Figure, key_figures, number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, blocks, cut, made
+from optmodels.reporting.page.words import Paragraph, Span, WordGrid, blocks, cut, made
 
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times faster where libyaml is there
 STATUS_WORDS = {
@@ -35,7 +35,7 @@ class Code:
     summary: str = ""  # of the fold it hides in; empty: shown at once
 
 
-Item = Paragraph | Grid | Chart | list[Figure] | Code
+Item = Paragraph | WordGrid | Chart | list[Figure] | Code
 
 
 @dataclass
@@ -75,7 +75,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
     method = document.get("method", "")
     kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
     article = Article(cut(str(title), 300), cut(kicker, 300), _badge(document))
-    words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
+    words: list[Paragraph | WordGrid] = list(blocks(form.summary(document))) if form else []
     decided = list(blocks(first_lines(document)))
     lead: list[Any] = [*decided]
     if plan is None:
@@ -84,7 +84,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
         lead += [Paragraph([Span(cut(str(line), 400))]) for line in (document.get("log") or {}).get("needs") or ()]
     while words and isinstance(words[0], Paragraph) and not decided:
         lead.append(words.pop(0))
-    if plan is not None and words and isinstance(words[0], Grid):
+    if plan is not None and words and isinstance(words[0], WordGrid):
         lead.append(words.pop(0))  # the table that a formulation shows first: what requests see, or what to rent
     article.sections.append(Section("The plan" if plan is not None else "The answer", lead, lead=True))
     article.sections.append(Section("Next", [Code("\n".join(next_commands(document)))]))
@@ -207,10 +207,10 @@ def _promise(document: Mapping[str, Any]) -> str:
     return "The search stopped before it found a plan; nothing is proved."
 
 
-def _facts(rows: Sequence[tuple[str, str]], caption: str = "") -> Grid:
+def _facts(rows: Sequence[tuple[str, str]], caption: str = "") -> WordGrid:
     """A table of two columns whose first one heads the rows."""
     table = made(caption, ["", ""], rows)
-    return Grid(table.caption, [], table.rows, [False, False])
+    return WordGrid(table.caption, [], table.rows, [False, False])
 
 
 def command(document: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from optmodels.errors import printable
 from optmodels.reporting.charts.comparison import charts, instance_name
 from optmodels.reporting.page.articles import Article, Section
 from optmodels.reporting.page.figures import Figure, number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, made, spaced
+from optmodels.reporting.page.words import Paragraph, Span, WordGrid, made, spaced
 from optmodels.reporting.text import SHORT_STATUS
 
 INSTANCES_SHOWN = 100  # a table of every instance; beyond, only the summary by method
@@ -29,7 +29,7 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
     article.sections.append(Section("Methods", [_by_method(rows, methods)]))
     article.sections.append(Section("Charts", list(charts(rows))))
     shown = instances[:INSTANCES_SHOWN]
-    tables: list[Grid | Paragraph] = [_of_instance([r for r in rows if str(r["instance"]) == i], i) for i in shown]
+    tables: list[WordGrid | Paragraph] = [_of_instance([r for r in rows if str(r["instance"]) == i], i) for i in shown]
     if len(instances) > len(shown):
         tables.append(Paragraph([Span(f"{len(instances) - len(shown)} more instances are in compare.csv.", "dim")]))
     article.sections.append(Section("Instances", list(tables)))
@@ -78,7 +78,7 @@ def _figures(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
     ]
 
 
-def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
+def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> WordGrid:
     lines = []
     for m in methods:
         mine = [r for r in rows if r["method"] == m]
@@ -102,7 +102,7 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
     return made("Every method over all instances; gaps are to the best proved bound", columns, lines)
 
 
-def _of_instance(rows: Sequence[Mapping[str, Any]], instance: str) -> Grid:
+def _of_instance(rows: Sequence[Mapping[str, Any]], instance: str) -> WordGrid:
     unit, several = rows[0]["unit"], len({r.get("seed", 0) for r in rows}) > 1
     lines = [
         [r["method"], *([str(r["seed"])] if several else []), SHORT_STATUS.get(r["status"], r["status"])

@@ -8,7 +8,7 @@ from typing import Any
 from optmodels.reporting.charts.explanation import charts
 from optmodels.reporting.page.articles import Article, Section, instance_of
 from optmodels.reporting.page.figures import number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made, spaced
+from optmodels.reporting.page.words import Paragraph, Span, WordGrid, cut, made, spaced
 
 BADGES = {"feasible": ("good", "there is a plan"), "infeasible": ("bad", "infeasible, proved")}
 
@@ -53,8 +53,8 @@ def _line(text: str, items: Iterable[str] = ()) -> Paragraph:
     return Paragraph([Span(cut(text, 2000))], [[Span(cut(i, 2000))] for i in items])
 
 
-def _tables(document: Mapping[str, Any]) -> list[Grid | Paragraph]:
-    found: list[Grid | Paragraph] = []
+def _tables(document: Mapping[str, Any]) -> list[WordGrid | Paragraph]:
+    found: list[WordGrid | Paragraph] = []
     limits = document.get("limits") or []
     binding = [line["words"] for line in limits if line["binds"] is not False]
     if binding:

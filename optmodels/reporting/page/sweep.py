@@ -9,7 +9,7 @@ from typing import Any
 from optmodels.reporting.charts.sweep import charts, value_of
 from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section, instance_of
 from optmodels.reporting.page.figures import Figure, number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made, spaced
+from optmodels.reporting.page.words import Paragraph, Span, WordGrid, cut, made, spaced
 from optmodels.reporting.quantities import title as title_of
 
 ROWS_SHOWN = 300
@@ -52,7 +52,7 @@ def of_sweep(document: Mapping[str, Any]) -> Article:
     return article
 
 
-def _table(caption: str, rows: list[Mapping[str, Any]], keys: list[str], more: list[str]) -> Grid:
+def _table(caption: str, rows: list[Mapping[str, Any]], keys: list[str], more: list[str]) -> WordGrid:
     columns = [*keys, *(c for c in more if c not in keys)]
     lines = [
         [*(_value(value_of(r, c)) for c in columns), STATUS_WORDS.get(r["status"], ("", r["status"]))[1],

@@ -34,7 +34,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Grid:
+class WordGrid:
     """A table; a column of numbers is aligned to the right."""
 
     caption: str
@@ -66,18 +66,18 @@ def spans(item: Any, limit: int = LINE) -> list[Span]:
     return found
 
 
-def grid(table: Table) -> Grid:
+def grid(table: Table) -> WordGrid:
     """A rich table as a grid."""
     columns = [_plain(c.header) for c in table.columns]
     cells = [[spans(cell, CELL) for cell in c._cells] for c in table.columns]
     rows = [list(row) for row in zip(*cells, strict=True)]
-    return Grid(_plain(table.title or ""), columns, rows, _numeric(rows, len(columns)))
+    return WordGrid(_plain(table.title or ""), columns, rows, _numeric(rows, len(columns)))
 
 
-def made(caption: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> Grid:
+def made(caption: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> WordGrid:
     """A grid of plain values."""
     cells = [[[Span(cut("" if v is None else str(v), CELL))] for v in row] for row in rows]
-    return Grid(caption, columns, cells, _numeric(cells, len(columns)))
+    return WordGrid(caption, columns, cells, _numeric(cells, len(columns)))
 
 
 def spaced(name: object) -> str:
@@ -100,7 +100,7 @@ def _numeric(rows: list[list[list[Span]]], width: int) -> list[bool]:
     return [False not in k and True in k for k in kinds]
 
 
-def blocks(renderables: Iterable[Any]) -> Iterator[Paragraph | Grid]:
+def blocks(renderables: Iterable[Any]) -> Iterator[Paragraph | WordGrid]:
     """Paragraphs and tables of a summary, in order."""
     current: Paragraph | None = None
     for item in renderables:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from optmodels.limits import Restriction, quantity
-from optmodels.study.explanation.document import Conflict, Joint, LimitRef, Member, Relaxation
+from optmodels.study.explanation.document import Conflict, Joint, LimitRef, LimitRelaxation, Member
 from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.oracle import DROPPED, Oracle, OutOfBudgetError, Settings
 from optmodels.study.explanation.thresholds import (
@@ -97,7 +97,7 @@ def _fewest(oracle: Oracle, limit: Restriction, others: Settings) -> Any:
     return (*limit.value, *kept)
 
 
-def relaxation(limit: Restriction, value: Any, not_enough: Any = None) -> Relaxation:
+def relaxation(limit: Restriction, value: Any, not_enough: Any = None) -> LimitRelaxation:
     """One loosened limit for the document; None: only without it."""
     if limit.number:
         change = None if value is None else relative_change(limit, value)
@@ -110,7 +110,7 @@ def relaxation(limit: Restriction, value: Any, not_enough: Any = None) -> Relaxa
     else:
         change, text = 1.0, f"without “{limit.words()}”"
     shown: Any = list(map(str, value)) if isinstance(value, tuple) else value
-    return Relaxation(limit=reference(limit), needed=shown, not_enough=not_enough, change=change, words=text)
+    return LimitRelaxation(limit=reference(limit), needed=shown, not_enough=not_enough, change=change, words=text)
 
 
 def member(oracle: Oracle, limit: Restriction, others: Sequence[Restriction], off: Settings) -> Member:
@@ -135,7 +135,7 @@ def alone(oracle: Oracle, limits: Sequence[Restriction]) -> list[tuple[Restricti
     return found
 
 
-class Together:
+class JointConflicts:
     """The cheapest joint loosening of some limits: cost Σ |new − value|/|value|, lists and switches 1 each.
 
     Feasibility is monotone in what is loosened, so a point without a plan rules out the whole box below it, and one
@@ -290,7 +290,7 @@ def together(
     start = None
     if single is not None:
         start = (relative_change(*single), *(0.0 for _ in over[1:]))
-    search = Together(oracle, over, start)
+    search = JointConflicts(oracle, over, start)
     try:
         search.search()
     except OutOfBudgetError:
@@ -342,4 +342,4 @@ def conflict(oracle: Oracle, kept: Sequence[Restriction], proved: bool, among: S
     return Conflict(members=lines, irreducible=proved, words=text)
 
 
-__all__ = ["TOLERANCE", "Together", "alone", "candidates", "conflict", "conflicts", "reference", "together"]
+__all__ = ["TOLERANCE", "JointConflicts", "alone", "candidates", "conflict", "conflicts", "reference", "together"]

@@ -23,7 +23,7 @@ class LimitRef(Document):
     written: bool = Field(description="false: a default that the file does not mention")
 
 
-class Relaxation(Document):
+class LimitRelaxation(Document):
     """One limit loosened."""
 
     limit: LimitRef
@@ -52,7 +52,7 @@ class Conflict(Document):
 class Joint(Document):
     """The cheapest way to loosen several limits together; the cost is the sum of relative changes."""
 
-    relaxations: list[Relaxation]
+    relaxations: list[LimitRelaxation]
     cost: float
     at_least: float = Field(description="proved: loosening these limits costs no less")
     over: list[str] = Field(description="paths of the limits that might be loosened")
@@ -118,7 +118,7 @@ class Explanation(Document):
     conflicts: list[Conflict] = []
     restored: bool | None = Field(default=None, description="without every member of the conflicts there is a plan")
     restored_words: str = ""
-    alone: list[Relaxation] = []
+    alone: list[LimitRelaxation] = []
     jointly: Joint | None = None
     limits: list[LimitEffect] = []
     prices: list[PriceRange] = []

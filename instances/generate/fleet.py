@@ -1,7 +1,7 @@
 """Families of fleet instances that are generated, not shipped: Mélange-shaped grids and a scaling family.
 
-python -m formulations.fleet.families scaling --workloads 1000 --points 10000 --out DIR
-python -m formulations.fleet.families grid --rows 10 --columns 10 --types 8 --out DIR
+python instances/generate/fleet.py scaling --workloads 1000 --points 10000 --out DIR
+python instances/generate/fleet.py grid --rows 10 --columns 10 --types 8 --out DIR
 """
 
 from __future__ import annotations
