@@ -368,16 +368,17 @@ def _levels(
             finer |= {True: at(fine, True)} if finer else {}
         parts = []
         for placed, most, turns in ways:
-            each = by_place[placed]
             if alone:
 
                 def missed(step_s: Array, placed: bool = placed, most: float = most, turns: float = turns) -> Array:
                     return of.missed(at(step_s, placed), most, turns)
 
-                each = at(with_best_steps(steps, missed), placed)
+                chosen = at(with_best_steps(steps, missed), placed)
+            else:
+                chosen = by_place[placed]
             if placed:
-                each = replace(each, exists=each.exists & scarce[:, None])
-            parts.append(of.with_waits(each, most, turns))
+                chosen = replace(chosen, exists=chosen.exists & scarce[:, None])
+            parts.append(of.with_waits(chosen, most, turns))
             if placed in finer:
                 able = scarce if placed else np.ones(len(scarce), dtype=bool)
                 parts.append((of.at_best_steps(finer[placed], most, turns, able), []))
@@ -544,7 +545,11 @@ class _Engines:
             can &= points.waiting(np.maximum(before, 1e-300)[..., None], most)[:, :, 0] <= time
             with np.errstate(invalid="ignore", divide="ignore"):
                 for k in range(can.shape[2]):
-                    needs[..., k] = points.place_waits(before, most, lambda place, k=k: place[..., k] / time[..., k])
+
+                    def over_time(place: Array, k: int = k) -> Array:
+                        return np.asarray(place[..., k] / time[..., k])
+
+                    needs[..., k] = points.place_waits(before, most, over_time)
         return can, before, needs
 
     def missed(self, points: Points, most: float, turns: float) -> Array:
@@ -588,8 +593,8 @@ class _Engines:
         rows, prefill = self.rows(points, wait[:, None, None], most, turns)
         rows, omega = rows[:, :, 0, 0], wait[:, None]
         keeps: Mask = of.can[:, 0] & (omega <= of.soft_s[:, 0] * (1 + 1e-12)) & np.isfinite(rows).all(axis=0)
-        some = keeps.any(axis=1)
-        some = np.flatnonzero(some if self.every else some & ~_short_enough(rows, keeps, n))
+        serves: Mask = np.asarray(keeps.any(axis=1))
+        some = np.flatnonzero(serves if self.every else serves & ~_short_enough(rows, keeps, n))
         made = self._levels(p, points, of, n, wait, most, rows, prefill[:, 0, 0], keeps, some)
         return made, why
 

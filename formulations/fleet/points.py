@@ -536,9 +536,9 @@ def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | No
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     besides = rows.besides(case.problem.reserve is not None)
-    each = [rows.load.T] if rows.capacities is None else list(rows.capacities.transpose(0, 2, 1))
+    taken = [rows.load.T] if rows.capacities is None else list(rows.capacities.transpose(0, 2, 1))
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        mine = mine[nondominated(np.concatenate([x[mine] for x in (*each, besides)], axis=1))]
+        mine = mine[nondominated(np.concatenate([x[mine] for x in (*taken, besides)], axis=1))]
         if rows.capacities is not None and case.problem.certify == "none":  # which may plan the other less full
             mine = mine[~_fits_on_another(rows.capacities[:, :, mine], besides[mine])]
         keep += mine.tolist()

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -431,10 +432,11 @@ def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r:
             asked = _asked(case, m)
             nothing = np.zeros(len(asked.prompt))
             step = step_of_running(costs, limits, asked, r.batch, r.stage, limits.choices[0], nothing)
-    engine = EngineLine.model_construct(
-        step_s=step, wait_s=1.0, place_wait_s=0.0, most_of_wait=None, level_num_seqs=limits.choices[0],
-        waits=limits.wait_levels[0], token_s=1.0,
-    )  # fmt: skip
+    stated: dict[str, Any] = {
+        "step_s": step, "wait_s": 1.0, "place_wait_s": 0.0, "most_of_wait": None, "level_num_seqs": limits.choices[0],
+        "waits": limits.wait_levels[0], "token_s": 1.0,
+    }  # fmt: skip
+    engine = EngineLine.model_construct(**stated)  # the rest of a line is what is recomputed
     ranks = r.attention_ranks if r.attention_ranks > 1 else None
     return ConfigurationLine(
         model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=ranks,

@@ -81,7 +81,7 @@ def simulate(
     Raises:
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
-    given = dict(locals())
+    arguments = dict(locals())
     from optmodels import catalog
     from optmodels.catalog import spelling
     from optmodels.catalog.files import described
@@ -93,7 +93,7 @@ def simulate(
 
     with described(llm, gpu) as (own, device, weights):
         if (own, device) != (llm, gpu):
-            return simulate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
+            return simulate(**arguments | {"llm": own, "gpu": device, "precision": precision or weights})
     check_folder(None if out is None else Path(out))
     able = [d for d in DISPATCHERS if d != "planned_shares"]
     one_of("dispatcher", dispatcher, able)

@@ -98,13 +98,13 @@ def with_own(gpus: Mapping[str, Gpu] | None = None, llms: Mapping[str, Architect
 def gpus() -> dict[str, Gpu]:
     """Every GPU of the catalogue by key."""
     own = _OWN.get()[0]
-    return _shipped_gpus() | own if own else _shipped_gpus()
+    return _shipped_gpus() | dict(own) if own else _shipped_gpus()
 
 
 def llms() -> dict[str, Architecture]:
     """Every LLM architecture of the catalogue by key."""
     own = _OWN.get()[1]
-    return _shipped_llms() | own if own else _shipped_llms()
+    return _shipped_llms() | dict(own) if own else _shipped_llms()
 
 
 def same_shape() -> dict[str, list[str]]:

@@ -42,7 +42,8 @@ _PLAIN = {
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "gpt_oss", "qwen3_vl_text",
     "qwen3_vl_moe_text", "step3p5", "step3p7", "seed_oss",
 }  # fmt: skip
-_WRAPPED = {  # multimodal models: kind of the outer section → kinds of the language model within
+# Multimodal models: kind of the outer section → kinds of the language model within.
+_WRAPPED: dict[str, set[str | None]] = {
     "qwen3_vl": {"qwen3_vl_text"}, "qwen3_vl_moe": {"qwen3_vl_moe_text"}, "qwen3_5": {"qwen3_5_text"},
     "qwen3_5_moe": {"qwen3_5_moe_text"}, "gemma3": {"gemma3_text"}, "gemma4": {"gemma4_text"},
     "llama4": {"llama4_text"}, "kimi_k25": {"deepseek_v3", "kimi_k2"}, "minimax_m3_vl": {"minimax_m3", None},
@@ -175,7 +176,7 @@ def _language_model(outer: Config, wrong: Mistakes) -> tuple[_Reading, str]:
     if not isinstance(text, dict):
         return _Reading(outer), ""
     inner = text.get("model_type")
-    if inner not in _WRAPPED.get(str(kind), {kind}):
+    if inner not in _WRAPPED.get(str(kind), {str(kind)}):
         wrong.add("text_config.model_type", inner, f"the language model of {kind}")
     data = {k: v for k, v in outer.items() if k != "text_config"} | text
     data["model_type"] = inner or {"minimax_m3_vl": "minimax_m3"}.get(str(kind), kind)
@@ -543,13 +544,14 @@ def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mista
         own = named | groups
         weights = _ALGORITHMS.get(str(q.get("moe_quant_algo") or "").upper())
         if weights is None:
-            largest = next((p for p in ("experts", "dense") if p in own), None) if own else None
-            weights = (own.get("experts") if made.get("moe") else own.get(largest or "")) or stated
+            largest = next((p for p in ("experts", "dense") if p in own), "")
+            weights = own.get("experts" if made.get("moe") else largest) or stated
         if method == "fp8":  # what the mixture does not name stays in the precision that it was published in
             own = dict.fromkeys(("attention", "linear", "dense", "shared"), "fp8_block" if block else "fp8")
     else:
         own = {}
-        first = next(iter((q.get("config_groups") or {}).values()), {}).get("weights") or {}
+        one: dict[str, Any] = next(iter((q.get("config_groups") or {}).values()), {})
+        first = one.get("weights") or {}
         weights = {
             ("fp8", ""): "fp8_block" if block else "fp8", ("fbgemm_fp8", ""): "fp8", ("mxfp4", ""): "mxfp4",
             ("awq", ""): "int4" if bits == 4 else None, ("gptq", ""): "int4" if bits == 4 else None,
@@ -606,8 +608,9 @@ def _parts(name: str, made: Config) -> list[str]:
         return ["dense"] if index is None else ["shared"] if moe.get("shared_ffn") else []
     if _layer(name) is not None:  # a whole layer
         index, moe = _layer(name) or 0, made.get("moe")
-        feed = "dense" if moe is None or index < moe.get("dense_layers", 0) else "experts"
-        return ["attention", feed, *(["shared"] if feed == "experts" and moe["shared_ffn"] else [])]
+        if moe is None or index < moe.get("dense_layers", 0):
+            return ["attention", "dense"]
+        return ["attention", "experts", *(["shared"] if moe["shared_ffn"] else [])]
     return []
 
 

@@ -712,9 +712,8 @@ class Points:
             return x[deployment] if x.ndim == 1 else x[deployment, rows][:, None]
 
         of = {n: some(getattr(self, n)) for n in type(self).__dataclass_fields__ if n not in ("few", "of", "load")}
-        few, coefficients = (
-            type(x)(**{n: some(getattr(x, n)) for n in type(x).__dataclass_fields__}) for x in (self.few, self.of)
-        )
+        few = FewSteps(**{n: some(getattr(self.few, n)) for n in FewSteps.__dataclass_fields__})
+        coefficients = Coefficients(**{n: some(getattr(self.of, n)) for n in Coefficients.__dataclass_fields__})
         return Points(**of, load=self.load[:, deployment, level][:, :, None], few=few, of=coefficients)
 
     def waiting(self, wait_s: Array, most: float, burst_s: Array | float = 0.0) -> Array:

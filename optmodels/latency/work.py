@@ -28,7 +28,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.catalog.types import Architecture, Gpu, Precision, spelled
+from optmodels.catalog.types import Architecture, Gpu, spelled
+from optmodels.catalog.types import Precision as Precision
 
 Array = npt.NDArray[np.float64]
 KvPrecision = Literal["fp16", "fp8", "int4"]

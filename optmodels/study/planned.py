@@ -67,7 +67,8 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
         document = load(path) if path.suffix != ".json" else read_document(path)[0]
     if isinstance(document, Mapping) and "plan" not in document:
         document = load(document if not name else path)
-    if not isinstance(document, Mapping):
+    assert not isinstance(document, str | PathLike)
+    if isinstance(document, Problem):
         if needs_plan:
             raise InputError(Mistake(name or None, "", "an instance", "a plan: optmodels solve makes one"))
         return Planned(document, None, name)
