@@ -116,7 +116,7 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
     "docs/engine.md": (20.0, 184, 9, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 40_170)
+WORDS_TODAY = max(TOTAL_WORDS, 40_178)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
     "code": {
