@@ -238,7 +238,7 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
     keep_rows = np.flatnonzero(limited)
     keep_g = np.union1d(used, np.flatnonzero((ready > 0) | (arriving.sum(axis=0) > 0) | (committed > 0)))
     rows = np.asarray(tables.limit_rows)[keep_rows][:, keep_g]
-    some = rows.any(axis=1)
+    some = np.asarray(rows.any(axis=1))
     return Tick(
         tick_min=tick, workloads=tuple(names), machines=tuple(resources[g] for g in keep_g), usd=usd[keep_g],
         lead=tuple(lead[g] for g in keep_g), drain=drain[keep_g], start_usd=start_usd[keep_g],
