@@ -47,7 +47,6 @@ FIRST_TOKEN_FORM = Form(
         "engine": {"*": 0.05, "burst": 0.9, "step": 0.7, "fixed": 1.75, "prefill": 0.6, "attention": 0.1,
                    "layer": 0.35},
         "precision": {"*": 0.25, "step": 0.09},
-        "maker": {"*": 0.3, "fixed": 0.7, "layer": 0.7, "step": 0.5, "prefill": 0.5, "routed": 0.5, "burst": 0.5},
     },
     factors={
         "engine": 0.1, "gpu": 0.05, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.3,
