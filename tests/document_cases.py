@@ -81,7 +81,7 @@ MET = {"hits": [{"engines": 9, "kv_tokens": 0.0, "share": 0.1}], "engines": 9, "
 # The model finds nothing with these limits; with longer ones a plan that a first simulation refutes and cuts mend.
 CERTIFIED = BATCHING | {
     "workloads": [_listed(BATCHING["workloads"][0]) | {"requests_per_s": 24.0, "slo": {
-        "ttft_s": {"at_most": 0.11, "percentile": 0.9}, "tbt_s": {"at_most": 0.03, "percentile": 0.9}}}],
+        "ttft_s": {"at_most": 0.12, "percentile": 0.9}, "tbt_s": {"at_most": 0.03, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 3.0},
 }  # fmt: skip
 # One deployment does both stages, and of those apart only such as have one degree exchange caches.

@@ -171,6 +171,8 @@ def _predicted(
     The estimate of TPOT is one for all requests of an engine: it says nothing against the bound of one bucket.
     """
     mine = [level.requests[s.demand] for s in d.serves]
+    if not any(rates[s.demand] > 0 for s in d.serves):
+        return
     classes = Classes.of(
         [r.prompt for r in mine], [r.output for r in mine], cached=np.array([1 - r.new / r.prompt for r in mine])
     )
