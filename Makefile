@@ -24,13 +24,13 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 	$(BIN)/optmodels compare $(DEMO)
 
 SUITE := -m pytest -n 3 --dist loadfile --no-loadscope-reorder  # three processes for two cores, as many tests wait for others
-test: setup  ## the tests, of the slow ones every fifth
-	$(BIN)/python $(SUITE) --every 5
+test: setup  ## the tests, of the slow ones every tenth
+	$(BIN)/python $(SUITE) --every 10
 
 test-all: setup  ## the tests, slow ones too
 	$(BIN)/python $(SUITE)
 
-TESTS ?= --every 5
+TESTS ?= --every 10
 newest lowest: setup  ## the tests with the newest, or the lowest, version of every dependency that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-$@

@@ -17,6 +17,9 @@ from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 HERE = Path(__file__).parent
 SEEDS = {"cost_efficiency": 40, "fleet": 40, "orchestration": 20, "reserved_capacity": 40}
 PARTS = 5  # tests that share a formulation's seeds
+LONG = {  # references that enumerate for seconds to minutes
+    "fleet-209", "fleet-731", "fleet-102504", "fleet-103015", "fleet-401242", "orchestration-215", "orchestration-111119",
+}  # fmt: skip
 
 
 def test_every_formulation_has_an_adversary() -> None:
@@ -35,7 +38,10 @@ def test_answers_are_those_of_the_reference(name: str, part: int) -> None:
     assert len(settled) >= 0.8 * len(found)
 
 
-@pytest.mark.parametrize("file", sorted(p.name for p in (HERE / "once_differed").glob("*.json")))
+@pytest.mark.parametrize("file", [
+    pytest.param(p.name, marks=pytest.mark.slow if p.stem in LONG else ())
+    for p in sorted((HERE / "once_differed").glob("*.json"))
+])  # fmt: skip
 def test_instances_that_once_differed(file: str) -> None:
     """A row scaled up to what HiGHS refuses (cost efficiency, seed 2123 of its day); a master problem at costs of 10¹⁴
     (fleet 773); three million starts (fleet 1131); a budget of 28.45 for 5 × 5.69 (cost efficiency 1584); starts that

@@ -149,6 +149,7 @@ TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
 OF_TRACE = ["plan", "--model", "llama-3.1-8b", "--trace", "kept/mine.csv", "--ttft-p95", "1", "--tpot", "0.05"]
 
 
+@pytest.mark.slow
 def test_a_trace_stands_for_lengths_and_rate(cli, folder):
     (folder / "kept").mkdir()
     (folder / "kept" / "mine.csv").write_text(TRACE)
