@@ -66,7 +66,9 @@ def once_each(function):
     """The function of an instance, called once for each: here only plans are changed."""
     made = {}
 
-    def call(problem):
+    def call(problem, *plan):
+        if plan:  # recomputed from its lines
+            return function(problem, *plan)
         if id(problem) not in made:
             made[id(problem)] = problem, function(problem)  # the instance is kept, so that no other has its id
         return made[id(problem)][1]

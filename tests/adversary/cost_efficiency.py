@@ -27,23 +27,31 @@ from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 Array = npt.NDArray[np.float64]
-LEFT_OUT = {
-    **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
-    **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
-    "Speculation.model": "an instance has one, so that it says nothing more",
-    "CostEfficiency.title": "for people",
-    "CostEfficiency.name": "for people",
-    "PoolChoice.price_source": "for people",
-    "Calibration.model": "provenance",
-    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
-    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
-    "Calibration.date": "for people",
-    "Calibration.schema_version": "one value",
-    "Calibration.schema_version=1": "one value",
-    "Architecture.params": "for people",
-    "Architecture.checkpoint": "for export",
-    "OperatingPoint.source": "for people",
-}
+LEFT_OUT = (
+    static.SHAPES
+    | static.BOUNDS
+    | {
+        **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
+        **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
+        "Speculation.model": "an instance has one, so that it says nothing more",
+        "CostEfficiency.title": "for people",
+        "CostEfficiency.name": "for people",
+        "PoolChoice.price_source": "for people",
+        "Calibration.model": "provenance",
+        **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
+        **{
+            f"{kind}.{key}": "for people"
+            for kind in ("Gpu", "Architecture", "Calibration")
+            for key in ("title", "source")
+        },
+        "Calibration.date": "for people",
+        "Calibration.schema_version": "one value",
+        "Calibration.schema_version=1": "one value",
+        "Architecture.params": "for people",
+        "Architecture.checkpoint": "for export",
+        "OperatingPoint.source": "for people",
+    }
+)
 RATE = 1e-10  # by which an engine's capacities may be exceeded
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 

@@ -39,35 +39,43 @@ from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
-LEFT_OUT = {
-    **{f"Trace.{key}": static.READ for key in static.READERS},
-    **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
-    **dict.fromkeys(
-        (
-            "FleetWorkload.pieces",
-            "Pieces.seconds",
-            "Pieces.busiest",
-            "Busiest.window",
-            "BucketRequests.of",
-            "Busiest.times_the_mean",
-            "Bucket.rates",
-            "Bucket.input_bounds",
-            "Bucket.output_bounds",
+LEFT_OUT = (
+    static.SHAPES
+    | static.BOUNDS
+    | {
+        **{f"Trace.{key}": static.READ for key in static.READERS},
+        **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
+        **dict.fromkeys(
+            (
+                "FleetWorkload.pieces",
+                "Pieces.seconds",
+                "Pieces.busiest",
+                "Busiest.window",
+                "BucketRequests.of",
+                "Busiest.times_the_mean",
+                "Bucket.rates",
+                "Bucket.input_bounds",
+                "Bucket.output_bounds",
+            ),
+            "requests of a trace over time, which tests of traces judge",
         ),
-        "requests of a trace over time, which tests of traces judge",
-    ),
-    "Fleet.title": "for people",
-    "PoolChoice.price_source": "for people",
-    "Fleet.name": "for people",
-    "Calibration.model": "provenance",
-    **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
-    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
-    "Calibration.date": "for people",
-    "Calibration.schema_version": "one value",
-    "Calibration.schema_version=1": "one value",
-    "Architecture.params": "for people",
-    "Architecture.checkpoint": "for export",
-}
+        "Fleet.title": "for people",
+        "PoolChoice.price_source": "for people",
+        "Fleet.name": "for people",
+        "Calibration.model": "provenance",
+        **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
+        **{
+            f"{kind}.{key}": "for people"
+            for kind in ("Gpu", "Architecture", "Calibration")
+            for key in ("title", "source")
+        },
+        "Calibration.date": "for people",
+        "Calibration.schema_version": "one value",
+        "Calibration.schema_version=1": "one value",
+        "Architecture.params": "for people",
+        "Architecture.checkpoint": "for export",
+    }
+)
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
 MOST_ENGINES = 16  # of a machine

@@ -35,17 +35,22 @@ from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
 from tests.adversary.static import READ
 
-LEFT_OUT = static.SPELLED | {
-    **{f"LengthsOfTrace.{key}": READ for key in static.READERS},
-    "MachineType.price_columns": READ,
-    "Architecture.title": "words",
-    "Architecture.source": "words",
-    "Architecture.note": "words",
-    "Architecture.checkpoint": "words",
-    "MachineType.price_source": "words",
-    "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
-    "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
-}
+LEFT_OUT = (
+    static.SPELLED
+    | static.SHAPES
+    | static.BOUNDS
+    | {
+        **{f"LengthsOfTrace.{key}": READ for key in static.READERS},
+        "MachineType.price_columns": READ,
+        "Architecture.title": "words",
+        "Architecture.source": "words",
+        "Architecture.note": "words",
+        "Architecture.checkpoint": "words",
+        "MachineType.price_source": "words",
+        "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+        "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
+    }
+)
 HOURS = 730.0  # of a month
 GIB = float(2**30)
 TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters

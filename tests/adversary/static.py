@@ -669,3 +669,27 @@ def one_spelling(data: Any) -> Any:
         return data
     made = {key: one_spelling(x) for key, x in data.items()}
     return made | (made.pop("precision") if isinstance(made.get("precision"), dict) else {})
+
+
+_OF_PUBLISHED = (
+    "Architecture.attention_layers", "Architecture.compressed", "Architecture.ffn_layers", "Architecture.kept",
+    "Architecture.mtp_layers", "Architecture.residual_streams", "Architecture.sparse",
+    "Architecture.value_head_dim", "Architecture.value_projection", "Architecture.value_projection=False",
+    "Architecture.value_projection=True", "Architecture.vision_params", "Compressed.index_head_dim",
+    "Compressed.index_heads", "Compressed.index_topk", "Compressed.indexed_layers", "Compressed.indexed_ratio",
+    "Compressed.layers", "Compressed.output_groups", "Compressed.output_rank", "Compressed.q_lora_rank",
+    "Compressed.ratio", "Compressed.window", "Indexer.head_dim", "Indexer.heads", "Indexer.layers", "Indexer.topk",
+    "Kept.layers", "Kept.part", "Kept.part=attention", "Kept.part=dense", "Kept.part=experts", "Kept.part=linear",
+    "Kept.part=shared", "Kept.precision", "Kept.precision=fp16", "Kept.precision=fp4", "Kept.precision=fp8",
+    "Kept.precision=fp8_block", "Kept.precision=int4", "Kept.precision=mxfp4", "Linear.conv_kernel", "Linear.kind",
+    "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Mla.index_layers", "MoE.latent", "MoE.layers",
+    "Window.chunked", "Window.chunked=False", "Window.chunked=True", "Window.head_dim", "Window.heads",
+    "Window.kv_heads", "Window.value_head_dim",
+)  # fmt: skip
+SHAPES = dict.fromkeys(
+    _OF_PUBLISHED, "shapes of published configurations, which tests of the catalogue work out by hand"
+)
+BOUNDS = {
+    f"EngineLimits.{key}": "drawn for orchestration, whose theory of an engine is the same"
+    for key in ("most_load", "most_filled", "most_full")
+}

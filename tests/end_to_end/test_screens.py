@@ -91,7 +91,7 @@ def test_somebody_at_a_terminal_waits_five_minutes_at_most_unless_told_otherwise
         return [json.loads(p.read_text())["options"]["time_limit"] for p in sorted(folder.rglob("plan.json"))]
 
     assert cli("solve", file, "--out", "piped").status == 0
-    monkeypatch.setattr("optmodels.cli.console.at_a_terminal", lambda: True)
+    monkeypatch.setattr("optmodels.cli.solve.at_a_terminal", lambda: True)
     for name, asked in (("q", []), ("r", ["--time-limit", "inf"]), ("s", ["--time-limit", "9"])):
         assert cli("solve", file, "--out", name, *asked).status == 0
     assert limits() == [None, 300.0, None, 9.0]
