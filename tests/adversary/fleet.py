@@ -43,16 +43,16 @@ LEFT_OUT = (
     static.SHAPES
     | static.BOUNDS
     | {
-        **{f"Trace.{key}": static.READ for key in static.READERS},
+        **{f"TraceFile.{key}": static.READ for key in static.READERS},
         **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
         **dict.fromkeys(
             (
                 "FleetWorkload.pieces",
                 "Pieces.seconds",
                 "Pieces.busiest",
-                "Busiest.window",
+                "BusiestPiece.window",
                 "BucketRequests.of",
-                "Busiest.times_the_mean",
+                "BusiestPiece.times_the_mean",
                 "Bucket.rates",
                 "Bucket.input_bounds",
                 "Bucket.output_bounds",
@@ -1238,8 +1238,8 @@ def generate(rng: Rng) -> Instance:
 
 def _by_a_hair(rng: Rng, data: Instance) -> None:
     """All rates times what makes some point's load nearly a whole number, and perhaps a budget of nearly so many."""
-    if data.get("serving") == "continuous" and maybe(rng, 0.8):
-        return  # best steps take seconds to find
+    if data.get("serving") == "continuous":
+        return  # best steps take the reference seconds to minutes
     p = Fleet.model_validate({k: v for k, v in data.items() if k != FILES})
     demands = {d.name: d for w in p.workloads for d in _demands(p, w, data)}
     points = [q for q in _every_point(p, data, p.points, demands, _machines(p), 0.0, False) if q.serves]

@@ -76,6 +76,7 @@ def test_instances_that_once_differed(file: str) -> None:
     assert outcome == "same" or (outcome == "unsettled" and file.removesuffix(".json") in LONG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULATIONS)
 def test_instances_say_everything_that_the_schema_lets_one_say(name: str) -> None:
     schema, given = harness.coverage(name, range(1000), at_least=300)

@@ -80,7 +80,7 @@ def test_levels_are_those_of_plain_numbers_and_of_the_check(
     said = np.array([(r.rate, r.running, r.first_s, r.ttft_s, r.tpot_s, r.e2e_s) for r in rows])
     order = (np.lexsort(np.round(x[[3, 0, 4]], 6)) for x in (np.array(stated), said.T))
     mine, theirs = (x[:, k] for x, k in zip((np.array(stated), said.T), order, strict=True))
-    assert np.allclose(mine, theirs, rtol=2e-3)  # the best level is found by halving
+    assert np.allclose(mine, theirs, rtol=5e-3)  # the best level is found by halving
     assert (at.deadline_s <= deadline[0]).all() and (at.ttft_s <= asked[0][0]).all()
     kind = Kind(tuple((x.input_tokens, x.output_tokens, x.share) for x in MIXED), 0.25, asked[0][1], asked[1][1],
                 deadline[1])  # fmt: skip
