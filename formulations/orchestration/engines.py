@@ -447,8 +447,8 @@ class Taken:
         grown = growing(since_s + first, since_s + service, bin_s, bins)
         kv = self.prompt_tokens[k] * until_last + self.output_tokens[k] * grown
         kv = kv / (first * self.prompt_tokens[k] + rest * (self.prompt_tokens[k] + self.output_tokens[k] / 2))
-        time, running, memory, tokens, chunks, waiting, sent = self.load[:, k]
-        prompt = self.prefill[k] if rest > 0 else time
+        time, running, memory, tokens, chunks, waiting, sent = self.load[:, k] / e.keep
+        prompt = self.prefill[k] / e.keep if rest > 0 else time
         found: Array = np.array([
             early * prompt + late * (time - prompt), until_last * (running / service), kv * memory,
             early * tokens, early * chunks, early * waiting, (late if e.stage == "prefill" else early) * sent,

@@ -171,7 +171,8 @@ def busiest(t: OrchestrationTables, a: Assignment) -> Array:
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
-    found: Array = busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations])
+    kept = [1.0 if x.engine is None else x.engine.keep for x in t.configurations]  # shares are of what is left
+    found: Array = busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations]) * kept
     return found
 
 
