@@ -59,7 +59,7 @@ def test_a_certified_plan_attains_what_it_promises(problem, solved):
 def test_a_cut_takes_from_every_capacity_of_a_models_engines_and_from_who_can_be_in_time(problem):
     t = build_tables(problem)
     less = cut(t, [CutLine(model="llama-3.2-3b", keep=0.5, in_time=0.75)])
-    assert less.configurations[0].engine.capacity == pytest.approx(0.5 * t.configurations[0].engine.capacity)
+    assert less.configurations[0].engine.load == pytest.approx(2 * t.configurations[0].engine.load)
     assert less.share == pytest.approx(0.75 * t.share)
     assert less.busy(0, 0) == pytest.approx(2 * t.busy(0, 0))
 
@@ -81,7 +81,7 @@ def test_lines_of_one_pass_are_found_in_the_tables_of_the_other(changes):
     t = build_tables(optmodels.load(two_models(1, **BURST | {"engine": {"waits": [0.01, 3]}} | changes)))
     other = loosened(t)
     assert {x.engine.waits for x in t.configurations} == {0.01, 3.0}
-    assert {x.engine.waits for x in other.configurations} == {4.0}
+    assert {x.engine.waits for x in other.configurations} == {8.0}
     for of, at in ((t, other), (other, t)):
         lines = [
             SimpleNamespace(model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], degrees=x.degrees,
@@ -123,7 +123,7 @@ def test_rates_are_drawn(solved):
         (lambda c: c["promises"][0].update(promised=0.5), "promised"),
         (lambda c: c["promises"][0].update(found="broken"), "certified exactly if all promises hold"),
         (lambda c: c["promises"][0].update(found="undecided"), "one replay decides"),
-        (lambda c: (x := c["rounds"][c["of_round"] - 1]).update(looser=not x["looser"]), "prediction.mean_latency_s"),
+        (lambda c: (x := c["rounds"][c["of_round"] - 1]).update(looser=not x["looser"]), "engine.waits"),
         (lambda c: c.update(copies=3), "copies are the instance's"),
         (lambda c: c.update(status="incomplete"), "certified exactly if all promises hold"),
     ],
