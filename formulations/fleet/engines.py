@@ -575,8 +575,10 @@ class _Engines:
             _why(points, of.fits[..., k], [
                 ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], of.tpot_s[..., k]),
                 ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], of.ttft_s[..., k]),
-                ("E2E", w.slo.deadline_s, seconds_and_quantile(w.slo.deadline_s)[0] - least_s, of.e2e_s[..., k]),
-            ]) for k, (w, least_s) in enumerate(zip(works, self.least_s, strict=True))
+                ("E2E", w.slo.deadline_s, np.inf if w.slo.deadline_s is None else e2e_s - least_s, of.e2e_s[..., k]),
+            ])
+            for k, (w, least_s) in enumerate(zip(works, self.least_s, strict=True))
+            for e2e_s in (seconds_and_quantile(w.slo.deadline_s)[0],)
         ]  # fmt: skip
         soft = any(w.soft is not None for w in works)
         p, level = np.nonzero(of.can.any(axis=2))

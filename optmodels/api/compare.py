@@ -53,6 +53,8 @@ def compare(
     if wanted is not None and not 0 < len(wanted) == len(set(wanted)):
         raise InputError(Mistake(None, "methods", wanted, "one name or more, each once"))
     runs = [checked_options(s, time_limit) for s in ([seed] if seeds is None else seeds)]
+    if len({run.seed for run in runs}) < len(runs):
+        raise InputError(Mistake(None, "seeds", [run.seed for run in runs], "seeds, each once"))
     rows: list[dict[str, Any]] = []
     problems = [(s, problem_of(s)) for s in _expanded(instances)]
     # Every name is checked before the first solve.

@@ -255,7 +255,9 @@ class Architecture(Entry):
         if attention + linear > self.layers:
             raise ValueError(f"attention_layers ({attention}) at most {self.layers - linear}")
         if self.moe is not None and (self.moe.layers or 0) + self.moe.dense_layers > self.layers:
-            raise ValueError(f"moe.layers ({self.moe.layers}) at most {self.layers - self.moe.dense_layers}")
+            raise ValueError(
+                f"moe.layers ({self.moe.layers or 0}) and dense_layers ({self.moe.dense_layers}): at most {self.layers}"
+            )
         if self.sparse is not None and (self.mla or self.window or self.sparse.layers > attention):
             raise ValueError("sparse without mla or window, in layers with attention")
         c = self.compressed

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field, computed_field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, computed_field, field_validator, model_validator
 
 from optmodels import catalog
 from optmodels.catalog import spelling
@@ -128,8 +128,19 @@ class OwnRows(Entry):
         return self.rows >= min(LEAST_OWN.values()) and self.workloads >= OWN_WORKLOADS
 
 
+def _with_derived(schema: dict[str, Any]) -> None:
+    """`never_together`, which documents have and files may have."""
+    names = {"type": "array", "items": {"type": "string"}}
+    schema["properties"]["never_together"] = {
+        "type": "object", "additionalProperties": names, "readOnly": True,
+        "description": "pair of parts → names, each measured, but never with one another",
+    }  # fmt: skip
+
+
 class EngineModel(Entry):
     """Global coefficients over engines, GPUs and LLMs."""
+
+    model_config = ConfigDict(json_schema_extra=_with_derived)
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     title: str

@@ -1,7 +1,7 @@
 """CPU seconds and peak memory of whole commands, and of what they spend it on: explain, solve with check and report.
 
-python benchmarks/commands.py            every row, several minutes
-python benchmarks/commands.py week year  rows whose name has one of these
+python benchmarks/whole_commands.py            every row, several minutes
+python benchmarks/whole_commands.py week year  rows whose name has one of these
 """
 
 from __future__ import annotations
