@@ -116,20 +116,20 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 EXCEPTIONS: dict[str, tuple[float, int, int, int]] = {  # page: mean, longest, banned words, words
     "docs/engine.md": (20.0, 184, 9, 2000),
 }
-WORDS_TODAY = max(TOTAL_WORDS, 40_178)
+WORDS_TODAY = max(TOTAL_WORDS, 40_950)
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
     "code": {
-        "what … as a noun": 6.91,
-        "of those, that of": 4.65,
+        "what … as a noun": 6.95,
+        "of those, that of": 4.70,
         "said, says": 1.95,
-        "beside, anew, alike": 1.82,
-        "so many": 0.82,
+        "beside, anew, alike": 1.83,
+        "so many": 0.84,
         "nobody": 0.8,
     },
     "help": {"what … as a noun": 3.61, "of those, that of": 2.11, "said, says": 0.91, "beside, anew, alike": 1.21},
 }
-ENTRIES_TODAY = 459  # of 2_107
+ENTRIES_TODAY = 470  # of 2_107
 
 
 if __name__ == "__main__":
