@@ -47,6 +47,7 @@ from optmodels.engine.continuous import (
     LatencyLimit,
     Points,
     Stage,
+    lacks_slots,
     levels_of_loads,
     loads_of_levels,
     operating_points,
@@ -353,10 +354,10 @@ def _levels(
     fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES]))
     timed = any(w.slo.deadline_s is not None for w in works) and stage != "both"
     finer = {} if alone or timed else {False: at(fine)}
-    lacking = np.zeros(0, dtype=np.intp)
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
         parts += [_decoding(of, works, np.array(kv), engines, held, True) for of in finer.values()]
+        can = np.isfinite(points.load).all(axis=0)
     else:
         rows = np.concatenate([points.load, np.zeros_like(points.load[:1])])
         scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
@@ -382,9 +383,8 @@ def _levels(
             if placed in finer:
                 able = scarce if placed else np.ones(len(scarce), dtype=bool)
                 parts.append((of.at_best_steps(finer[placed], most, turns, able), []))
-        with np.errstate(invalid="ignore"):
-            lacks = of.within(points, MOST_OF_WAIT[-1]).can & (points.load[RUNNING] >= points.load.max(axis=0))
-        lacking = engines[(lacks & np.isfinite(points.load[RUNNING])).any(axis=(1, 2))]
+        can = of.within(points, MOST_OF_WAIT[-1]).can
+    lacking = engines[lacks_slots(points.load, np.asarray(can))]
     made = _joined([part for part, *_ in parts])
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[0][1][k] for k, i in enumerate(demands) if not served[k]}

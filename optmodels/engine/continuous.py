@@ -969,6 +969,23 @@ def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
     return found & np.isfinite(others)
 
 
+def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether more slots may carry more: they are scarcest at a step of a class within its limits, or at the next one.
+
+    If another capacity is scarcer at both, it is between them, too: of those that grow with the step the ratio stays,
+    and of time it only falls. With looser limits no deployment stops lacking slots.
+
+    Args:
+        capacities: of steps, ascending, rows in the order of `ROWS`, (Q, P, L, W).
+        can: classes within their limits, (P, L, W).
+    """
+    running = capacities[RUNNING]
+    scarcest = np.isfinite(running) & (running >= capacities.max(axis=0))
+    scarcest[:, :-1] |= scarcest[:, 1:]
+    found: npt.NDArray[np.bool_] = (can & scarcest).any(axis=(1, 2))
+    return found
+
+
 def loads_of_levels(most: float = MOST_LOAD, parts: int = 1) -> Array:
     """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through that of `MOST_LOAD`.
 

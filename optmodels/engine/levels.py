@@ -43,6 +43,7 @@ from optmodels.engine.continuous import (
     EngineLimits,
     LatencyLimit,
     Points,
+    lacks_slots,
     levels_of_loads,
     loads_of_levels,
     operating_points,
@@ -384,20 +385,19 @@ def levels(
         if not mine:
             break
         which = list(mine)
-        at = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline)
+        at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline)
         at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
         parts.append(_only(at, _told_more(at, before)))
         before = n
-        lacking = (at.max_num_seqs == n) & (at.capacities[RUNNING] > 1.0 - 1e-9)
-        which = np.unique(at.engine[lacking]).tolist()
+        which = [e for e, more in zip(which, lacking.tolist(), strict=True) if more]
     return _joined(parts)
 
 
 def _levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None],
-) -> Levels:  # fmt: skip
-    """Those of engines told one max_num_seqs; arguments are those of `levels`."""
+) -> tuple[Levels, npt.NDArray[np.bool_]]:  # fmt: skip
+    """Those of engines told one max_num_seqs, and the engines that lack slots; arguments are those of `levels`."""
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e), [e.costs for e in engines]
 
@@ -421,6 +421,7 @@ def _levels(
     if scarce.any():
         by_place[True] = of.at(with_best_steps(steps, partial(missed, placed=True)), True)
     parts: list[Levels] = []
+    within_limits = np.zeros(crowd.step_s.shape, dtype=bool)
     for most, turns in ways:
         points = by_place[turns > 0.0]
         base, per = of.first_s(points, q_ttft, most)
@@ -432,7 +433,9 @@ def _levels(
             wait = np.minimum(wait, longest(at_e2e - whole - of.decoding_s(points), per_whole, q_e2e))
         able = points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
         prefill = wait
-        if points.placed:
+        if not points.placed:
+            within_limits |= able
+        else:
             prefill = points.prefill_waits(turns)
             able &= scarce[:, None] & (wait > prefill)
         parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
@@ -440,4 +443,5 @@ def _levels(
     within = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:
         within["e2e_s"] = within["deadline_s"]
-    return Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | within))
+    found = Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | within))
+    return found, lacks_slots(rows[..., None], within_limits[..., None])
