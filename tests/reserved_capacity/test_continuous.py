@@ -13,7 +13,7 @@ from best_steps import with_best
 import optmodels
 from formulations.reserved_capacity.check import check
 from formulations.reserved_capacity.problem import ReservedCapacity
-from formulations.reserved_capacity.replay import RegionReplayOptions, engine_of, replay
+from formulations.reserved_capacity.replay import WARM_UP, RegionReplayOptions, engine_of, replay
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog, formulation
 from optmodels.engine.continuous import levels_of_loads, loads_of_levels, seconds_and_quantile
@@ -151,12 +151,16 @@ def test_the_replay_counts_who_is_in_time() -> None:
     problem = instance(LATE)
     plan = optmodels.solve(problem).plan
     assert plan is not None
-    options = RegionReplayOptions(seconds=60.0)
-    shares = []
-    for at_most in (5.0, 8.0, 100.0):  # of machines with as many GPUs an engine
-        found = replay(instance(LATE | {"deadline_s": {"at_most": at_most, "percentile": 0.95}}), plan, None, options)
-        shares.append(found["policies"]["skylb"]["within_deadline"])
-    assert 0.0 <= shares[0] < shares[1] <= shares[2] == 1.0, shares
+    requests: dict[str, Any] = {}
+    options = RegionReplayOptions(seconds=60.0, keep=requests.__setitem__)
+    for at_most in (4.0, 5.0, 100.0):  # each has engines at a level of its own
+        late = instance(LATE | {"deadline_s": {"at_most": at_most, "percentile": 0.95}})
+        share = replay(late, plan, None, options)["policies"]["skylb"]["within_deadline"]
+        seen = requests["chat"]
+        counted = np.asarray(seen["arrival_s"]) >= WARM_UP * options.seconds
+        within = (np.asarray(seen["e2e_s"]) <= at_most) & ~np.asarray(seen["refused"], dtype=bool)
+        assert share == pytest.approx(within[counted].mean()), at_most
+        assert (share == 1.0) == (at_most == 100.0)
     assert "within_deadline" not in replay(instance(), plan, None, options)["services"][0]
 
 
