@@ -10,6 +10,7 @@ from mixture_levels import Mixture
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import engine_costs
+from optmodels.engine.loop import loop
 
 TTFT, TPOT = {"at_most": 3.0, "percentile": 0.9}, {"at_most": 0.12, "percentile": 0.9}
 
@@ -47,7 +48,11 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
                 continue
             tried.add(users)
             for row in Mixture(e, limits, lengths).loop(users, *within):
-                seen = zip((row.ttft_s, row.tpot_s, row.deadline_s), within, strict=True)
-                if all(x <= limit for x, (limit, _) in seen) and case.tokens / row.e2e_s >= problem.slo.tps:
-                    best = min(best, (count * (m.prices.on_demand or math.inf), row.e2e_s))
+                e2e = row.e2e_s
+                if ranks > 1:  # steps wait for the busiest rank, of requests that come evenly
+                    ((prompt, output, _),) = lengths
+                    e2e = max(e2e, loop(e.costs, e.slower, limits, prompt, output, users, ranks).e2e_s)
+                seen = zip((row.ttft_s, row.tpot_s, max(row.deadline_s, e2e * (ranks > 1))), within, strict=True)
+                if all(x <= limit for x, (limit, _) in seen) and case.tokens / e2e >= problem.slo.tps:
+                    best = min(best, (count * (m.prices.on_demand or math.inf), e2e))
     return best

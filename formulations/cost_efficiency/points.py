@@ -17,6 +17,7 @@ from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, engine_costs
 from optmodels.engine.lengths import classes
 from optmodels.engine.levels import Levels, loop_levels
+from optmodels.engine.loop import mean_e2e_s
 from optmodels.errors import UnpublishedError
 from optmodels.latency.strategies import FAMILIES
 
@@ -118,6 +119,10 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     most = max((e.ranks * limits.choices[-1] for e in costs.values()), default=0)
     users = np.array(sorted({n for by in fewest.values() for n in by if n <= most}), dtype=float)
     at, each = loop_levels(list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem))
+    slowest = zip(at.engine, at.max_num_seqs, each, at.ttft_s, at.tpot_s, at.e2e_s, strict=True)
+    e2e_s = np.array([mean_e2e_s(costs[able[e]], limits.choosing(slots), classes(case.lengths), *seen)
+                      for e, slots, *seen in slowest])  # fmt: skip
+    at = replace(at, e2e_s=e2e_s, deadline_s=np.maximum(at.deadline_s, e2e_s))
     rows: list[tuple[int, ...]] = []
     for level, (e, n) in enumerate(zip(at.engine.tolist(), each.astype(int).tolist(), strict=True)):
         _, split, _, ranks = able[e]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.batch.static import BatchWorkload
 from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, engine_costs
@@ -21,10 +20,11 @@ def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
 
     None of a static batch, whose prediction is the plan's, and of requests of several lengths.
     """
-    if p.engine is None or not isinstance(problem.workload, BatchWorkload):
+    kind = () if p.engine is None else problem.resolve().lengths
+    if p.engine is None or len(kind) != 1:
         return None
-    w, users, e = problem.workload, p.batch_split, p.engine
-    lengths = float(w.input_tokens), float(w.output_tokens)
+    users, e = p.batch_split, p.engine
+    lengths = float(kind[0].input_tokens), float(kind[0].output_tokens)
     engine = engine_of(problem, machine_of(problem, p), p)
     limits = EngineLimits(
         max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.engine.continuous import Coefficients, EngineLimits
+from optmodels.engine.continuous import Classes, Coefficients, EngineLimits
+from optmodels.engine.costs import EngineCosts
 from optmodels.latency.steps import StepCosts
 
 
@@ -84,6 +85,33 @@ def loop(
         cycle += every * (mixed * carry + (1.0 - mixed) * carry_none)
     first = own + (every - steps) / every * cycle
     return _seen(first, cycle, slower, costs.request_s, decodes, users / cycle)
+
+
+def mean_e2e_s(
+    engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float, ttft_s: float, tpot_s: float, e2e_s: float
+) -> float:  # fmt: skip
+    """E2E of a closed loop's requests in the mean, at most, s; of an engine of one attention rank the level's own.
+
+    (S10) counts what steps wait for the busiest of several ranks where requests come by chance. Those of a loop come
+    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` says of equal requests; of
+    unequal ones, whose loop is not known, no less than bounds on TTFT and TPOT allow.
+
+    Args:
+        engine: its costs.
+        limits: of each rank, with the level's `max_num_seqs`.
+        kind: the mixture.
+        users: of the engine.
+        ttft_s, tpot_s: bounds of the level.
+        e2e_s: the level's own.
+    """
+    if engine.ranks == 1:
+        return e2e_s
+    outputs = kind.output_at(None)
+    if len(kind) == 1:
+        lengths = float(kind.new_tokens[0]), float(outputs[0])
+        return max(e2e_s, loop(engine.costs, engine.slower, limits, *lengths, users, engine.ranks).e2e_s)
+    output = float(kind.weight @ outputs) / float(kind.weight.sum())
+    return max(e2e_s, ttft_s + (output - 1.0) * tpot_s)
 
 
 def _of_busiest(chunks: float, ranks: int) -> float:
