@@ -128,7 +128,8 @@ def closed_loop(line: EngineLine, in_flight: int, prompt: int, output: int, ends
 
 def test_a_closed_loop_keeps_what_its_level_promises() -> None:
     at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), TTFT, TPOT)
-    for row in (0, int(at.running.argmax())):
+    some = np.flatnonzero(at.running >= 1.0)
+    for row in (int(some[at.running[some].argmin()]), int(at.running.argmax())):
         in_flight = int(at.running[row])
         seen = closed_loop(engine_line(at, row, ENGINE, LIMITS), in_flight, 400, 100, 1500)
         assert np.quantile(seen["ttft"], 0.9) <= at.first_s[row] + at.waiting_s[row]
