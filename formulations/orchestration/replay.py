@@ -395,7 +395,7 @@ def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
     lines = [t.configurations[c] for c in rows_of(t, p)]
     widest = max((x.slots for x in lines), default=1)
     if t.taken is not None:  # for the figures only: `served` has the engines
-        widest = max((x.most_admitted for x in lines), default=1)
+        widest = max((widest, *(x.most_admitted for x in lines)))
     rate = np.ones((len(lines), widest))
     for j, x in enumerate(lines):
         rate[j, : x.slots] = x.tokens_per_s

@@ -54,7 +54,7 @@ def test_levels_of_a_looser_limit_hold_what_those_of_a_tighter_one_do(key: str, 
     tight = levels_of(limits, buckets)
     assert len(tight.engine) > 0
     at = limits[key]
-    for factor in (1.01, 1.07, 1.4, 3.0):
+    for factor in (1.01, 1.07, 1.4, 3.0, 8.0):
         longer = at | {"at_most": at["at_most"] * factor} if isinstance(at, dict) else at * factor
         loose = levels_of(limits | {key: longer}, buckets)
         assert without(tight, loose) == [], factor
