@@ -176,7 +176,7 @@ def test_tables_kept_between_solves_change_nothing(source, monkeypatch):
     from optmodels import formulation
 
     form = formulation.get("fleet" if source == DAY else "cost_efficiency")
-    vary = {"budget_usd_per_hour": [3.0, 6.2, 30.0]}
+    vary = {"budget_usd_per_hour": [3.0, 30.0]}
     if source != DAY:
         vary |= {"slo.ttft_s": [0.3, 0.5, 5.0]}
     made = []
@@ -420,7 +420,7 @@ def test_workers_end_with_a_killed_parent(tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
     out = tmp_path / "s"
-    vary = ["--vary", "workloads[chat].slo.ttft_s=0.5:3:60", "--workers", workers, "--out", out]
+    vary = ["--vary", "workloads[chat].slo.ttft_s=1.3:2:60", "--workers", workers, "--out", out]
     process = subprocess.Popen(
         command(DAY, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
