@@ -49,6 +49,7 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
     } | changes)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slo", "cached"), [(SLO, 0.4), (LATE, 0.4), (MEANS, 0.0)], ids=["percentiles", "deadline", "means"]
 )
