@@ -323,7 +323,7 @@ def latency_table(found: Mapping[str, Any]) -> Table:
     for policy, r in rows.items():
         if r is not None:
             table.add_row(policy.replace("_", " "), *(
-                " / ".join(f"{scale * seen[q]:.3g}" for q in ("mean", "p95", "p99") if q in seen)
+                " / ".join(f"{scale * seen[q]:.3g}" for q in ("mean", "p95", "p99") if seen.get(q) is not None)
                 for seen, scale in ((r.get("ttft_s", {}), 1), (r.get("tpot_s", {}), 1e3), (r.get("e2e_s", {}), 1))
             ))  # fmt: skip
     return table
