@@ -25,8 +25,8 @@ def list(
     """What there is, a row each.
 
     Args:
-        what: ``formulations``, ``methods``, ``instances``, ``catalog``, or ``machines``: every one with its prices in
-            USD per hour, their date and source.
+        what: ``formulations``, ``methods``, ``instances``, ``catalog``, ``gpus``: every one with its measurements, or
+            ``machines``: every one with its prices in USD per hour, their date and source.
         folder: list the instance files in it and below, in place of the instances shipped.
         pool: list the machines of this list of the catalogue.
         region: list the machines of this region.
@@ -71,10 +71,17 @@ def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
             rows += [{"kind": "gpu", "name": k, "title": g.title} for k, g in catalog.gpus().items()]
             return rows + [{"kind": "calibration", "name": k, "title": catalog.calibration_document(k).get("title", "")}
                            for k in catalog.calibrations()]  # fmt: skip
+        case "gpus":
+            from optmodels.latency.engines.document import read_engine_model
+
+            model = read_engine_model()
+            return [{"name": k, "title": g.title, "vram_gib": g.vram_gib, "latencies": model.measurements(k, g)}
+                    for k, g in catalog.gpus().items()]  # fmt: skip
         case "machines":
             return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog, machines"))
+            expected = "one of formulations, methods, instances, catalog, gpus, machines"
+            raise InputError(Mistake(None, "what", what, expected))
 
 
 def _priced(pool: str, m: Machine) -> dict[str, Any]:

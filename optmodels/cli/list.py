@@ -21,7 +21,7 @@ Rows = builtins.list[dict[str, Any]]
 
 def list(
     what: Annotated[
-        str, typer.Argument(help="formulations, methods, instances, catalog or machines (with prices)")
+        str, typer.Argument(help="formulations, methods, instances, catalog, gpus or machines (with prices)")
     ] = "formulations",
     folder: Annotated[
         Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")

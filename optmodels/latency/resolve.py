@@ -348,9 +348,8 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     none, prompt = np.zeros(0), (np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
     own = costs.step_of_ranks([prompt, *[(none, none, none)] * (deployed.deployment.attention_ranks - 1)])
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
-    model = deployed.source
     return costs, Provenance(
-        "default", model.said, deployed.transfer,
+        "default", deployed.said, deployed.transfer,
         _quantiles(deployed, "tpot_s"), _quantiles(deployed, "ttft_s"), deployed.caveats,
     )  # fmt: skip
 

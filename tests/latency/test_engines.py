@@ -580,15 +580,15 @@ def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_pa
         refused.status == 2 and "4 × h100 hold the weights of deepseek-v3 in fp8 and no request of 1,280 tokens" in said
     )
     llm = catalog.llms()["llama-3.1-8b"].model_dump(mode="json", exclude_defaults=True)
-    gpu = catalog.gpus()["mi300x"].model_dump(mode="json", exclude_defaults=True)
+    gpu = catalog.gpus()["gaudi3"].model_dump(mode="json", exclude_defaults=True)
     (tmp_path / "mine.yaml").write_text(json.dumps(llm))
     (tmp_path / "card.yaml").write_text(json.dumps(gpu))
     mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--llm", "mine.yaml", "--attention-ranks", "16").out)
-    known = json.loads(cli(*asked, "--gpu", "mi300x", "--llm", "llama-3.1-8b", "--attention-ranks", "16").out)
+    known = json.loads(cli(*asked, "--gpu", "gaudi3", "--llm", "llama-3.1-8b", "--attention-ranks", "16").out)
     assert mine["operating_points"][0]["tbt_s"] == pytest.approx(known["operating_points"][0]["tbt_s"], rel=0.1)
     warnings = " ".join(mine["warnings"])
     for part in (
-        "llm mine was never measured", "nothing of AMD was measured", "16 GPUs exchange as over the link inside",
+        "llm mine was never measured", "nothing of Intel was measured", "16 GPUs exchange as over the link inside",
         "16 data-parallel attention ranks are no key", "by the engines' own formula",
     ):  # fmt: skip
         assert part in warnings

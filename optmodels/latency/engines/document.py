@@ -52,7 +52,7 @@ OWN_WORKLOADS = 3
 MACHINE_GPUS = 8  # of most machines
 GROUPINGS = (
     "engine", "gpu", "llm", "precision", "gpu|precision", "engine|llm", "llm|precision", "llm|gpu", "version",
-    "configuration", "maker",
+    "configuration", "maker", "chip",
 )  # fmt: skip
 
 
@@ -109,6 +109,18 @@ class EngineTarget(Entry):
         return Fitted(self.coefficients, self.adjustments, self.factors, self.trends)
 
 
+class MakerRows(Entry):
+    """Rows that adjusted the coefficients for one maker's GPUs, and the errors on rows left out."""
+
+    maker: str = Field(description="first word of the GPUs' titles")
+    rows: int
+    source: str
+    date: str
+    left_out: dict[Literal["tpot_s", "ttft_s"], dict[LeftOut, Judged]] = Field(
+        description="known: a workload; llm: where one LLM alone was measured, the coefficients without these rows"
+    )
+
+
 class OwnRows(Entry):
     """Rows of one's own that pulled the coefficients."""
 
@@ -153,6 +165,7 @@ class EngineModel(Entry):
     )
     domain: dict[str, Range]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
+    makers: tuple[MakerRows, ...] = ()
     own: tuple[OwnRows, ...] = ()
 
     @property
@@ -207,6 +220,36 @@ class EngineModel(Entry):
         return found
 
     @property
+    def adjusted(self) -> dict[str, MakerRows]:
+        """Makers whose GPUs have adjustments of their own."""
+        return {m.maker: m for m in self.makers}
+
+    @property
+    def makers_measured(self) -> dict[str, list[Group]]:
+        """Maker → groups that were measured on its GPUs, as far as the catalogue has these."""
+        known, found = catalog.gpus(), dict[str, list[Group]]()
+        for g in self.together:
+            if g[PARTS.index("gpu")] in known:
+                found.setdefault(maker(known[g[PARTS.index("gpu")]]), []).append(g)
+        return found
+
+    def measurements(self, name: str, gpu: Gpu) -> str:
+        """What of a GPU was measured, in words: engines, kernels, other GPUs of its maker, or nothing.
+
+        Args:
+            name: of the GPU, as the groups have it.
+            gpu: its data.
+        """
+        engines = sorted({g[0] for g in self.together if g[2] == name})
+        if engines:
+            return f"measured under {', '.join(engines)}"
+        kernels = self.targets["tpot_s"].adjustments.get("gpu|precision", {})
+        if any(level.startswith(f"{name}|") for level in kernels):
+            return "never measured (single kernels of vLLM)"
+        others = ", ".join(sorted({g[2] for g in self.makers_measured.get(maker(gpu), [])}))
+        return f"never measured ({f'coefficients of {others}' if others else f'nothing of {maker(gpu)}'})"
+
+    @property
     def own_deployment(self) -> dict[str, str]:
         """Engine, GPU, LLM and precision of one's own rows, as far as all rows have the same."""
         found = {what: {getattr(o, what) for o in self.own} for what in ("engine", "gpu", "llm", "precision")}
@@ -222,6 +265,11 @@ def maker(gpu: Gpu) -> str:
     return gpu.title.partition(" ")[0]
 
 
+def chip(gpu: Gpu) -> str:
+    """The processor of a GPU: GPUs of one maker with the same 16-bit peak have the same one, with other memory."""
+    return f"{maker(gpu)} {float(gpu.fp16_flops or 0.0) / 1e12:g} TFLOP/s"
+
+
 def labels(d: Deployment) -> dict[str, str]:
     """The deployment's level in every grouping of the fit.
 
@@ -231,7 +279,7 @@ def labels(d: Deployment) -> dict[str, str]:
     if not d.own_peak:
         precision += " in 16 bits"
     return {
-        "maker": maker(d.gpu), "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision,
+        "maker": maker(d.gpu), "chip": chip(d.gpu), "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision,
         "gpu|precision": f"{gpu}|{precision}",
         "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
@@ -259,16 +307,34 @@ class Deployed:
         return simplest(self.levels)
 
     @property
+    def said(self) -> str:
+        """The model's title, rows and sources in a sentence, with the rows of the GPU's maker where it has its own."""
+        adjusted = self.source.adjusted.get(maker(self.deployment.gpu))
+        if adjusted is None:
+            return self.source.said
+        a = adjusted
+        return f"{self.source.said}; adjusted for {a.maker} by {a.rows:,} rows: {a.source}, {a.date}"
+
+    @property
     def caveats(self) -> tuple[str, ...]:
         """What no interval covers, a sentence each: GPUs of another maker than any measured, links between machines."""
         d, said = self.deployment, []
-        known = catalog.gpus()
-        makers = {maker(known[g]) for g in self.source.measured["gpu"] if g in known}
-        if maker(d.gpu) and maker(d.gpu) not in makers:
+        makers = self.source.makers_measured
+        mine, others = makers.pop(maker(d.gpu), []), [m for m in makers if m not in self.source.adjusted]
+        if not mine and maker(d.gpu):
             said.append(
-                f"nothing of {maker(d.gpu)} was measured: the interval is of GPUs of {' and '.join(sorted(makers))} "
+                f"nothing of {maker(d.gpu)} was measured: the interval is of GPUs of {' and '.join(sorted(others))} "
                 f"and says little of {d.gpu_name}"
             )
+        elif maker(d.gpu) in self.source.adjusted:
+            named = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
+            places = [i for i in (0, 1, 3) if named[i] not in {g[i] for g in mine}]
+            if missing := [named[i] for i in places if named[i] in self.source.measured[PARTS[i]]]:
+                only = ", ".join(sorted({f"{g[1]} in {g[3]} under {g[0]}" for g in mine}))
+                said.append(
+                    f"of {maker(d.gpu)}'s GPUs only {only} was measured, never {' and '.join(missing)}: "
+                    f"the interval is of GPUs of {' and '.join(sorted(others))}"
+                )
         if d.gpus > MACHINE_GPUS:
             said.append(
                 f"{d.gpus} GPUs exchange as over the link inside a machine ({d.gpu.link_bytes_per_s / 1e9:g} GB/s each "

@@ -12,6 +12,8 @@ Stage 2, with stage 1 frozen (fitting both at once distorts the physics): log ŷ
 level of each grouping (the engine, the LLM, …), each shrunken towards zero by a normal prior. A level that was never
 seen has the factor 1.
 
+Rows of levels that the fit never saw, such as a maker's GPUs, add these levels and leave the others (`adjust`).
+
 A few rows of one's own pull both (`pull`): the factors of their engine, LLM, GPU, … by the same priors again, so that
 each takes its share of what the rows say, and the coefficients of their engine's version by priors of their own. What
 they say of the engine and the LLM then holds on every GPU that is compared; what they say of the GPU does not.
@@ -31,6 +33,7 @@ Index = npt.NDArray[np.intp]
 Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
 # From θ: the factors (grouping → level) and the slopes (grouping → level → variable).
 _Read = Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]
+_ReadLevels = Callable[[Array], dict[str, dict[str, dict[str, float]]]]  # grouping → level → term → δ, from θ
 FREEDOM = 3.0  # of Student's t
 OWN = "version"  # grouping whose coefficients one's own rows pull
 
@@ -137,17 +140,9 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
     J = len(names)
     unknown = _Unknown()
     unknown.add(np.log([form.prior[n][0] for n in names]), [form.prior[n][1] for n in names])
-    coefficients = [np.broadcast_to(np.arange(J), X.shape)]
-    levels = {g: _places(labels[g]) for g in form.spread}
-    for g, (found, place) in levels.items():
-        start = unknown.add(np.zeros(J * len(found)), _spread(form.spread[g], names) * len(found))
-        coefficients.append(start + place[:, None] * J + np.arange(J))
-    theta = _mode(X, target, coefficients, [], unknown, form.noise[0])
-    adjustments = {
-        g: {v: dict(zip(names, theta[c[place == i][0]].tolist(), strict=True)) for i, v in enumerate(found)}
-        for (g, (found, place)), c in zip(levels.items(), coefficients[1:], strict=True)
-    }
-    first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), adjustments, {})
+    own, read_levels = _levels(form.spread, names, labels, unknown)
+    theta = _mode(X, target, [np.broadcast_to(np.arange(J), X.shape), *own], [], unknown, form.noise[0])
+    first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), read_levels(theta), {})
 
     unknown = _Unknown()
     wholes, read = _wholes(form.factors, form.trends, terms, labels, unknown)
@@ -163,20 +158,29 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
         fitted: what was fitted to others' rows.
         terms, seconds, labels: of one's own rows, as for `fit`.
     """
-    names = list(fitted.coefficients)
-    J = len(names)
-    unknown, coefficients, wholes, read = _pulled(form, names, terms, labels)
-    theta = _mode(fitted.parts(terms, labels), np.log(seconds), [coefficients], wholes, unknown, form.own.noise)
-    found, _ = _places(labels[OWN])
-    own = {v: dict(zip(names, theta[i * J : (i + 1) * J].tolist(), strict=True)) for i, v in enumerate(found)}
-    before = fitted.adjustments.get(OWN, {})
-    for v, changes in own.items():
-        own[v] = {name: d + before.get(v, {}).get(name, 0.0) for name, d in changes.items()}
+    return adjust(_own(form), fitted, terms, seconds, labels)
+
+
+def adjust(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
+    """A fit whose coefficients stay: the rows add to its adjustments and factors of their own levels, jointly.
+
+    Args:
+        form: `spread` and `factors` of the groupings that are adjusted; `noise[1]`.
+        fitted: coefficients, adjustments and factors of others' rows.
+        terms, seconds, labels: rows, as for `fit`.
+    """
+    unknown, coefficients, wholes, read_levels, read = _adjusted(form, list(fitted.coefficients), terms, labels)
+    theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.noise[1])
+    adjustments = {g: dict(known) for g, known in fitted.adjustments.items()}
+    for g, levels in read_levels(theta).items():
+        mine = adjustments.setdefault(g, {})
+        for v, changes in levels.items():
+            mine[v] = {name: d + mine.get(v, {}).get(name, 0.0) for name, d in changes.items()}
     factors = {g: dict(known) for g, known in fitted.factors.items()}
-    for g, pulled in read(theta)[0].items():
-        for v, u in pulled.items():
-            factors[g][v] = factors[g].get(v, 0.0) + u
-    return Fitted(fitted.coefficients, {**fitted.adjustments, OWN: {**before, **own}}, factors, fitted.trends)
+    for g, found in read(theta)[0].items():
+        for v, u in found.items():
+            factors.setdefault(g, {})[v] = factors.get(g, {}).get(v, 0.0) + u
+    return Fitted(fitted.coefficients, adjustments, factors, fitted.trends)
 
 
 def sensitivities(form: Form, fitted: Fitted, terms: Mapping[str, Array], labels: Labels) -> Array:
@@ -184,22 +188,46 @@ def sensitivities(form: Form, fitted: Fitted, terms: Mapping[str, Array], labels
 
     At the parameters' prior mean: with z ~ N(0, I) the rows are log y = log ŷ + A·z + noise, before any is measured.
     """
-    unknown, coefficients, wholes, _ = _pulled(form, list(fitted.coefficients), terms, labels)
+    unknown, coefficients, wholes, *_ = _adjusted(_own(form), list(fitted.coefficients), terms, labels)
     _, deviation = unknown.prior
-    return _jacobian(fitted.parts(terms, labels), [coefficients], wholes, len(deviation)) * deviation
+    return _jacobian(fitted.parts(terms, labels), coefficients, wholes, len(deviation)) * deviation
 
 
-def _pulled(
-    form: Form, names: Sequence[str], terms: Mapping[str, Array], labels: Labels
-) -> tuple[_Unknown, Index, list[Whole], _Read]:
-    """What rows of one's own pull: coefficients of their engine's version, (n, J), and factors of all their levels."""
-    J = len(names)
-    unknown = _Unknown()
-    found, place = _places(labels[OWN])
-    unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
+def _own(form: Form) -> Form:
+    """Rows of one's own as a form: coefficients of their engine's version, and a share of the factors' spread."""
     shares = {g: form.own.factors * x for g, x in form.factors.items()}
-    wholes, read = _wholes(shares, {}, terms, labels, unknown)
-    return unknown, place[:, None] * J + np.arange(J), wholes, read
+    return Form({}, {OWN: form.own.spread}, shares, (form.own.noise, form.own.noise))
+
+
+def _adjusted(
+    form: Form, names: Sequence[str], terms: Mapping[str, Array], labels: Labels
+) -> tuple[_Unknown, list[Index], list[Whole], _ReadLevels, _Read]:
+    """What `adjust` estimates: coefficients by level, (n, J) a grouping, and factors; and how to read them."""
+    unknown = _Unknown()
+    coefficients, read_levels = _levels(form.spread, names, labels, unknown)
+    wholes, read = _wholes(form.factors, {}, terms, labels, unknown)
+    return unknown, coefficients, wholes, read_levels, read
+
+
+def _levels(
+    spread: Mapping[str, Mapping[str, float]], names: Sequence[str], labels: Labels, unknown: _Unknown
+) -> tuple[list[Index], _ReadLevels]:
+    """Adds a parameter for each term of each level of each grouping; and how to read them back."""
+    J, coefficients, where = len(names), [], []
+    for g, by_term in spread.items():
+        found, place = _places(labels[g])
+        start = unknown.add(np.zeros(J * len(found)), _spread(by_term, names) * len(found))
+        coefficients.append(start + place[:, None] * J + np.arange(J))
+        where.append((g, start, found))
+
+    def read(theta: Array) -> dict[str, dict[str, dict[str, float]]]:
+        each = {g: theta[start : start + J * len(found)].reshape(-1, J).tolist() for g, start, found in where}
+        return {
+            g: {v: dict(zip(names, d, strict=True)) for v, d in zip(found, each[g], strict=True)}
+            for g, _, found in where
+        }
+
+    return coefficients, read
 
 
 class _Unknown:
