@@ -152,7 +152,7 @@ OVERFLOW = 0.005  # default of `engine.most_full`
 TOKENS_FILLED = 0.9  # default of `engine.most_filled`
 MOST_LOAD = 0.95  # default of `engine.most_load`
 # Docs/certificate.md says of these constants what each decides and how it was fitted.
-MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
+MORE_PROMPTS = 3.0  # default of `engine.more_prompts`: φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
@@ -160,7 +160,7 @@ FEW = 8  # decode steps of a request in which prompts are counted one by one
 SPACING = 1.5  # of ρ/(1 − ρ) from a level to the next
 FINE = (16, 4)  # parts of that spacing: loads at which best levels of few classes, and of more, may be
 FEW_CLASSES = 4
-LEAST_LOAD = 0.01  # of the shortest level
+LEAST_LOAD = 0.01  # default of `engine.least_load`
 HALVINGS = 12  # of the step between two levels, to find the best one
 PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
 TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
@@ -196,13 +196,13 @@ def _of_engines(default: float) -> Callable[[Any, Any], float | None]:
 class EngineLimits(Entry):
     """What the engine may do in a step; vLLM's names."""
 
-    max_num_seqs: Annotated[PositiveInt | None, Limit("requests at a time (max_num_seqs)", "most")] = Field(
+    max_num_seqs: PositiveInt | None = Field(
         default=None,
         description="requests that run at a time, at most: a plan may tell an engine fewer, which its KV cache holds"
         " whole; default: the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
     )
     most_num_seqs: Annotated[
-        PositiveInt | None,
+        Annotated[PositiveInt, Field(ge=FEWEST_SEQS)] | None,
         Limit("largest choice of max_num_seqs", "most", off=65536, implied=_of_engines(MOST_SEQS)),
     ] = Field(default=None, description="largest max_num_seqs that a plan chooses; default: 2048")
     longest_wait_s: Annotated[
@@ -224,6 +224,20 @@ class EngineLimits(Entry):
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest load of an engine", "most", "%", top=0.99, implied=_of_engines(MOST_LOAD)),
     ] = Field(default=None, description="share of the time that an engine works on requests, at most; default: 0.95")
+    least_load: Annotated[
+        Annotated[PositiveFraction, Field(ge=1e-6, le=0.5)] | None,
+        Limit("smallest load of an engine", "least", "%", off=1e-6, implied=_of_engines(LEAST_LOAD)),
+    ] = Field(
+        default=None,
+        description="share of the time that an engine works on requests at the shortest iteration that is planned for:"
+        " a shorter one meets a tighter limit on TPOT and carries next to nothing; default: 0.01",
+    )
+    more_prompts: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="share of iterations that carry a prompt, at most, over that of the planned requests together:"
+        " more allows engines for other requests, and makes iterations longer; where experts or contexts cost more"
+        " beside prompts; default: 3",
+    )
     most_filled: Annotated[
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest use of a step's prompt tokens", "most", "%", top=0.99, implied=_of_engines(TOKENS_FILLED)),
@@ -251,7 +265,7 @@ class EngineLimits(Entry):
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
         drafts = max((s.drafts for s in self.speculation), default=0)
-        least = self.max_num_seqs or min(FEWEST_SEQS, self.most_num_seqs or FEWEST_SEQS)
+        least = self.max_num_seqs or FEWEST_SEQS
         if self.max_num_batched_tokens < least * (1 + drafts) + LEAST_ROOM:
             each = f" × {1 + drafts} (a token and its drafts)" if drafts else ""
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs{each} + {LEAST_ROOM:g}: room for prompts")
@@ -271,18 +285,20 @@ class EngineLimits(Entry):
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it."""
+        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it.
+
+        Those up to a `most_num_seqs` are among those up to a larger one. A file's own is a setting and no limit: of two
+        engines told different numbers neither does all that the other one does.
+        """
         if self.max_num_seqs is not None:
             return (self.max_num_seqs,)
         drafts = max((s.drafts for s in self.speculation), default=0)
-        most = min(
-            self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
-        )  # fmt: skip
-        found, n = [min(FEWEST_SEQS, most)], FEWEST_SEQS
-        while n < most:
-            n = min(2 * n, most)
+        most, room = self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
+        found, n = list[int](), FEWEST_SEQS
+        while n <= min(most, room):
             found.append(n)
-        return tuple(found)
+            n *= 2
+        return (*found, room) if room < n <= most and room not in found else tuple(found)
 
     def choosing(self, max_num_seqs: int) -> Self:
         """The same with the least of its choices that lets in so many requests, or the most of them."""
@@ -303,6 +319,16 @@ class EngineLimits(Entry):
     def load(self) -> float:
         """Largest ρ of a level."""
         return MOST_LOAD if self.most_load is None else self.most_load
+
+    @property
+    def least(self) -> float:
+        """Smallest ρ of a level."""
+        return LEAST_LOAD if self.least_load is None else self.least_load
+
+    @property
+    def prompts_over(self) -> float:
+        """φ of (S6) over the mixture's own."""
+        return MORE_PROMPTS if self.more_prompts is None else self.more_prompts
 
     @property
     def filled(self) -> float:
@@ -986,17 +1012,18 @@ def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np
     return found
 
 
-def loads_of_levels(most: float = MOST_LOAD, parts: int = 1) -> Array:
+def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAST_LOAD) -> Array:
     """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through that of `MOST_LOAD`.
 
-    They depend on no limit of a request: a larger `most` adds some and moves none.
+    They depend on no limit of a request: a larger `most` or a smaller `least` adds some and moves none.
 
     Args:
         most: largest load.
         parts: of each spacing; with more than 1 every `parts`-th of the loads, from the first on, is one with 1.
+        least: no load is smaller.
     """
     through, top = MOST_LOAD / (1.0 - MOST_LOAD), most / (1.0 - most)
-    first, last = (math.log(x / through) / math.log(SPACING) for x in (LEAST_LOAD, top))
+    first, last = (math.log(x / through) / math.log(SPACING) for x in (least / (1.0 - least), top))
     steps = np.arange(parts * math.ceil(first), math.floor(parts * last + 1e-9) + 1.0) / parts
     ratio = through * SPACING**steps
     found: Array = ratio / (1.0 + ratio)
@@ -1103,7 +1130,7 @@ def operating_points(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of one output token nothing is decoded
         x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
-    phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), 0.0)
+    phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(engine.prompts_over * x, 1.0), 0.0)
 
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):

@@ -289,7 +289,7 @@ def at_level(
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
     varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
-    mixed = min(3 * prompts, 1.0) if varies else 0.0
+    mixed = min((limits.more_prompts or 3) * prompts, 1.0) if varies else 0.0
     mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(ranks * slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else ranks * slots
