@@ -145,7 +145,7 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
         for q in (None, *QUANTILES):
             name = "mean" if q is None else f"p{100 * q:g}"
             tpot = seen.tpot_s[steady][~np.isnan(seen.tpot_s[steady])]
-            line[f"TPOT {name}"] = found.tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
+            line[f"TPOT {name}"] = found.all_tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
             each = []
             for w in range(len(inputs)):
                 mine = seen.ttft_s[steady][kind[steady] == w]

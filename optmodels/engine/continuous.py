@@ -98,11 +98,11 @@ prompts that came after it until its last step are prefilled in them, as in a qu
 
     μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
 
-counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time. With K_q the
-quantile of their number, TPOT is at most
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time, and these by
+others: their number is generalised Poisson (Consul and Jain 1973). With K_q its quantile, TPOT is at most
 
     a₀ + `MARGIN`·d·N_q + min(J, p of a step full of prompts),                                              (S11)
-    J = `MARGIN`·max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(n(1 − Σλp))
+    J = `MARGIN`·max(K_q·p̂, (μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(1 − Σλp))/n
 
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
@@ -582,19 +582,29 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
     return at
 
 
-def poisson_quantile(quantile: float, mean: Array) -> Array:
-    """The least count that a Poisson variable stays within with a probability; of means above 30 from its moments."""
-    from scipy.special import ndtri
+def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
+    """The least count that Poisson many, each followed by those that come in its own time, stay within.
 
-    z, mean = float(ndtri(quantile)), np.minimum(mean, 1e9)
-    few = mean <= 30.0
-    found = np.where(few, 0.0, mean + z * np.sqrt(mean) + (z * z - 1.0) / 6.0)
-    left = np.where(few, np.exp(-np.where(few, mean, 0.0)), 1.0)  # P(N = k)
-    within, k = left.copy(), 0
+    P(k) = μ(μ + kρ)^(k−1)·e^(−μ−kρ)/k! (Consul and Jain 1973, eq. 2.1); of means above 30 from its first three moments.
+
+    Args:
+        quantile: probability.
+        came: μ, mean of the first ones.
+        busy: ρ, mean of those that follow each at once, below 1.
+    """
+    from scipy.special import gammaln, ndtri
+
+    z, (mean, rho) = float(ndtri(quantile)), np.broadcast_arrays(came, busy)
+    free = 1.0 - rho
+    few = mean <= 30.0 * free
+    most = mean / free + z * np.sqrt(mean / free**3) + (1.0 + 2.0 * rho) * (z * z - 1.0) / 6.0 / free**2
+    found, mean = np.where(few, 0.0, most), np.where(few, mean, 0.0)
+    within, k = np.exp(-mean), 0
     while (short := few & (within < quantile)).any():
         k += 1
-        left = left * np.where(few, mean, 0.0) / k
-        within, found = within + left, np.where(short, float(k), found)
+        rate = np.where(short, mean, 1.0) + k * rho
+        chance = np.exp(np.log(np.where(short, mean, 1.0)) + (k - 1.0) * np.log(rate) - rate - gammaln(k + 1.0))
+        within, found = np.where(short, within + chance, within), np.where(short, float(k), found)
     return found
 
 
@@ -617,7 +627,8 @@ class FewSteps:
     Attributes:
         decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
         prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
-        expected: prompts in them, mean of a Poisson distribution.
+        expected: prompts in them but for those that follow others, mean of a Poisson distribution.
+        followers: Σλp, mean of those that come in a prompt's own time.
         longest_s: by which prompts prolong a step at most: they fill it.
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
     """
@@ -626,6 +637,7 @@ class FewSteps:
     prompt_s: Array
     heaviest_s: Array
     expected: Array
+    followers: Array
     longest_s: Array
     counts: Array
 
@@ -635,7 +647,9 @@ class FewSteps:
 
         z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
-        counted = np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed)
+        counted = np.maximum(
+            prompts_quantile(quantile, mean, self.followers) * self.prompt_s, skewed / (1.0 - self.followers)
+        )
         return np.minimum(np.where(self.counts > 0.0, MARGIN * counted, 0.0), self.longest_s)
 
 
@@ -1238,10 +1252,9 @@ def _few_steps(
     expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
     full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
     heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
-    followed = decodes * (1.0 - prompts)  # each prompt is followed by those that come in its own time
-    each, longest = (np.where(decodes > 0, x / followed, 0.0) for x in (one, heaviest))
+    each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
-    return FewSteps(decodes_s, each, longest, expected, full, counts)
+    return FewSteps(decodes_s, each, longest, expected, prompts, full, counts)
 
 
 def _prompt_steps(
@@ -1355,7 +1368,8 @@ class Prediction:
         step_s: mean of its steps, idle time left out; `fixed_s`: a₀ of them.
         running: mean requests that run.
         waiting_s: mean wait before prefill.
-        ttft_s, tpot_s: quantile (None: mean) → seconds; TTFT of each class, (W,).
+        ttft_s, tpot_s: quantile (None: mean) → seconds of each class, (W,); no time per token without a second one.
+        all_tpot_s: the same of all that decode together.
         tokens: that a decoding request gets of a step, in the mean over all.
     """
 
@@ -1365,7 +1379,8 @@ class Prediction:
     running: float
     waiting_s: float
     ttft_s: dict[float | None, Array]
-    tpot_s: dict[float | None, float]
+    tpot_s: dict[float | None, Array]
+    all_tpot_s: dict[float | None, float]
     tokens: float
 
 
@@ -1448,14 +1463,25 @@ def predict(
         c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, prefilling, charged,
         busiest, ranks,
     )  # fmt: skip
-    each = following * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
-    left, bursts = each / 2.0 / (1.0 - load), each * step / (1.0 - prefilling) ** 2
-    a, crowd_s, own, more, varies, rho = map(np.array, (a0, load * a0 / fixed_crowd, of_decode, left, bursts, load))
-    tpot = dict.fromkeys((None, *quantiles), 0.0)  # of answers of one token
-    if answered > 0:
-        tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in tpot}
+    a, crowd_s, rho = map(np.array, (a0, load * a0 / fixed_crowd, load))
+
+    def tpot(own_s: Array, steps: Array, made: Array, came: Array) -> dict[float | None, Array]:
+        """Of requests of so many decode steps, each with `own_s` of their own, and `made` tokens; 0 without any."""
+        several = np.where(steps > 0.0, steps, 1.0)
+        left = came / several / 2.0 * (1.0 - load**several) / (1.0 - load)
+        bursts = following / several * step / (1.0 - prefilling) ** 2
+        return {
+            q: np.where(steps > 0, _tpot(a, crowd_s, own_s, left, bursts, rho, q, max(most, 1.0)) * steps, 0.0)
+            / np.maximum(made, 1e-300)
+            for q in (None, *quantiles)
+        }  # fmt: skip
+
+    rounds = float(rates @ decodes) / max(float(rates.sum()), 1e-300)
+    together_s = tpot(np.array(of_decode), np.array(rounds), np.array(rounds * tokens), np.array(following))
+    each_s = tpot(decode / np.maximum(decodes, 1e-300), decodes, outputs.mean(axis=1) - 1.0, prefilling * prefill)
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
-    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
+    of_all = {q: float(x) for q, x in together_s.items()}
+    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens)
 
 
 def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:

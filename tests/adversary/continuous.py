@@ -720,9 +720,26 @@ def _prompts_in_steps_s(x: Level, i: int, quantile: float) -> float:
     share, square, longest_s, filled_s = x.prompts
     mu, z = x.came[i], float(norm.ppf(quantile))
     spread, skew = mu + z * math.sqrt(mu), (z * z - 1.0) / 6.0
-    came = spread + skew if mu > 30 else float(poisson.ppf(quantile, mu))
-    work_s = max(came * square / share, spread * square / share + skew * longest_s)
-    return min(1.15 * work_s / (1.0 - share) / x.rounds[i], filled_s)
+    followed = followed_quantile(quantile, mu, share)
+    work_s = max(followed * square / share, (spread * square / share + skew * longest_s) / (1.0 - share))
+    return min(1.15 * work_s / x.rounds[i], filled_s)
+
+
+def followed_quantile(quantile: float, mu: float, share: float) -> float:
+    """Customers of busy periods that Poisson many begin, each with `share` more in its own time, at a quantile.
+
+    Σ over the first ones n of P(n)·n/k·P(k − n come in the time of k): Borel–Tanner. By moments where there are many.
+    """
+    if mu > 30 * (1 - share):
+        z, left = float(norm.ppf(quantile)), 1 - share
+        skew = (1 + 2 * share) * (z * z - 1) / 6 / left**2
+        return float(mu / left + z * math.sqrt(mu / left**3) + skew)
+    within, k = float(poisson.pmf(0, mu)), 0
+    while within < quantile:
+        k += 1
+        first = np.arange(1, k + 1)
+        within += float((poisson.pmf(first, mu) * first / k * poisson.pmf(k - first, k * share)).sum())
+    return float(k)
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
