@@ -304,7 +304,7 @@ def levels():
 
     problem = load(ROOT / "instances/fleet/aws-continuous.yaml")
     for classes in (5, 1):
-        engines.loads_of_levels = lambda most, _, classes=classes: loads_of_levels(most, classes)
+        engines.loads_of_levels = lambda most, _=1, least=0.01, classes=classes: loads_of_levels(most, classes, least)
         found = exact(problem, build_tables(problem), Options(time_limit=120.0))
         count, cost = len(loads_of_levels(classes=classes)), found.plan.total_usd_per_hour
         print(f"{count} levels: {cost:.4f} USD/h, bound {found.bound:.4f}", flush=True)
