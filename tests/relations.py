@@ -34,7 +34,7 @@ FACTORS = (0.02, 0.1, 0.35, 0.6, 1.0, 3.0)  # by which a limit is loosened
 class Pair:
     """Settings of an instance, of which the second allow all that the first do.
 
-    `problem`: the instance as it is, of whose limits what machines serve follows, or, for prices, written out.
+    `problem`: the instance, from whose limits follows what machines serve; for prices, written out.
     """
 
     what: str

@@ -287,7 +287,7 @@ class EngineLimits(Entry):
     def choices(self) -> tuple[int, ...]:
         """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it.
 
-        Those up to a `most_num_seqs` are among those up to a larger one. A file's own is a setting and no limit: of two
+        A larger `most_num_seqs` adds choices and drops none. A file's own number is a setting and no limit: of two
         engines told different numbers neither does all that the other one does.
         """
         if self.max_num_seqs is not None:
@@ -583,14 +583,14 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
 
 
 def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
-    """The least count that Poisson many, each followed by those that come in its own time, stay within.
+    """The least count that Poisson many, each followed by others in its own time, stay within.
 
     P(k) = μ(μ + kρ)^(k−1)·e^(−μ−kρ)/k! (Consul and Jain 1973, eq. 2.1); of means above 30 from its first three moments.
 
     Args:
         quantile: probability.
         came: μ, mean of the first ones.
-        busy: ρ, mean of those that follow each at once, below 1.
+        busy: ρ, mean number that follow each at once, below 1.
     """
     from scipy.special import gammaln, ndtri
 
@@ -627,8 +627,8 @@ class FewSteps:
     Attributes:
         decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
         prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
-        expected: prompts in them but for those that follow others, mean of a Poisson distribution.
-        followers: Σλp, mean of those that come in a prompt's own time.
+        expected: prompts in them without followers, mean of a Poisson distribution.
+        followers: Σλp, mean number that come in a prompt's own time.
         longest_s: by which prompts prolong a step at most: they fill it.
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
     """
