@@ -145,7 +145,7 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
         for q in (None, *QUANTILES):
             name = "mean" if q is None else f"p{100 * q:g}"
             tpot = seen.tpot_s[steady][~np.isnan(seen.tpot_s[steady])]
-            line[f"TPOT {name}"] = found.tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
+            line[f"TPOT {name}"] = found.all_tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
             each = []
             for w in range(len(inputs)):
                 mine = seen.ttft_s[steady][kind[steady] == w]
@@ -304,7 +304,7 @@ def levels():
 
     problem = load(ROOT / "instances/fleet/aws-continuous.yaml")
     for classes in (5, 1):
-        engines.loads_of_levels = lambda most, _, classes=classes: loads_of_levels(most, classes)
+        engines.loads_of_levels = lambda most, _=1, least=0.01, classes=classes: loads_of_levels(most, classes, least)
         found = exact(problem, build_tables(problem), Options(time_limit=120.0))
         count, cost = len(loads_of_levels(classes=classes)), found.plan.total_usd_per_hour
         print(f"{count} levels: {cost:.4f} USD/h, bound {found.bound:.4f}", flush=True)

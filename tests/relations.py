@@ -32,18 +32,22 @@ FACTORS = (0.02, 0.1, 0.35, 0.6, 1.0, 3.0)  # by which a limit is loosened
 
 @dataclass(frozen=True)
 class Pair:
-    """Settings of an instance, of which the second allow all that the first do."""
+    """Settings of an instance, of which the second allow all that the first do.
+
+    `problem`: the instance, from whose limits follows what machines serve; for prices, written out.
+    """
 
     what: str
     tight: Settings
     loose: Settings
+    problem: Any
 
 
 def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) -> Iterator[Pair]:
     """Of limits, of prices and of machines, in random order."""
     priced, offers = oracle.priced()
     assert isinstance(priced, InstanceOracle)
-    oracle.problem = priced.problem
+    plain, written = oracle.problem, priced.problem
     found: list[Pair] = []
     for limit in oracle.limits():
         if limit.marker.rated:  # what is asked for is what is paid for
@@ -53,14 +57,14 @@ def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) ->
             value = loosened(limit, float(rng.choice(FACTORS)))
             value = DROPPED if limit.gone(value) else value
         if value != limit.value:
-            found.append(Pair(f"{limit.words()} → {value}", {}, {limit: value}))
+            found.append(Pair(f"{limit.words()} → {value}", {}, {limit: value}, plain))
     if offers:
         factor = float(rng.uniform(0.3, 1.0))
-        found.append(Pair(f"prices × {factor:.3f}", {}, {o: o.value * factor for o in offers}))
+        found.append(Pair(f"prices × {factor:.3f}", {}, {o: o.value * factor for o in offers}, written))
         one = offers[rng.integers(len(offers))]
         of = [o for o in offers if o.machine == one.machine]
         if len(of) < len(offers):
-            found.append(Pair(f"also {one.machine}", dict.fromkeys(of, DROPPED), {}))
+            found.append(Pair(f"also {one.machine}", dict.fromkeys(of, DROPPED), {}, written))
     latencies = [p for p in found if "TTFT" in p.what or "TPOT" in p.what or "time of a request" in p.what]
     if continuous and latencies and rng.random() < 0.5:
         found = latencies
@@ -72,7 +76,7 @@ def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
 
     ``kept``: nothing; ``nothing to lose``: the tighter one has no plan; ``unsettled``: one of the two is not proved.
     """
-    answers = []
+    answers, oracle.problem = [], pair.problem
     for settings in (pair.tight, pair.loose):
         oracle.budget = Budget(SECONDS, 4)
         answer = oracle.solve(settings, 0.0)

@@ -36,7 +36,6 @@ from optmodels.plans.engines import (
 from optmodels.plans.findings import Findings
 from optmodels.plans.lines import latency_source
 
-ESTIMATE = 1.25  # times its bound that an estimate at the planned rates may be: it errs, mostly below
 Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
 
 
@@ -149,9 +148,9 @@ def check_engines(
             least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
             found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
-    if d.stage == "both" and not found.violations:
-        _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
+    if d.stage == "both" and max(used.values()) > d.count * (1 + SLACK):  # else what it is at most holds
+        _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -166,9 +165,9 @@ def _predicted(
     found: Findings, case: FleetCase, d: DeploymentLine, level: Level, costs: StepCosts, slower: float, kv: float,
     rates: Mapping[str, float], told: EngineLimits, where: str,
 ) -> None:  # fmt: skip
-    """Each bucket's TTFT at the planned rates is not beyond what it is at most, `ESTIMATE` allowed.
+    """Where requests take more of an engine than there is, what each bucket sees is no more than it is at most.
 
-    The estimate of TPOT is one for all requests of an engine: it says nothing against the bound of one bucket.
+    Elsewhere the bounds of its level hold whatever an estimate says, and screens state the smaller of the two.
     """
     mine = [level.requests[s.demand] for s in d.serves]
     if not any(rates[s.demand] > 0 for s in d.serves):
@@ -178,10 +177,13 @@ def _predicted(
     )
     at = running(costs, slower, classes, np.array([rates[s.demand] for s in d.serves]), kv, told, level.ranks)
     for k, s in enumerate(d.serves):
-        limit = case.workload(s.demand.partition("/")[0]).slo.ttft_s
-        estimate = at.at("ttft_s", k, seconds_and_quantile(limit)[1])
-        if s.ttft_s is not None and math.isfinite(estimate):
-            found.at_most(f"{where}: predicted TTFT of {s.demand} ≤ at most", estimate, ESTIMATE * s.ttft_s, "s")
+        slo = case.workload(s.demand.partition("/")[0]).slo
+        for name, what, limit, most in (
+            ("TTFT", "ttft_s", slo.ttft_s, s.ttft_s), ("TPOT", "tpot_s", slo.tbt_s, s.tbt_s),
+            ("E2E", "e2e_s", slo.deadline_s, s.e2e_s),
+        ):  # fmt: skip
+            estimate = at.at(what, k, seconds_and_quantile(limit)[1])
+            found.at_most(f"{where}: predicted {name} of {s.demand} ≤ at most", estimate, most or math.inf, "s")
 
 
 def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:

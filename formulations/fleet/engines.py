@@ -349,9 +349,9 @@ def _levels(
     every = case.problem.certify != "none"
     of = _Engines(works, np.array(slower), np.array(kv), engines, stage, held, least, every)
     alone = stage == "both" and len(demands) == 1 and works[0].soft is None
-    steps = levels_of_loads(costs, loads_of_levels(limits.load))
+    steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
     points = at(steps)
-    fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES]))
+    fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES], limits.least))
     timed = any(w.slo.deadline_s is not None for w in works) and stage != "both"
     finer = {} if alone or timed else {False: at(fine)}
     if stage == "decode":

@@ -31,8 +31,9 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share asks more of an engine than that can serve in the long run. Where an estimate exceeds what the
-    plan bounds, which holds for any mixture, the bound takes its place, and `at_bound` names the latency.
+    None where a share asks more of an engine than that can serve in the long run. An estimate beyond what the plan
+    bounds is wrong: the bound holds for every mixture within the engine's capacities, the one planned among them. Then
+    it takes the estimate's place, and `at_bound` names the latency.
     """
     found: dict[str, dict[str, float]] = {}
     at_bound: dict[str, set[str]] = {}
@@ -41,12 +42,12 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
         for j, d in enumerate(q.deployments):
             rows = predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves)
             for s, seen in zip(d.serves, rows, strict=True):
-                if d.stage == "both":
-                    bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
-                    known = {name: bound for name, bound in bounds.items() if bound is not None}
-                    over = {name: bound for name, bound in known.items() if bound < seen[name] < math.inf}
-                    at_bound.setdefault(s.demand, set()).update(over)
-                    seen = seen | over
+                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
+                holds = d.engine is not None and max(d.engine.capacities.values(), default=0.0) <= 1.0 + 1e-6
+                known = {name: bound for name, bound in bounds.items() if holds and bound is not None}
+                over = {name: bound for name, bound in known.items() if bound < seen[name] < math.inf}
+                at_bound.setdefault(s.demand, set()).update(over)
+                seen = seen | over
                 if d.stage != "both":
                     parts[s.demand, j] = seen["deadline_s"]
                     seen = seen | {"deadline_s": 0.0}

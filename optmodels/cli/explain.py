@@ -17,7 +17,7 @@ from optmodels.cli.options import Instance, Json, timed
 
 def explain(
     instance: Instance,
-    time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 10 if there is a plan).")] = None,
+    time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 8 if there is a plan).")] = None,
     all: Annotated[bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")] = False,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
     next: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,

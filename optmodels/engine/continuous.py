@@ -98,11 +98,11 @@ prompts that came after it until its last step are prefilled in them, as in a qu
 
     μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
 
-counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time. With K_q the
-quantile of their number, TPOT is at most
+counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time, and these by
+others: their number is generalised Poisson (Consul and Jain 1973). With K_q its quantile, TPOT is at most
 
     a₀ + `MARGIN`·d·N_q + min(J, p of a step full of prompts),                                              (S11)
-    J = `MARGIN`·max(K_q·p̂, μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(n(1 − Σλp))
+    J = `MARGIN`·max(K_q·p̂, (μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(1 − Σλp))/n
 
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
@@ -152,7 +152,7 @@ OVERFLOW = 0.005  # default of `engine.most_full`
 TOKENS_FILLED = 0.9  # default of `engine.most_filled`
 MOST_LOAD = 0.95  # default of `engine.most_load`
 # Docs/certificate.md says of these constants what each decides and how it was fitted.
-MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
+MORE_PROMPTS = 3.0  # default of `engine.more_prompts`: φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
@@ -160,7 +160,7 @@ FEW = 8  # decode steps of a request in which prompts are counted one by one
 SPACING = 1.5  # of ρ/(1 − ρ) from a level to the next
 FINE = (16, 4)  # parts of that spacing: loads at which best levels of few classes, and of more, may be
 FEW_CLASSES = 4
-LEAST_LOAD = 0.01  # of the shortest level
+LEAST_LOAD = 0.01  # default of `engine.least_load`
 HALVINGS = 12  # of the step between two levels, to find the best one
 PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
 TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
@@ -196,13 +196,13 @@ def _of_engines(default: float) -> Callable[[Any, Any], float | None]:
 class EngineLimits(Entry):
     """What the engine may do in a step; vLLM's names."""
 
-    max_num_seqs: Annotated[PositiveInt | None, Limit("requests at a time (max_num_seqs)", "most")] = Field(
+    max_num_seqs: PositiveInt | None = Field(
         default=None,
         description="requests that run at a time, at most: a plan may tell an engine fewer, which its KV cache holds"
         " whole; default: the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
     )
     most_num_seqs: Annotated[
-        PositiveInt | None,
+        Annotated[PositiveInt, Field(ge=FEWEST_SEQS)] | None,
         Limit("largest choice of max_num_seqs", "most", off=65536, implied=_of_engines(MOST_SEQS)),
     ] = Field(default=None, description="largest max_num_seqs that a plan chooses; default: 2048")
     longest_wait_s: Annotated[
@@ -224,6 +224,20 @@ class EngineLimits(Entry):
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest load of an engine", "most", "%", top=0.99, implied=_of_engines(MOST_LOAD)),
     ] = Field(default=None, description="share of the time that an engine works on requests, at most; default: 0.95")
+    least_load: Annotated[
+        Annotated[PositiveFraction, Field(ge=1e-6, le=0.5)] | None,
+        Limit("smallest load of an engine", "least", "%", off=1e-6, implied=_of_engines(LEAST_LOAD)),
+    ] = Field(
+        default=None,
+        description="share of the time that an engine works on requests at the shortest iteration that is planned for:"
+        " a shorter one meets a tighter limit on TPOT and carries next to nothing; default: 0.01",
+    )
+    more_prompts: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="share of iterations that carry a prompt, at most, over that of the planned requests together:"
+        " more allows engines for other requests, and makes iterations longer; where experts or contexts cost more"
+        " beside prompts; default: 3",
+    )
     most_filled: Annotated[
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest use of a step's prompt tokens", "most", "%", top=0.99, implied=_of_engines(TOKENS_FILLED)),
@@ -251,7 +265,7 @@ class EngineLimits(Entry):
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
         drafts = max((s.drafts for s in self.speculation), default=0)
-        least = self.max_num_seqs or min(FEWEST_SEQS, self.most_num_seqs or FEWEST_SEQS)
+        least = self.max_num_seqs or FEWEST_SEQS
         if self.max_num_batched_tokens < least * (1 + drafts) + LEAST_ROOM:
             each = f" × {1 + drafts} (a token and its drafts)" if drafts else ""
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs{each} + {LEAST_ROOM:g}: room for prompts")
@@ -271,18 +285,20 @@ class EngineLimits(Entry):
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it."""
+        """Every max_num_seqs that a plan may choose, ascending: the file's, or doubled while a step has room for it.
+
+        A larger `most_num_seqs` adds choices and drops none. A file's own number is a setting and no limit: of two
+        engines told different numbers neither does all that the other one does.
+        """
         if self.max_num_seqs is not None:
             return (self.max_num_seqs,)
         drafts = max((s.drafts for s in self.speculation), default=0)
-        most = min(
-            self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
-        )  # fmt: skip
-        found, n = [min(FEWEST_SEQS, most)], FEWEST_SEQS
-        while n < most:
-            n = min(2 * n, most)
+        most, room = self.most_num_seqs or MOST_SEQS, int((self.max_num_batched_tokens - LEAST_ROOM) // (1 + drafts))
+        found, n = list[int](), FEWEST_SEQS
+        while n <= min(most, room):
             found.append(n)
-        return tuple(found)
+            n *= 2
+        return (*found, room) if room < n <= most and room not in found else tuple(found)
 
     def choosing(self, max_num_seqs: int) -> Self:
         """The same with the least of its choices that lets in so many requests, or the most of them."""
@@ -303,6 +319,16 @@ class EngineLimits(Entry):
     def load(self) -> float:
         """Largest ρ of a level."""
         return MOST_LOAD if self.most_load is None else self.most_load
+
+    @property
+    def least(self) -> float:
+        """Smallest ρ of a level."""
+        return LEAST_LOAD if self.least_load is None else self.least_load
+
+    @property
+    def prompts_over(self) -> float:
+        """φ of (S6) over the mixture's own."""
+        return MORE_PROMPTS if self.more_prompts is None else self.more_prompts
 
     @property
     def filled(self) -> float:
@@ -556,19 +582,29 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
     return at
 
 
-def poisson_quantile(quantile: float, mean: Array) -> Array:
-    """The least count that a Poisson variable stays within with a probability; of means above 30 from its moments."""
-    from scipy.special import ndtri
+def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
+    """The least count that Poisson many, each followed by others in its own time, stay within.
 
-    z, mean = float(ndtri(quantile)), np.minimum(mean, 1e9)
-    few = mean <= 30.0
-    found = np.where(few, 0.0, mean + z * np.sqrt(mean) + (z * z - 1.0) / 6.0)
-    left = np.where(few, np.exp(-np.where(few, mean, 0.0)), 1.0)  # P(N = k)
-    within, k = left.copy(), 0
+    P(k) = μ(μ + kρ)^(k−1)·e^(−μ−kρ)/k! (Consul and Jain 1973, eq. 2.1); of means above 30 from its first three moments.
+
+    Args:
+        quantile: probability.
+        came: μ, mean of the first ones.
+        busy: ρ, mean number that follow each at once, below 1.
+    """
+    from scipy.special import gammaln, ndtri
+
+    z, (mean, rho) = float(ndtri(quantile)), np.broadcast_arrays(came, busy)
+    free = 1.0 - rho
+    few = mean <= 30.0 * free
+    most = mean / free + z * np.sqrt(mean / free**3) + (1.0 + 2.0 * rho) * (z * z - 1.0) / 6.0 / free**2
+    found, mean = np.where(few, 0.0, most), np.where(few, mean, 0.0)
+    within, k = np.exp(-mean), 0
     while (short := few & (within < quantile)).any():
         k += 1
-        left = left * np.where(few, mean, 0.0) / k
-        within, found = within + left, np.where(short, float(k), found)
+        rate = np.where(short, mean, 1.0) + k * rho
+        chance = np.exp(np.log(np.where(short, mean, 1.0)) + (k - 1.0) * np.log(rate) - rate - gammaln(k + 1.0))
+        within, found = np.where(short, within + chance, within), np.where(short, float(k), found)
     return found
 
 
@@ -591,7 +627,8 @@ class FewSteps:
     Attributes:
         decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
         prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
-        expected: prompts in them, mean of a Poisson distribution.
+        expected: prompts in them without followers, mean of a Poisson distribution.
+        followers: Σλp, mean number that come in a prompt's own time.
         longest_s: by which prompts prolong a step at most: they fill it.
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
     """
@@ -600,6 +637,7 @@ class FewSteps:
     prompt_s: Array
     heaviest_s: Array
     expected: Array
+    followers: Array
     longest_s: Array
     counts: Array
 
@@ -609,7 +647,9 @@ class FewSteps:
 
         z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
-        counted = np.maximum(poisson_quantile(quantile, mean) * self.prompt_s, skewed)
+        counted = np.maximum(
+            prompts_quantile(quantile, mean, self.followers) * self.prompt_s, skewed / (1.0 - self.followers)
+        )
         return np.minimum(np.where(self.counts > 0.0, MARGIN * counted, 0.0), self.longest_s)
 
 
@@ -986,17 +1026,18 @@ def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np
     return found
 
 
-def loads_of_levels(most: float = MOST_LOAD, parts: int = 1) -> Array:
+def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAST_LOAD) -> Array:
     """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through that of `MOST_LOAD`.
 
-    They depend on no limit of a request: a larger `most` adds some and moves none.
+    They depend on no limit of a request: a larger `most` or a smaller `least` adds some and moves none.
 
     Args:
         most: largest load.
         parts: of each spacing; with more than 1 every `parts`-th of the loads, from the first on, is one with 1.
+        least: no load is smaller.
     """
     through, top = MOST_LOAD / (1.0 - MOST_LOAD), most / (1.0 - most)
-    first, last = (math.log(x / through) / math.log(SPACING) for x in (LEAST_LOAD, top))
+    first, last = (math.log(x / through) / math.log(SPACING) for x in (least / (1.0 - least), top))
     steps = np.arange(parts * math.ceil(first), math.floor(parts * last + 1e-9) + 1.0) / parts
     ratio = through * SPACING**steps
     found: Array = ratio / (1.0 + ratio)
@@ -1103,7 +1144,7 @@ def operating_points(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of one output token nothing is decoded
         x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
-    phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), 0.0)
+    phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(engine.prompts_over * x, 1.0), 0.0)
 
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
@@ -1211,10 +1252,9 @@ def _few_steps(
     expected = np.where((decodes > 0) & (prompts > 0), prompts * window / one, 0.0)
     full = np.where(fits & (filled > 0), prefill / filled, 0.0).max(axis=2, keepdims=True)
     heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
-    followed = decodes * (1.0 - prompts)  # each prompt is followed by those that come in its own time
-    each, longest = (np.where(decodes > 0, x / followed, 0.0) for x in (one, heaviest))
+    each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
-    return FewSteps(decodes_s, each, longest, expected, full, counts)
+    return FewSteps(decodes_s, each, longest, expected, prompts, full, counts)
 
 
 def _prompt_steps(
@@ -1328,7 +1368,8 @@ class Prediction:
         step_s: mean of its steps, idle time left out; `fixed_s`: a₀ of them.
         running: mean requests that run.
         waiting_s: mean wait before prefill.
-        ttft_s, tpot_s: quantile (None: mean) → seconds; TTFT of each class, (W,).
+        ttft_s, tpot_s: quantile (None: mean) → seconds of each class, (W,); no time per token without a second one.
+        all_tpot_s: the same of all that decode together.
         tokens: that a decoding request gets of a step, in the mean over all.
     """
 
@@ -1338,7 +1379,8 @@ class Prediction:
     running: float
     waiting_s: float
     ttft_s: dict[float | None, Array]
-    tpot_s: dict[float | None, float]
+    tpot_s: dict[float | None, Array]
+    all_tpot_s: dict[float | None, float]
     tokens: float
 
 
@@ -1421,14 +1463,25 @@ def predict(
         c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, prefilling, charged,
         busiest, ranks,
     )  # fmt: skip
-    each = following * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
-    left, bursts = each / 2.0 / (1.0 - load), each * step / (1.0 - prefilling) ** 2
-    a, crowd_s, own, more, varies, rho = map(np.array, (a0, load * a0 / fixed_crowd, of_decode, left, bursts, load))
-    tpot = dict.fromkeys((None, *quantiles), 0.0)  # of answers of one token
-    if answered > 0:
-        tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in tpot}
+    a, crowd_s, rho = map(np.array, (a0, load * a0 / fixed_crowd, load))
+
+    def tpot(own_s: Array, steps: Array, made: Array, came: Array) -> dict[float | None, Array]:
+        """Of requests of so many decode steps, each with `own_s` of their own, and `made` tokens; 0 without any."""
+        several = np.where(steps > 0.0, steps, 1.0)
+        left = came / several / 2.0 * (1.0 - load**several) / (1.0 - load)
+        bursts = following / several * step / (1.0 - prefilling) ** 2
+        return {
+            q: np.where(steps > 0, _tpot(a, crowd_s, own_s, left, bursts, rho, q, max(most, 1.0)) * steps, 0.0)
+            / np.maximum(made, 1e-300)
+            for q in (None, *quantiles)
+        }  # fmt: skip
+
+    rounds = float(rates @ decodes) / max(float(rates.sum()), 1e-300)
+    together_s = tpot(np.array(of_decode), np.array(rounds), np.array(rounds * tokens), np.array(following))
+    each_s = tpot(decode / np.maximum(decodes, 1e-300), decodes, outputs.mean(axis=1) - 1.0, prefilling * prefill)
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
-    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
+    of_all = {q: float(x) for q, x in together_s.items()}
+    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens)
 
 
 def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:

@@ -411,7 +411,7 @@ def _levels(
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
 
-    steps = levels_of_loads(costs, loads_of_levels(limits.load))
+    steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
     crowd = of.at(with_best_steps(steps, missed))
     rows = np.concatenate([of.mean(crowd.load), np.zeros_like(crowd.step_s)[None]])
     scarce = np.asarray(waits_for_places(rows).any(axis=1))

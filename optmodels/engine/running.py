@@ -34,8 +34,7 @@ class Running:
         slots, kv: mean share of its slots and of its KV cache that requests would use if they never waited for them.
         full: probability that a request finds all slots or all of the cache taken.
         drained_s: mean seconds that it then waits for one.
-        ttft_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,); tpot_s: of all that decode.
-        decodes: mean tokens of each class (W,) after its first, which has no time per output token.
+        ttft_s, tpot_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,).
     """
 
     load: float
@@ -47,9 +46,8 @@ class Running:
     full: float
     drained_s: float
     ttft_s: dict[float | None, Array]
-    tpot_s: dict[float | None, float]
+    tpot_s: dict[float | None, Array]
     e2e_s: dict[float | None, Array]
-    decodes: Array
 
     def at(self, what: str, klass: int, share: float | None) -> float:
         """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below.
@@ -71,8 +69,6 @@ class Running:
         values = getattr(self, what)
         if share not in values:
             share = next((q for q in GRID if q >= (share or 0.0)), GRID[-1])
-        if what == "tpot_s":
-            return float(values[share]) if self.decodes[klass] > 0 else 0.0
         return float(values[share][klass])
 
     def within(self, what: str, klass: int, limit_s: float) -> float:
@@ -133,13 +129,14 @@ def running(
     by_slots = _full(slots, alone, found.load, busy)
     full = min(1.0, by_slots + _full(cache / typical, alone / ranks * size / typical, found.load, busy))
     drained = busy / (1.0 - busy) / float(rates.sum())
-    tpot = found.tpot_s | {None: min(found.tpot_s[None], (found.fixed_s + each * most) / found.tokens)}
+    full_s = (found.fixed_s + each * most) / found.tokens
+    tpot = found.tpot_s | {None: np.minimum(found.tpot_s[None], full_s)}
     ttft = {q: v * slower for q, v in found.ttft_s.items()}
     ttft[None] = ttft[None] + full * drained
     e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
     return Running(
         found.load, found.step_s, found.running, found.waiting_s, found.running / slots,
-        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e, classes.output_tokens.mean(axis=1) - 1.0,
+        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
     )  # fmt: skip
 
 
@@ -173,11 +170,8 @@ def _full(most: float, alone: float, load: float, busy: float) -> float:
 
 
 def _overloaded(classes: int) -> Running:
-    never, always = np.full(classes, math.inf), math.inf
-    return Running(
-        1.0, always, always, always, always, always, 1.0, always, dict.fromkeys((None, *GRID), never),
-        dict.fromkeys((None, *GRID), always), dict.fromkeys((None, *GRID), never), never,
-    )  # fmt: skip
+    always, never = math.inf, dict.fromkeys((None, *GRID), np.full(classes, math.inf))
+    return Running(1.0, always, always, always, always, always, 1.0, always, never, never, never)
 
 
 def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Array:

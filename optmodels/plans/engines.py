@@ -289,7 +289,7 @@ def at_level(
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
     varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
-    mixed = min(3 * prompts, 1.0) if varies else 0.0
+    mixed = min((limits.more_prompts or 3) * prompts, 1.0) if varies else 0.0
     mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(ranks * slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else ranks * slots
@@ -611,19 +611,19 @@ def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: fl
     own = r.chunks * (level.beside(r, step) + level.outside) + r.prompt_work
     mean = min((r.decodes * step + own + waits) * load**2 / square, 1e9)
     z = NormalDist().inv_cdf(quantile)
-    if mean <= 30:
-        count, chance = 0, math.exp(-mean)
-        within = chance
+    free = 1 - load  # each is followed by those that come in its own time, and so on
+    if mean <= 30 * free:
+        count, within = 0, math.exp(-mean)
         while within < quantile:
             count += 1
-            chance *= mean / count
-            within += chance
+            rate = mean + count * load
+            within += math.exp(math.log(mean / rate) + count * math.log(rate) - rate - math.lgamma(count + 1))
         many = float(count)
     else:
-        many = mean + z * math.sqrt(mean) + (z * z - 1) / 6
+        many = mean / free + z * math.sqrt(mean / free**3) + (1 + 2 * load) * (z * z - 1) / 6 / free**2
     one, heaviest = square / load, max(x.prompt_work for x in able)
-    prompts = max(many * one, (mean + z * math.sqrt(mean)) * one + (z * z - 1) / 6 * heaviest)
-    prompts *= 1.15 / (r.decodes * (1 - load))  # each is followed by those that come in its own time
+    prompts = max(many * one, ((mean + z * math.sqrt(mean)) * one + (z * z - 1) / 6 * heaviest) / free)
+    prompts *= 1.15 / r.decodes
     own_decode = max(r.decode / r.decodes, level.decoding)
     return level.fixed + 1.15 * own_decode * crowd + min(prompts, max(x.prompt_work / x.filled for x in able))
 

@@ -34,7 +34,8 @@ HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
 FEWEST, MOST = 256, 2048  # max_num_seqs where it is to be chosen
 UNSAID = {"max_num_seqs": None, "most_num_seqs": None, "longest_wait_s": None, "most_used": None, "chunk_tokens": None,
-          "most_load": None, "most_filled": None, "most_full": None}  # fmt: skip
+          "most_load": None, "most_filled": None, "most_full": None, "least_load": None,
+          "more_prompts": None}  # fmt: skip
 BEFORE = (1.0, 4.0)  # waits before prefill of requests that wait for places too, in the longest turn
 MANY = 1e9  # prompts that come while one request is there, at most
 MOST_LOAD = 0.95  # through whose ρ/(1 − ρ) those of levels go
@@ -62,24 +63,25 @@ class Kind:
 
 
 def choices(limits: Any, drafts: int) -> list[int]:
-    """What max_num_seqs may be: as said, or doubled from 256 up to the most that leaves a step 16 prompt tokens."""
+    """What max_num_seqs may be: as said, or doubled from 256, and the most that leaves a step 16 prompt tokens."""
     if limits.max_num_seqs is not None:
         return [limits.max_num_seqs]
-    most = min(limits.most_num_seqs or MOST, (limits.max_num_batched_tokens - 16) // (1 + drafts))
-    return [*itertools.takewhile(lambda n: n < most, (FEWEST << k for k in itertools.count())), most]
+    most, room = limits.most_num_seqs or MOST, (limits.max_num_batched_tokens - 16) // (1 + drafts)
+    doubled = [*itertools.takewhile(lambda n: n <= most, (FEWEST << k for k in itertools.count()))]
+    return [*dict.fromkeys(min(n, room) for n in [*doubled, *(doubled[-1:] if room < doubled[-1] else [])])]
 
 
-def loads(most: float | None = None, parts: int = 1) -> list[float]:
+def loads(most: float | None = None, parts: int = 1, smallest: float | None = None) -> list[float]:
     """ρ that levels are offered at, from 0.01 on: ρ/(1 − ρ) grows by a half, in so many equal factors."""
-    most = most or MOST_LOAD
-    odds = [MOST_LOAD / (1 - MOST_LOAD) * 1.5 ** (k / parts) for k in range(-30 * parts, 30 * parts)]
-    least = min(o for k, o in enumerate(odds) if k % parts == 0 and o >= 0.01 / 0.99 * (1 - 1e-9))
+    most, smallest = most or MOST_LOAD, smallest or 0.01
+    odds = [MOST_LOAD / (1 - MOST_LOAD) * 1.5 ** (k / parts) for k in range(-60 * parts, 30 * parts)]
+    least = min(o for k, o in enumerate(odds) if k % parts == 0 and o >= smallest / (1 - smallest) * (1 - 1e-9))
     return [o / (1 + o) for o in odds if least <= o <= most / (1 - most) * (1 + 1e-9)]
 
 
 def step_times(c: StepCosts, limits: Any, parts: int = 1) -> list[float]:
     """Steps of these loads, of the largest a₀ and shorter ones of the least; the first is too short for a level."""
-    at_loads = loads(getattr(limits, "most_load", None), parts)
+    at_loads = loads(getattr(limits, "most_load", None), parts, getattr(limits, "least_load", None))
     long, short = ([a0 / (1.0 - rho) for rho in at_loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
     return sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
 
@@ -499,7 +501,7 @@ def level(
     fewest = [math.ceil(u / min(most_tokens, own_most)) for u in fresh]
     carry = max(t - c.fixed_s, 0.0) * mixture(fewest) / mixture(alone)  # chunks a step of the mixture at full load
     varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
-    phi = 1.0 if stage == "prefill" else min(3.0 * carry, 1.0) if varies else 0.0
+    phi = 1.0 if stage == "prefill" else min((limits.more_prompts or 3.0) * carry, 1.0) if varies else 0.0
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
     most = float(ranks * seqs)
     crowd = min(most, max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else most
@@ -718,9 +720,26 @@ def _prompts_in_steps_s(x: Level, i: int, quantile: float) -> float:
     share, square, longest_s, filled_s = x.prompts
     mu, z = x.came[i], float(norm.ppf(quantile))
     spread, skew = mu + z * math.sqrt(mu), (z * z - 1.0) / 6.0
-    came = spread + skew if mu > 30 else float(poisson.ppf(quantile, mu))
-    work_s = max(came * square / share, spread * square / share + skew * longest_s)
-    return min(1.15 * work_s / (1.0 - share) / x.rounds[i], filled_s)
+    followed = followed_quantile(quantile, mu, share)
+    work_s = max(followed * square / share, (spread * square / share + skew * longest_s) / (1.0 - share))
+    return min(1.15 * work_s / x.rounds[i], filled_s)
+
+
+def followed_quantile(quantile: float, mu: float, share: float) -> float:
+    """Customers of busy periods that Poisson many begin, each with `share` more in its own time, at a quantile.
+
+    Σ over the first ones n of P(n)·n/k·P(k − n come in the time of k): Borel–Tanner. By moments where there are many.
+    """
+    if mu > 30 * (1 - share):
+        z, left = float(norm.ppf(quantile)), 1 - share
+        skew = (1 + 2 * share) * (z * z - 1) / 6 / left**2
+        return float(mu / left + z * math.sqrt(mu / left**3) + skew)
+    within, k = float(poisson.pmf(0, mu)), 0
+    while within < quantile:
+        k += 1
+        first = np.arange(1, k + 1)
+        within += float((poisson.pmf(first, mu) * first / k * poisson.pmf(k - first, k * share)).sum())
+    return float(k)
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:

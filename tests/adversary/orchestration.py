@@ -1226,9 +1226,14 @@ class _Making:
             found["most_filled"] = d.number(0.4, 0.97)
         if d.chance(0.1):
             found["most_full"] = d.magnitude(5e-4, 0.05)
+        other = d.rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+        if other.random() < 0.1:
+            found["least_load"] = float(other.uniform(1e-3, 0.1))
+        if other.random() < 0.1:
+            found["more_prompts"] = float(other.uniform(1.0, 8.0))
         if d.chance(0.3):  # a decision of the plan's
             del found["max_num_seqs"]
-            found["most_num_seqs"] = d.one((seqs, 512, 700))
+            found["most_num_seqs"] = d.one((256, 512, 700))
             found["max_num_batched_tokens"] += found["most_num_seqs"]
         if d.chance(0.35):
             windowed = any(bounded(m["architecture"]) for m in models)

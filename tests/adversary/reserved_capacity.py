@@ -793,7 +793,7 @@ class _Making:
                         data["engine"][key] = d.one(values)
                 if d.chance(0.2):  # the plan decides
                     data["engine"]["max_num_batched_tokens"] += static.LEAST_CHOICE
-                    data["engine"]["most_num_seqs"] = d.one((8, 64, 300, 600))
+                    data["engine"]["most_num_seqs"] = d.one((256, 300, 512, 600))
                     del data["engine"]["max_num_seqs"]
                 models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
                 if models and d.chance(0.4):

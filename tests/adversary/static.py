@@ -577,7 +577,7 @@ def engine_limits(rng: Rng) -> Json:
         del found["max_num_seqs"]
         found["max_num_batched_tokens"] += LEAST_CHOICE
         if maybe(other, 0.6):
-            found["most_num_seqs"] = pick(other, [8, 64, 256, 300, 600])
+            found["most_num_seqs"] = pick(other, [256, 300, 512, 600, 700])
     return found
 
 
@@ -691,5 +691,5 @@ SHAPES = dict.fromkeys(
 )
 BOUNDS = {
     f"EngineLimits.{key}": "drawn for orchestration, whose theory of an engine is the same"
-    for key in ("most_load", "most_filled", "most_full")
+    for key in ("least_load", "more_prompts", "most_load", "most_filled", "most_full")
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from scipy.stats import nbinom, norm, poisson
+from scipy.stats import nbinom, norm
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
@@ -223,9 +223,9 @@ def test_prompts_in_the_steps_of_a_short_answer(decodes: int, counts: float, qua
     waits = per_s * turn**2 / (2 * (1 - per_s * turn))
     came = per_s * (decodes * 0.02 + beside + p + waits)  # from its arrival to its last step, in the mean
     z = norm.ppf(quantile)
-    equal = poisson.ppf(quantile, came) * p  # all equal, and each is followed by those that come in its own time
-    spread = (came + z * math.sqrt(came) + (z * z - 1) / 6) * p
-    longer = min(1.15 * max(equal, spread) / (decodes * (1 - busy)), p / u)
+    equal = continuous.followed_quantile(quantile, came, busy) * p  # each with those that come in its own time
+    spread = (came + z * math.sqrt(came) + (z * z - 1) / 6) * p / (1 - busy)
+    longer = min(1.15 * max(equal, spread) / decodes, p / u)
     c = (p + d) / (decodes + 1)
     few = 0.01 + 1.15 * d / decodes * max(continuous.crowd_at(quantile, 0.5 * 0.01 / c, 0.5), 1.0) + longer
     crowd = continuous.tpot_s(replace(x, prompts=(0.0, 0.0, 0.0, 0.0)), 0, quantile)
@@ -279,8 +279,8 @@ def test_requests_wait_for_one_place_as_in_a_queue() -> None:
 @pytest.mark.parametrize(
     ("said", "drafts", "found"),
     [
-        ({}, 0, [256, 512, 1024, 2048]), ({"max_num_seqs": 7}, 0, [7]), ({"most_num_seqs": 600}, 0, [256, 512, 600]),
-        ({"max_num_batched_tokens": 2016}, 1, [256, 512, 1000]), ({"most_num_seqs": 8}, 0, [8]),
+        ({}, 0, [256, 512, 1024, 2048]), ({"max_num_seqs": 7}, 0, [7]), ({"most_num_seqs": 600}, 0, [256, 512]),
+        ({"max_num_batched_tokens": 2016}, 1, [256, 512, 1000]), ({"most_num_seqs": 256}, 0, [256]),
     ],
 )  # fmt: skip
 def test_choices_of_sequences(said: dict[str, Any], drafts: int, found: list[int]) -> None:
@@ -749,3 +749,17 @@ def test_dear_things_do_not_hide_cheap_ones() -> None:
     found = p.solve()
     assert found is not None
     assert found.value == pytest.approx(1.5e-6)
+
+
+@pytest.mark.parametrize(("came", "busy"), [(0.5, 0.27), (3.0, 0.5), (0.2, 0.8)])
+def test_prompts_that_follow_prompts_are_those_of_a_queue(came: float, busy: float) -> None:
+    """Customer by customer: each brings a Poisson number of others."""
+    rng = np.random.default_rng(5)
+    here = rng.poisson(came, 200_000)
+    total = here.copy()
+    while here.any():
+        here = rng.poisson(busy * here)
+        total += here
+    for quantile in (0.9, 0.95, 0.99):
+        at = continuous.followed_quantile(quantile, came, busy)
+        assert float((total <= at - 1).mean()) <= quantile + 0.002 and float((total <= at).mean()) >= quantile - 0.002

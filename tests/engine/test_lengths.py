@@ -71,7 +71,7 @@ def test_shorter_answers_make_up_for_longer_ones() -> None:
 def test_levels_are_those_of_plain_numbers_and_of_the_check(
     monkeypatch: pytest.MonkeyPatch, ttft: LatencyLimit, tpot: LatencyLimit, deadline: tuple[float, float | None]
 ) -> None:
-    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most: loads_of_levels(most)[::3])
+    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most, **_: loads_of_levels(most)[::3])
     at = levels([ENGINE], LIMITS, classes(MIXED, 0.25), ttft, tpot, deadline=deadline)
     asked = [(x.at_most, x.percentile) if isinstance(x, Percentile) else (x, None) for x in (ttft, tpot)]
     rows = [*Mixture(ENGINE, LIMITS, LENGTHS, 0.25).rows(asked[0], asked[1], deadline)]
@@ -117,7 +117,7 @@ def test_closed_loops_have_the_shortest_steps_and_waits(quantiles: tuple[float |
 
 
 def test_waits_add_what_the_queue_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most: loads_of_levels(most)[::3])
+    monkeypatch.setattr("optmodels.engine.levels.loads_of_levels", lambda most, **_: loads_of_levels(most)[::3])
     kind = classes(MIXED)
     ttft = Percentile(at_most=1e9, percentile=0.95)
     at = levels([ENGINE], LIMITS, kind, ttft, 0.1, 0.3)

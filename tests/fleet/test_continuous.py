@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import ROOT
-from fleet_cases import BUSY, brute_force
+from fleet_cases import APART, BUSY, brute_force
 
 import optmodels
 from formulations.fleet import FORMULATION
@@ -24,6 +24,7 @@ from formulations.fleet.predicted import predicted
 from formulations.fleet.replay import replay
 from formulations.fleet.show import report
 from optmodels.cli.console import show
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.options import ReplayOptions
@@ -131,6 +132,42 @@ def test_what_is_predicted_at_the_planned_rates_is_near_the_simulator_and_below_
             if f"{name}_limit_s" in row:
                 value = at_rates[row["demand"]][key]
                 assert 0.8 * row[f"{name}_replayed_s"] <= value <= row[f"{name}_planned_s"]
+
+
+def test_what_is_predicted_is_at_most_the_bound_and_that_the_limit():
+    """Of every bucket, stage and latency."""
+    short = {"name": "short", "model": "llama-3.1-8b", "slo": {"tbt_s": {"at_most": 0.1, "percentile": 0.9}},
+             "buckets": [{"input_tokens": 3000, "output_tokens": 2, "requests_per_s": 5.0},
+                         {"input_tokens": 200, "output_tokens": 300, "requests_per_s": 1.0}]}  # fmt: skip
+    for data in (BUSY, BUSY | {"workloads": [short]}, APART):
+        result = optmodels.solve(data)
+        case = optmodels.load(data).resolve()
+        rows = {x["demand"]: x for x in result.report["predicted"]}
+        shares = [s for d in result.plan["periods"][0]["deployments"] for s in d["serves"]]
+        for name, row in rows.items():
+            slo = case.workload(name.rpartition("/")[0]).slo
+            mine = [s for s in shares if s["demand"] == name]
+            for key, stated in (("ttft_s", "ttft_s"), ("tbt_s", "tbt_s"), ("deadline_s", "e2e_s")):
+                limit = getattr(slo, key)
+                most = [s[stated] for s in mine if s[stated] is not None]
+                if limit is None or not most or (key == "deadline_s" and data is APART):
+                    continue
+                assert row[key] <= max(most) * (1 + 1e-9)
+                assert max(most) <= seconds_and_quantile(limit)[0] * (1 + 1e-6)
+
+
+def test_a_bound_takes_the_place_of_a_longer_estimate_where_engines_have_the_capacity(busy, solved):
+    plan = FleetPlan.model_validate(solved.plan)
+    (before, *_) = predicted(busy.resolve(), plan)
+    lines = [d for d in plan.periods[0].deployments for s in d.serves if s.demand == before["demand"]]
+    for share in (s for d in lines for s in d.serves):
+        share.ttft_s = before["ttft_s"] / 2
+    (after, *_) = predicted(busy.resolve(), plan)
+    assert (after["ttft_s"], after["at_bound"]) == (before["ttft_s"] / 2, ["ttft_s"])
+    for d in lines:
+        d.engine.capacities["time"] = 1.01
+    (after, *_) = predicted(busy.resolve(), plan)
+    assert after["ttft_s"] == before["ttft_s"] and "at_bound" not in after
 
 
 def test_engines_asked_for_twice_the_rate_have_no_prediction_or_a_longer_one(busy, solved):

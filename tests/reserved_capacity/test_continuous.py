@@ -124,6 +124,22 @@ def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
     assert far.allowed[0, :, :, 0].tolist() == [[True, False], [False, True]]
 
 
+@pytest.mark.parametrize("key", ["ttft_s", "deadline_s"])
+def test_a_looser_limit_takes_no_throughput_from_machines_that_reach_as_many_users(key: str) -> None:
+    """The levels on offer stay, and each reaches further; another one is chosen for more users alone."""
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        slo = copy.deepcopy(LATE)
+        slo["ttft_s"]["at_most"], slo["deadline_s"]["at_most"] = rng.uniform(0.4, 1.0), rng.uniform(3.0, 8.0)
+        looser, rtt_ms = copy.deepcopy(slo), rng.uniform(20.0, 200.0)
+        looser[key]["at_most"] *= rng.choice([1.01, 1.1, 1.5])
+        try:
+            tight, loose = (instance(x, rtt_ms=rtt_ms).resolve() for x in (slo, looser))
+        except UnattainableError:
+            continue
+        assert loose.requests_per_second[0, 0] >= tight.requests_per_second[0, 0] * (1 - 1e-12)
+
+
 def test_a_plan_that_is_late_is_noticed() -> None:
     """All machines in the west: with a deadline of 5 ms less than the way takes the east is out of reach."""
     alone = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
