@@ -19,11 +19,11 @@ from optmodels.errors import InputError, Mistake
 class Problem(Entry):
     """Base of every formulation's instance schema."""
 
-    formulation: str = Field(description="which formulation the file is of")
+    formulation: str = Field(description="formulation of the file")
     schema_version: Literal[1] = Field(alias="schema", description="version of the schema")
-    name: str = Field(default="", max_length=200, description="for people and results; default: the file's name")
+    name: str = Field(default="", max_length=200, description="name for people and results; default: the file's name")
     title: str = Field(default="", description="one line for people")
-    notes: str = Field(default="", description="whatever else people should know")
+    notes: str = Field(default="", description="further notes for people")
 
     _file: str | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)

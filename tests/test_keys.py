@@ -70,8 +70,8 @@ def test_every_key_of_template_and_shipped_instances_is_there(name):
 
 def test_rows_say_type_unit_default_and_limit():
     text = reference("fleet")
-    assert "| `budget_usd_per_hour` | number ≥ 0 | USD/h † | none | upper limit | what all machines may cost |" in text
-    assert "| `recovery_s` | number > 0 | s † | `600.0` |  | until its replacement serves |" in text
+    assert "| `budget_usd_per_hour` | number ≥ 0 | USD/h † | none | upper limit | most USD/h for all machines" in text
+    assert "| `recovery_s` | number > 0 | s † | `600.0` |  | time until the replacement serves |" in text
     assert "| `requests_per_s` | number ≥ 0 | requests/s † | none |" in text
     assert "| `on_demand` | number > 0 | USD/h † | none | price |" in text
     assert "| `percentile` | number > 0, < 1 |  | required |" in text

@@ -33,25 +33,25 @@ Reading = Literal["capped", "uncapped"]
 class AoPair(Entry):
     """A main machine and its attention-offload machine."""
 
-    main: str = Field(description="machine of the pool that decodes")
-    ao: str = Field(description="machine of the pool that attention is offloaded to")
+    main: str = Field(description="machine of the pool for decoding")
+    ao: str = Field(description="machine of the pool for offloaded attention")
 
 
 class ScaleUp(Entry):
     """InferSave's base machine and the one it scales up to."""
 
-    base: str = Field(description="machine of the pool that it starts from")
-    plus: str | None = Field(default=None, description="machine of the pool that it scales up to")
+    base: str = Field(description="machine of the pool to start from")
+    plus: str | None = Field(default=None, description="machine of the pool to scale up to")
 
 
 class Baselines(Entry):
     """Machines that the fixed baselines of LP §V-A4 use; without them each has a rule of its own."""
 
     high_end: str | None = Field(
-        default=None, description="machine of the pool that method high_end takes; default: the fastest"
+        default=None, description="machine of the pool for method high_end; default: the fastest"
     )
     kvo_disk: str | None = Field(
-        default=None, description="machine of the pool that method kvo_disk takes; default: the cheapest that fits"
+        default=None, description="machine of the pool for method kvo_disk; default: the least expensive that fits"
     )
     ao_cluster: AoPair | None = Field(default=None, description="machines of method ao_cluster")
     infersave: ScaleUp | None = Field(default=None, description="machines of methods infersave and infersave_plus")
@@ -65,23 +65,25 @@ WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that 
 class CostEfficiency(StaticBatch):
     """One workload, its SLO and budget, a pool of machines: find the deployment with the best cost efficiency."""
 
-    formulation: Literal["cost_efficiency"] = Field(description="which formulation the file is of")
+    formulation: Literal["cost_efficiency"] = Field(description="formulation of the file")
     budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
-        default=None, description="what all machines may cost"
+        default=None, description="most USD/h for all machines together"
     )
     objective: Reading = Field(
         default="capped",
-        description="capped: cheapest plan that meets the SLO (LP 9); uncapped: most tokens per dollar",
+        description="capped: least expensive plan that meets the SLO (LP 9); uncapped: most tokens per dollar",
     )
     baselines: Baselines = Baselines()
-    alternatives: int = Field(default=3, strict=True, ge=0, le=100, description="further distinct plans to show")
-    serving: Literal["static", "continuous"] = Field(
-        description="continuous: engines such as vLLM, so many requests always in flight; static: batches that start"
-        " and end together, as in LLM-Pilot"
+    alternatives: int = Field(
+        default=3, strict=True, ge=0, le=100, description="number of further distinct plans to show"
     )
-    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    serving: Literal["static", "continuous"] = Field(
+        description="continuous: engines such as vLLM, with `batch` requests always in flight; static: batches that "
+        "start and end together, as in LLM-Pilot"
+    )
+    engine: EngineLimits = Field(default=EngineLimits(), description="engine limits, with serving: continuous")
 
-    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
+    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # classes cut from a trace
 
     @model_validator(mode="before")
     @classmethod
@@ -95,7 +97,7 @@ class CostEfficiency(StaticBatch):
         return with_engines(data)
 
     def lengths(self) -> tuple[Length, ...]:
-        """Those of a trace are read once."""
+        """Classes of a trace are read once."""
         w = self.workload
         if not isinstance(w, BatchMix) or not isinstance(w.lengths, LengthsOfTrace):
             return super().lengths()

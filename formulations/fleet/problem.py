@@ -86,20 +86,26 @@ Quality = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 class Bucket(Entry):
     """Requests of one length: their own rate, or a share of the workload's."""
 
-    name: str = Field(default="", max_length=100, description="default: 1024x256 (input x output tokens)")
-    input_tokens: Tokens | None = Field(default=None, description="of a prompt, mean")
-    output_tokens: Tokens | None = Field(default=None, description="of an answer, mean")
-    requests_per_s: RequestsPerSecond | None = Field(default=None, description="its rate; or share")
-    share: Fraction | None = Field(default=None, description="of the workload's requests_per_s; or a rate of its own")
+    name: str = Field(default="", max_length=100, description="name; default: input x output tokens, such as 1024x256")
+    input_tokens: Tokens | None = Field(default=None, description="mean prompt tokens")
+    output_tokens: Tokens | None = Field(default=None, description="mean output tokens")
+    requests_per_s: RequestsPerSecond | None = Field(default=None, description="rate of the bucket; or share")
+    share: Fraction | None = Field(
+        default=None, description="share of the workload's requests_per_s; or a rate of its own"
+    )
     longest_tokens: Tokens | None = Field(
-        default=None, description="input and output of the longest request, which engines admit; default: unknown"
+        default=None,
+        description="input and output tokens of the longest request, which engines must admit; default: unknown",
     )
     input_bounds: Bounds | None = Field(
-        default=None, description="[above, up to] tokens of the prompts that belong here; default: nearest means"
+        default=None,
+        description="prompt tokens of the requests that belong here, [above, up to]; default: nearest means",
     )
-    output_bounds: Bounds | None = Field(default=None, description="the same of answers")
+    output_bounds: Bounds | None = Field(
+        default=None, description="output tokens of the requests that belong here, [above, up to]"
+    )
     rates: tuple[Rate, ...] | None = Field(
-        default=None, description="requests/s in each of the workload's pieces; default: its rate in all"
+        default=None, description="requests/s in each of the workload's pieces; default: the rate of the bucket in all"
     )
 
     @property
@@ -142,27 +148,27 @@ class FleetSlo(Entry):
         default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request", off=None)] = Field(
-        default=None, description="of a whole request, waiting included"
+        default=None, description="end-to-end time of a request, waiting included"
     )
 
 
 class SoftSlo(Entry):
     """The SLO may be missed by a factor of at most `up_to`, at a price; measured points always keep it."""
 
-    usd_per_1000_requests: Positive = Field(description="price of requests that miss it")
+    usd_per_1000_requests: Positive = Field(description="price of a request that misses the SLO")
     up_to: Annotated[float, Field(gt=1, le=100, allow_inf_nan=False)] = Field(
-        default=2.0, description="factor by which limits may be missed"
+        default=2.0, description="factor by which soft limits may be missed"
     )
 
 
 class ModelOption(NamedModel):
-    """A model at a precision that may answer a workload's requests, and how well it does so by the user's own score."""
+    """A model at a precision that may answer a workload's requests, and the user's quality score of it."""
 
-    name: str = Field(default="", max_length=100, description="in plans; default: model and precision")
-    model: AnyLlm = Field(description="of the catalogue, or its shape")
+    name: str = Field(default="", max_length=100, description="name in plans; default: model and precision")
+    model: AnyLlm = Field(description="name of the catalogue, or the model's shape")
     precision: PrecisionChoice = PrecisionChoice()
     quality: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
-        default=None, description="your score of its answers, on any scale; the toolkit has none"
+        default=None, description="your quality score of its answers, on any scale; the toolkit has none"
     )
 
     @property
@@ -173,49 +179,55 @@ class ModelOption(NamedModel):
 
 
 class FleetWorkload(NamedModel):
-    """One workload: its model or those it accepts, its requests, what it is promised and what it is worth."""
+    """One workload: its model or models, requests, latency limits and weight."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/]+$", description="without /")]
-    model: AnyLlm | None = Field(default=None, description="not needed with measured points")
+    model: AnyLlm | None = Field(default=None, description="the model; not needed with measured points")
     precision: PrecisionChoice = PrecisionChoice()
     models: tuple[ModelOption, ...] | None = Field(
-        default=None, description="several that may answer its requests, in place of model and precision"
+        default=None, description="models that may answer its requests, in place of model and precision"
     )
     quality_at_least: Annotated[Quality | None, Limit("quality of {owner}", "least")] = Field(
-        default=None, description="mean score of its answered requests, in every period; models have scores"
+        default=None, description="least mean score of answered requests, in every period; the models need scores"
     )
     requests_per_s: RequestsPerSecond | None = Field(
-        default=None, description="of all buckets together, where they have shares"
+        default=None, description="rate of all buckets together, if they have shares"
     )
     prefix_hit_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
-        default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
+        default=0.0, description="share of prompt tokens found in the prefix cache (serving: continuous)"
     )
-    buckets: tuple[Bucket, ...] | None = Field(default=None, description="its requests by length; or trace")
-    trace: TraceFile | None = Field(default=None, description="a request trace that is cut into buckets; or buckets")
+    buckets: tuple[Bucket, ...] | None = Field(default=None, description="requests by length; or trace")
+    trace: TraceFile | None = Field(default=None, description="request trace to cut into buckets; or buckets")
     requests: BucketRequests | None = Field(
-        default=None, description="what the buckets were cut from, as a result writes it: replays send these"
+        default=None, description="requests that the buckets were cut from, as a result writes it; replays send them"
     )
     pieces: Pieces | None = Field(
         default=None,
-        description="stretches of even rates of its trace, as a result writes it; one fleet has to carry each",
+        description="pieces of even rates of its trace, as a result writes it; one fleet must carry each",
     )
-    slo: FleetSlo = Field(default=FleetSlo(), description="what it is promised")
-    soft: SoftSlo | None = Field(default=None, description="without it the SLO always holds")
-    weight: Positive = Field(default=1.0, description="of its requests in max_served")
-    priority: Annotated[int, Field(strict=True, ge=1, le=9)] = Field(default=1, description="1 is served first")
+    slo: FleetSlo = Field(default=FleetSlo(), description="latency limits")
+    soft: SoftSlo | None = Field(
+        default=None, description="limits that may be missed at a price; default: the SLO always holds"
+    )
+    weight: Positive = Field(default=1.0, description="weight of its requests in max_served")
+    priority: Annotated[int, Field(strict=True, ge=1, le=9)] = Field(
+        default=1, description="priority in max_served; 1 is served first"
+    )
     serve_at_least: Annotated[
         Fraction | None, Limit("served share", "least", "%", off=0.0, implied=lambda p, w: p.served_unless_said(w))
-    ] = Field(default=None, description="default: 1 for min_cost, 0 otherwise")
+    ] = Field(default=None, description="share of requests that must be served; default: 1 for min_cost, 0 otherwise")
     unserved_usd_per_1000_requests: Rate = Field(
-        default=0.0, description="price of requests that are refused; above 0 they may be"
+        default=0.0, description="price of a refused request; above 0 requests may be refused"
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
         default=0,
-        description="deployments in every period that can serve one of its buckets with requests, or any of its buckets"
-        " if it has no requests; with disaggregated prefill and decode as many that prefill, and as many that decode",
+        description="least number of deployments in every period that can serve one of its buckets with requests, or "
+        "any bucket if it has none; with disaggregated prefill and decode it holds for each stage",
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
-        default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"
+        default=1.0,
+        description="largest share of every bucket's requests on spot machines; with disaggregated "
+        "prefill and decode, for each stage",
     )
 
     @model_validator(mode="after")
@@ -280,13 +292,15 @@ class StockLine(Entry):
     """A limit on machines by patterns of name, GPU and region, and by market (none: all markets together)."""
 
     machine: Name = Field(default="*", description="pattern of machine names")
-    gpu: Annotated[Name, spelled("gpu")] = Field(default="*", description="of the machine, as the catalogue names it")
+    gpu: Annotated[Name, spelled("gpu")] = Field(
+        default="*", description="GPU of the machine, as the catalogue names it"
+    )
     region: str = Field(default="*", description="pattern of regions")
     market: Market | None = Field(default=None, description="default: all markets together")
     at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)] = Field(
-        description="the limit"
+        description="largest number"
     )
-    unit: Literal["machines", "gpus", "vcpus"] = Field(default="machines", description="what is counted")
+    unit: Literal["machines", "gpus", "vcpus"] = Field(default="machines", description="unit of the limit")
 
     @property
     def label(self) -> str:
@@ -298,34 +312,34 @@ class StockLine(Entry):
 
 
 class Interruption(Entry):
-    """How often spot machines are taken away, and how long a replacement takes."""
+    """Rate of spot interruptions, and time until a replacement serves."""
 
     machine: Name = Field(default="*", description="pattern of machine names")
     region: str = Field(default="*", description="pattern of regions")
-    per_hour: Rate = Field(description="how often a machine is taken away")
-    recovery_s: Seconds = Field(default=600.0, description="until its replacement serves")
+    per_hour: Rate = Field(description="how often a machine is interrupted")
+    recovery_s: Seconds = Field(default=600.0, description="time until the replacement serves")
 
 
 class Reserve(Entry):
     """Capacity held against losing deployments, per pool of equal machine sets serving one model, or measured point.
 
-    Either every pool keeps its load after losing any `lost` deployments (N−k), on spot or not unless `machines` says
-    otherwise; or every used pool on spot keeps it with a probability so high that all do together with at least
+    Either every pool keeps its load after losing any `lost` deployments (N−k), spot or all as `machines` states. Or
+    every used pool on spot keeps it with a probability so high that all do together with at least
     `survive_probability` (union bound over at most `pools` used pools; losses by `interruptions`).
     """
 
     lost: Annotated[int, Field(strict=True, ge=1, le=20)] | None = Field(
-        default=None, description="deployments that any pool may lose; or survive_probability"
+        default=None, description="number of deployments that any pool may lose; or survive_probability"
     )
     survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = Field(
-        default=None, description="chance that all pools keep their load; or lost"
+        default=None, description="probability that all pools keep their load; or lost"
     )
-    pools: PositiveInt = Field(default=4, description="used pools at most, over which the chance is spread")
+    pools: PositiveInt = Field(default=4, description="most pools in use, over which the probability is split")
     machines: Literal["spot", "all"] = Field(
-        default="all", description="whose loss counts; default with survive_probability: spot, as nothing else is lost"
+        default="all", description="deployments whose loss counts; default with survive_probability: spot"
     )
     load_after_loss: Annotated[PositiveFraction, Limit("load after a loss", "most", "%", off=1.0)] = Field(
-        default=1.0, description="how full the survivors may be"
+        default=1.0, description="largest utilisation of the surviving deployments"
     )
 
     @model_validator(mode="before")
@@ -345,74 +359,78 @@ class Reserve(Entry):
 
 
 class RunningDeployment(Entry):
-    """Machines that run now."""
+    """Running machines."""
 
-    machine: Name = Field(description="of the pool")
-    region: str = Field(default="", description="where they run, as the pool says")
-    market: Market = Field(default="on_demand", description="that it is bought in")
-    count: PositiveInt = Field(description="how many run")
+    machine: Name = Field(description="machine of the pool")
+    region: str = Field(default="", description="region, as the pool names it")
+    market: Market = Field(default="on_demand", description="market of the machines")
+    count: PositiveInt = Field(description="number of running machines")
 
 
 class FleetChange(Entry):
-    """What starting and stopping machines costs or may amount to, from the running fleet and between periods."""
+    """Costs and limits of starting and stopping machines, from the running fleet and between periods."""
 
-    start_usd: Rate = Field(default=0.0, description="of starting a machine")
-    stop_usd: Rate = Field(default=0.0, description="of stopping a machine")
+    start_usd: Rate = Field(default=0.0, description="cost of starting a machine")
+    stop_usd: Rate = Field(default=0.0, description="cost of stopping a machine")
     max_starts: Annotated[Count | None, Limit("machines started", "most")] = Field(
-        default=None, description="machines per period change"
+        default=None, description="most machines started per period change"
     )
     max_stops: Annotated[Count | None, Limit("machines stopped", "most")] = Field(
-        default=None, description="machines per period change"
+        default=None, description="most machines stopped per period change"
     )
-    horizon_hours: Positive = Field(default=24.0, description="over which a change of a one-period plan is paid off")
+    horizon_hours: Positive = Field(
+        default=24.0, description="time over which a change of a one-period plan is paid off"
+    )
 
 
 class Period(Entry):
     """A part of the day with its own rates; the day repeats."""
 
-    name: Name = Field(description="in plans")
-    hours: Positive = Field(description="how long it lasts")
-    rate_factor: Rate = Field(default=1.0, description="of all rates")
-    rate_factors: dict[str, Rate] = Field(default={}, description="by workload, in place of rate_factor")
+    name: Name = Field(description="name in plans")
+    hours: Positive = Field(description="length of the period")
+    rate_factor: Rate = Field(default=1.0, description="factor on all rates")
+    rate_factors: dict[str, Rate] = Field(default={}, description="factor by workload, in place of rate_factor")
 
 
 class Queueing(Entry):
     """Waiting before a deployment's batch slots, by Allen–Cunneen: load levels that keep percentiles."""
 
-    model: Literal["none", "mdc", "mmc", "ggc"] = Field(
-        default="none", description="how waiting is computed; none: nobody waits"
-    )
+    model: Literal["none", "mdc", "mmc", "ggc"] = Field(default="none", description="waiting formula; none: no waiting")
     arrival_scv: Rate = Field(default=1.0, description="squared coefficient of variation between arrivals (ggc)")
-    service_scv: Rate = Field(default=1.0, description="of the service time within a bucket (ggc)")
+    service_scv: Rate = Field(
+        default=1.0, description="squared coefficient of variation of the service time within a bucket (ggc)"
+    )
     load_levels: tuple[LoadLevel, ...] = Field(
         default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
         min_length=1,
-        description="shares of the time a slot may be busy, to choose from",
+        description="utilisations of a slot to choose from",
     )
     service_classes: Annotated[int, Field(strict=True, ge=1, le=16)] = Field(
-        default=3, description="upper limits on the service time of the buckets that share a deployment"
+        default=3, description="number of upper limits on the service time of buckets that share a deployment"
     )
 
 
 class FleetStrategies(Splits):
-    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem, but few by default.
+    """Strategies and batches to choose from; counts as in the cost-efficiency problem, but few by default.
 
     No engine offloads a share of the KV cache at every step, or attention: LLM-Pilot's families are there to be asked
     for.
     """
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
-        default=("high_end",), min_length=1, description="ways to run a batch (serving: static)"
+        default=("high_end",), min_length=1, description="strategies to run a batch (serving: static)"
     )
     batches: tuple[PositiveInt, ...] = Field(
-        default=(1, 4, 16, 64), min_length=1, description="sizes to choose from (serving: static)"
+        default=(1, 4, 16, 64), min_length=1, description="batch sizes to choose from (serving: static)"
     )
     replicas: Annotated[Counts, Field(min_length=1)] | None = Field(
-        default=(1,), description="machines that share the batch"
+        default=(1,), description="numbers of machines that share the batch"
     )
-    multi_pass: SeveralCounts | None = Field(default=(2, 4), description="k passes")
-    parallel: SeveralCounts | None = Field(default=(2, 4), description="K pairs of machines")
-    shared: SeveralCounts | None = Field(default=(2, 4), description="N machines that share an offload machine")
+    multi_pass: SeveralCounts | None = Field(default=(2, 4), description="numbers of passes k")
+    parallel: SeveralCounts | None = Field(default=(2, 4), description="numbers of machine pairs K")
+    shared: SeveralCounts | None = Field(
+        default=(2, 4), description="numbers of machines N that share an offload machine"
+    )
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16), description="GPUs per replica, or attention rank, to choose from"
     )
@@ -427,15 +445,15 @@ class FleetLatency(Entry):
         default="roofline", description="formulas of static batches: the paper's, or with every term of the roofline"
     )
     calibration: str | Calibration | None = Field(
-        default=None, description="of static batches: a catalogue name, a YAML file or the coefficients"
+        default=None, description="calibration of static batches: a catalogue name, a YAML file or the coefficients"
     )
     model: ModelChoice | None = Field(
-        default=None, description="of engines' steps; default: default with serving: continuous, else none"
+        default=None, description="latency model of engine steps; default: default with serving: continuous, else none"
     )
-    engine: StatedEngine = Field(default="vllm", description="that deployments run")
+    engine: StatedEngine = Field(default="vllm", description="engine that deployments run")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False,
-        description="probability that measured latencies stay below what the model says",
+        description="prediction quantile: probability that measured latencies stay below the planned ones",
     )  # fmt: skip
 
     @model_validator(mode="after")
@@ -451,46 +469,50 @@ class FleetLatency(Entry):
 
 
 class FleetPoint(Entry):
-    """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone.
+    """One measured deployment: its cost, and the requests/s within the SLO of each demand alone.
 
     One that only prefills has prompts/s within TTFT, with sending their KV caches; one that only decodes has answers/s
-    within TPOT, with joining its batch. Both rates are what was measured: nothing of the link is computed.
+    within TPOT, with joining its batch. Both rates are as measured: the link is not computed.
     """
 
-    name: Name = Field(description="in plans")
+    name: Name = Field(description="name in plans")
     usd_per_hour: Annotated[Positive | None, Price(off=ELEMENT)] = Field(
-        default=None, description="or machine: of the pool, and market"
+        default=None, description="price of the deployment; or machine and market"
     )
-    machine: str = Field(default="", description="of the pool; or usd_per_hour")
-    region: str = Field(default="", description="of the machine, where the pool has several")
-    market: Market = Field(default="on_demand", description="whose price counts")
-    count: PositiveInt = Field(default=1, description="machines of a deployment")
-    slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
+    machine: str = Field(default="", description="machine of the pool; or usd_per_hour")
+    region: str = Field(default="", description="region of the machine, if the pool has several")
+    market: Market = Field(default="on_demand", description="market of the machine's price")
+    count: PositiveInt = Field(default=1, description="number of machines of a deployment")
+    slots: PositiveInt = Field(default=1, description="concurrent requests (for queueing)")
     tp: PositiveInt | None = Field(default=None, description="GPUs of a replica (tensor parallel), for the exports")
-    replicas_per_machine: PositiveInt | None = Field(default=None, description="for the exports")
-    stage: Stage = Field(default="both", description="of its requests that it does; one of deployment.stages")
-    model: str | None = Field(default=None, description="which of the workloads' models it loads, by name")
-    requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
+    replicas_per_machine: PositiveInt | None = Field(default=None, description="replicas on a machine, for the exports")
+    stage: Stage = Field(default="both", description="stages of a request; one of deployment.stages")
+    model: str | None = Field(default=None, description="model that it loads, by its name in the workloads' models")
+    requests_per_s: dict[str, Rate] = Field(
+        description="requests/s by demand (workload/bucket); 0 or absent: cannot serve it"
+    )
 
 
 Stretch = Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)]
 
 
 class FleetCertification(Entry):
-    """How plans are certified: solved, every chosen engine simulated, what breaks a promise cut off, solved again."""
+    """Certification of plans: solve, simulate every chosen engine, cut off violated SLOs, solve again."""
 
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
-        default=0.95, description="with which all promises of a plan called certified hold together in simulation"
+        default=0.95, description="joint confidence that all SLOs of a certified plan hold in simulation"
     )
     stretch: Stretch | Annotated[tuple[Stretch, ...], Field(min_length=1, max_length=8)] = Field(
         default=(1.4, 2.0, 3.0),
-        description="the model may plan for limits so many times as long, one after the other; simulation keeps to the"
-        " true ones",
+        description="factors by which latency limits are relaxed in the model, one after the other; the simulation "
+        "keeps the stated limits",
     )
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
-        default=12, description="solves at most with the limits as they are, and again with stretched ones"
+        default=12, description="most solves with the stated limits, and again with relaxed ones"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the simulated requests")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
+        default=0, description="random seed of the simulated requests"
+    )
 
     @property
     def stretches(self) -> tuple[float, ...]:
@@ -502,47 +524,52 @@ class FleetCertification(Entry):
 class Melange(Entry):
     """Mélange's own configuration, and its slice factor for the `melange` method."""
 
-    file: str | None = Field(default=None, description="Mélange's JSON, in place of workloads and pool")
+    file: str | None = Field(default=None, description="Mélange's JSON file, in place of workloads and pool")
     slice_factor: Annotated[int, Field(strict=True, ge=1, le=64)] | None = Field(
         default=None, description="slices per bucket; default: the file's"
     )
 
 
 class HitRow(Entry):
-    """A share that was measured, as ``optmodels prefix-hits`` writes it."""
+    """One measured share, as ``optmodels prefix-hits`` writes it."""
 
-    workload: str | None = Field(default=None, description="whose prompts; default: every workload's")
-    engines: PositiveInt = Field(description="that the requests were split over")
-    kv_tokens: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="size of the cache of each")
-    share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(description="of prompt tokens found in it")
+    workload: str | None = Field(default=None, description="workload of the prompts; default: every workload's")
+    engines: PositiveInt = Field(description="number of engines that the requests were split over")
+    kv_tokens: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="size of each engine's cache")
+    share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
+        description="share of prompt tokens found in the cache"
+    )
 
 
 class PrefixCache(Entry):
-    """What prefix caches have of prompts, by their size and by how many engines the requests are split over."""
+    """Prefix-cache hits of prompts, by cache size and number of engines."""
 
     hits: str | tuple[HitRow, ...] = Field(description="file of optmodels prefix-hits, or its rows")
     engines: PositiveInt = Field(
-        description="at most so many serve a workload of the table; shares are those of so many or fewer"
+        description="most engines that serve a workload of the table; shares measured with at most this number count"
     )
     routing: Routing | None = Field(
-        default=None, description="of requests to engines that the shares are of; default: as the file says, or any"
+        default=None,
+        description="routing of requests to engines that the shares were measured with; default: the file's, or any",
     )
     kept: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
         default=0.5,
-        description="share of the KV cache for prompts that nobody works on; running requests have the rest",
+        description="share of the KV cache for idle prompts; running requests have the rest",
     )
 
 
 class Fleet(Problem):
     """Many workloads, one bill: integer counts of deployments and the share of each workload on each."""
 
-    formulation: Literal["fleet"] = Field(description="which formulation the file is of")
+    formulation: Literal["fleet"] = Field(description="formulation of the file")
     objective: Goal = Field(
-        default="min_cost", description="cheapest; most tokens per USD; or most requests served under a budget"
+        default="min_cost",
+        description="min_cost: least expensive; max_ce: most tokens per USD; max_served: most "
+        "requests served within a budget",
     )
-    workloads: tuple[FleetWorkload, ...] = Field(default=(), description="what is served")
+    workloads: tuple[FleetWorkload, ...] = Field(default=(), description="workloads to serve")
     gpus: dict[str, Gpu] = Field(
-        default={}, description="GPUs of your own by name, beside those of the catalogue or in their place"
+        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
     )
     pool: PoolChoice | tuple[PoolChoice, ...] | None = Field(
         default=None, description="machines to choose from; a list of pools joins several clouds or regions"
@@ -551,16 +578,21 @@ class Fleet(Problem):
     strategies: FleetStrategies = FleetStrategies()
     serving: Literal["static", "continuous"] = Field(
         default="static",
-        description="static: batches of one size that start and end together; continuous: engines as they run;"
-        " required but for measured points",
+        description="static: batches of one size that start and end together; continuous: engines with continuous "
+        "batching; required unless points are measured",
     )
-    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    engine: EngineLimits = Field(default=EngineLimits(), description="engine limits, with serving: continuous")
     certify: Literal["none", "replay"] = Field(
-        default="none", description="replay: plans whose promised latencies hold on the step simulator"
+        default="none",
+        description="replay: plan with simulated latencies, so that every SLO holds on the step simulator",
     )
     certification: FleetCertification = FleetCertification()
-    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous, or measured points")
-    prefix_cache: PrefixCache | None = Field(default=None, description="measured hits, with serving: continuous")
+    deployment: Deployment = Field(
+        default=Deployment(), description="stages of deployments, with serving: continuous or measured points"
+    )
+    prefix_cache: PrefixCache | None = Field(
+        default=None, description="measured prefix-cache hits, with serving: continuous"
+    )
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
     points: tuple[FleetPoint, ...] | None = Field(
@@ -570,26 +602,26 @@ class Fleet(Problem):
     melange: Melange = Melange()
     queueing: Queueing = Queueing()
     max_load: Annotated[LoadLevel, Limit("load of a deployment", "most", "%", off=1.0, tight=LEAST_LOAD)] = Field(
-        default=1.0, description="without queueing: how full a deployment may be"
+        default=1.0, description="largest utilisation of a deployment, without queueing"
     )
     budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
-        default=None, description="what all machines may cost"
+        default=None, description="most USD/h for all machines together"
     )
-    stock: tuple[StockLine, ...] = Field(default=(), description="each matching machine and region by itself")
-    quota: tuple[StockLine, ...] = Field(default=(), description="all matching machines together")
-    interruptions: tuple[Interruption, ...] = Field(default=(), description="of spot machines")
+    stock: tuple[StockLine, ...] = Field(default=(), description="stock of each matching machine and region separately")
+    quota: tuple[StockLine, ...] = Field(default=(), description="quota of all matching machines together")
+    interruptions: tuple[Interruption, ...] = Field(default=(), description="interruption rates of spot machines")
     reserve: Annotated[
         Reserve | None,
         Limit("deployments a pool can lose", "least", inner="lost", tight=20),
         Limit(
             "chance that all pools keep their load", "least", "%", inner="survive_probability", top=0.5, tight=1 - 1e-6
         ),
-    ] = Field(default=None, description="capacity held against losses")
+    ] = Field(default=None, description="reserve capacity against losses")
     running: tuple[RunningDeployment, ...] | None = Field(
-        default=None, description="what runs now; default: nobody says, and starting costs nothing at first"
+        default=None, description="running machines; default: unknown, and the first starts cost nothing"
     )
     change: FleetChange = FleetChange()
-    periods: tuple[Period, ...] = Field(default=(), description="parts of the day; default: one without end")
+    periods: tuple[Period, ...] = Field(default=(), description="parts of the day; default: one period without end")
 
     def resolve(self) -> FleetCase:
         """Look up models, machines, traces and measured points.
@@ -656,7 +688,7 @@ def _models_written_out(w: FleetWorkload, case: FleetCase) -> dict[str, Any]:
 
 
 def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
-    """A workload's buckets with rates of their own; those of a trace as they were found."""
+    """A workload's buckets with rates of their own; a trace's buckets as found."""
     if w.buckets is None:
         return tuple(
             Bucket(
@@ -736,15 +768,15 @@ class FleetCase:
     slice_factor: int
     source: Source | None = None  # of engines' step latencies, with serving: continuous
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
-    routing: Routing | None = None  # of requests to engines that these are of; None: nobody has said
+    routing: Routing | None = None  # routing that the shares were measured with; None: unknown
     requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
-    pieces_of: Mapping[str, Pieces] = field(default_factory=dict)  # by workload, those of its trace
-    whole: Mapping[str, CutTrace] = field(default_factory=dict)  # traces of which `requests` has the busiest stretch
-    notes: tuple[str, ...] = ()  # what is allowed and seldom meant
+    pieces_of: Mapping[str, Pieces] = field(default_factory=dict)  # pieces of the trace, by workload
+    whole: Mapping[str, CutTrace] = field(default_factory=dict)  # traces, if `requests` has only the busiest stretch
+    notes: tuple[str, ...] = ()  # allowed settings that are seldom meant
 
     @property
     def price_source(self) -> str:
-        """Where the machines' prices are from, and of which day; empty where the instance does not say."""
+        """Source and date of the machines' prices; empty if the instance does not state them."""
         pool = self.problem.pool or ()
         markets = self.problem.markets.bought(self.problem.strategies.families)
         said = [price_source(p, markets) for p in (pool if isinstance(pool, tuple) else (pool,))]
@@ -810,7 +842,7 @@ class FleetCase:
 
     @cached_property
     def whole_trace(self) -> Requests | None:
-        """All requests of a trace of which `trace` is the busiest stretch; None: that has them all, or nobody does."""
+        """All requests of a trace, if `trace` has only its busiest stretch; else None."""
         if self.trace is None or not self.whole:
             return None
         found = dict(self.requests)
@@ -853,7 +885,7 @@ class FleetCase:
         return {name: tuple(lengths) for name, lengths in found.items()}
 
     def _names(self, w: FleetWorkload) -> list[str]:
-        """``workload/bucket`` of all buckets, those without requests too where the file lists them."""
+        """``workload/bucket`` of every bucket, also without requests if the file lists it."""
         labels = [b.label for b in w.buckets] if w.buckets else [d.bucket for d in self.demands if d.workload == w.name]
         return [f"{w.name}/{label}" for label in labels]
 
@@ -866,7 +898,7 @@ class FleetCase:
     def by_model(self) -> tuple[FleetCase, ...]:
         """The case as each model at each precision sees it: with the workloads that accept it, and it alone.
 
-        Measured points know models by the names of `models`; those of workloads without such a list are one more.
+        Measured points know models by the names of `models`; a workload without such a list has one more.
         """
         groups: dict[str | None, dict[str, int]] = {}
         for w in self.workloads:
@@ -913,9 +945,9 @@ class FleetCase:
         return tuple(w.name for w in self.problem.workloads if named & {None, w.name})
 
     def hit_share(self, workload: str, kv_tokens: float) -> float:
-        """Share of a workload's prompts that the prefix cache of an engine with so many KV tokens has, at least.
+        """Least share of a workload's prompts found in the prefix cache of an engine with these KV tokens.
 
-        Of the largest size measured that is kept beside running requests; the least of all numbers of engines allowed.
+        Taken at the largest measured size that running requests leave; the least over the allowed numbers of engines.
         """
         cache = self.problem.prefix_cache
         if cache is None or workload not in self.measured_hits:
@@ -1140,7 +1172,7 @@ def _known(key: str, gpus: Mapping[str, Gpu]) -> set[str]:
 def _unlimited(
     p: Fleet, workloads: tuple[FleetWorkload, ...], points: tuple[FleetPoint, ...] | None
 ) -> list[str]:  # fmt: skip
-    """What is allowed and seldom meant: nothing promised, or nothing that keeps a plan from growing."""
+    """Allowed settings that are seldom meant: no SLO, or no limit that keeps a plan from growing."""
     notes = [
         f"{w.name}: nothing is promised to its requests (slo has no limit)"
         for w in workloads if points is None and w.slo == FleetSlo()
@@ -1207,7 +1239,7 @@ def _demands(
     """Every bucket of every workload with its rate by period; of traces the requests, pieces, and long ones whole.
 
     Buckets without requests are left out, except where a workload has none at all and asks for replicas: its buckets
-    show which deployments can serve it. `notes` are added to: what was done to rows of traces.
+    show which deployments can serve it. Appends notes on changed rows of traces to `notes`.
     """
     demands: list[Demand] = []
     requests = {w.name: w.requests for w in workloads if w.requests is not None}
@@ -1279,7 +1311,7 @@ def _modelled(
 def _continuous(
     p: Fleet, workloads: tuple[FleetWorkload, ...], points: tuple[FleetPoint, ...] | None, wrong: Mistakes
 ) -> None:
-    """What says nothing where deployments batch continuously is not there."""
+    """Keys without effect under continuous batching are absent."""
     if points is not None:
         wrong.add("serving", "continuous", "static where points are measured: they are what they are")
     if p.queueing.model != "none":
@@ -1299,7 +1331,7 @@ def _continuous(
 def _apart(
     p: Fleet, workloads: tuple[FleetWorkload, ...], machines: tuple[Machine, ...], wrong: Mistakes
 ) -> None:  # fmt: skip
-    """What prefill and decode apart need, and what nobody has said what it means there."""
+    """Requirements of disaggregated prefill and decode, and combinations without a defined meaning."""
     stages = list(p.deployment.stages)
     if not p.continuous:
         expected = "[both] with serving: static, whose batches are prefilled and decoded, but for measured points"
@@ -1314,7 +1346,7 @@ def _apart(
 
 
 def _with_ranks(p: Fleet, wrong: Mistakes) -> None:
-    """What nobody can say of engines of several attention ranks."""
+    """Combinations without a model for engines of several attention ranks."""
     path, ranks = "strategies.attention_ranks", list(p.strategies.attention_ranks)
     if not p.continuous:
         wrong.add(path, ranks, ONE_OF_STATIC)
@@ -1370,7 +1402,7 @@ def _measured(
 
 
 def _in_its_file(mistake: Mistake, p: Fleet) -> Mistake:
-    """A mistake in a measured point of `points_table`, which come after those of the instance, by its file and row."""
+    """A mistake in a row of `points_table`, by file and row; these points follow the instance's own."""
     listed, match = len(p.points or ()), re.match(r"points\[(\d+)\]", mistake.path)
     if match is None or (row := int(match[1]) - listed + 1) < 1:
         return mistake
@@ -1378,7 +1410,7 @@ def _in_its_file(mistake: Mistake, p: Fleet) -> Mistake:
 
 
 def _accepting(demand: str, model: str | None, accepts: Mapping[str, list[str] | None]) -> str | None:
-    """What is expected in place of a rate whose workload does not accept the point's model; None where it does."""
+    """The expected value in place of a rate whose workload does not accept the point's model; else None."""
     workload = demand.partition("/")[0]
     listed = accepts[workload]
     if listed is None:
@@ -1391,7 +1423,7 @@ def _accepting(demand: str, model: str | None, accepts: Mapping[str, list[str] |
 def _measured_apart(
     points: tuple[FleetPoint, ...], workloads: tuple[FleetWorkload, ...], p: Fleet, wrong: Mistakes
 ) -> None:  # fmt: skip
-    """What measured points of one stage and of several models need, and what nobody has measured of them."""
+    """Requirements of measured points with one stage or several models, and quantities without a measurement."""
     named: dict[str, tuple[object, PrecisionChoice]] = {}
     for i, w in enumerate(workloads):
         for k, m in enumerate(w.models or ()):

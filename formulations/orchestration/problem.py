@@ -60,11 +60,13 @@ ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
 class Servers(Entry):
     """`count` equal servers; with count above 1 they are called NAME-1, NAME-2, …"""
 
-    server: str = Field(min_length=1, max_length=100, description="its name, or what their names begin with")
-    count: PositiveInt = Field(default=1, description="how many equal ones")
+    server: str = Field(
+        min_length=1, max_length=100, description="name of the server, or beginning of the names of several"
+    )
+    count: PositiveInt = Field(default=1, description="number of equal servers")
     gpu: GpuName = Field(description="a GPU of the catalogue or of the file's gpus:")
     gpus: PositiveInt = Field(description="GPUs in each server")
-    vram_gib: Gib | None = Field(default=None, description="of one GPU; default: the catalogue's")
+    vram_gib: Gib | None = Field(default=None, description="VRAM of one GPU; default: the catalogue's")
 
     @property
     def names(self) -> list[str]:
@@ -73,18 +75,20 @@ class Servers(Entry):
 
 
 class Cluster(Entry):
-    """Servers, what of them has failed, and what may be spread over them."""
+    """Servers, their failed GPUs, and limits on groups that span servers."""
 
-    servers: tuple[Servers, ...] = Field(min_length=1, description="what there is")
-    failed_gpus: dict[str, tuple[Count, ...]] = Field(default={}, description="server name → GPU indices from 0")
+    servers: tuple[Servers, ...] = Field(min_length=1, description="servers of the cluster")
+    failed_gpus: dict[str, tuple[Count, ...]] = Field(
+        default={}, description="failed GPUs: server name → GPU indices from 0"
+    )
     stock: Annotated[dict[GpuName, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
-        default={}, description="GPU type → most GPUs that may be used"
+        default={}, description="most GPUs that may be used, by GPU type"
     )
     tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = Field(
-        default=False, description="GPUs of one tensor-parallel group in different servers"
+        default=False, description="whether GPUs of one tensor-parallel group may be in different servers"
     )
     pipelines_cross_servers: Annotated[bool, Limit("pipelines stay inside a server", "flag", off=True)] = Field(
-        default=False, description="stages of one pipeline in different servers"
+        default=False, description="whether stages of one pipeline may be in different servers"
     )
 
     def unit(self, tp: int, pp: int, ranks: int = 1) -> int:
@@ -104,59 +108,63 @@ class Candidates(Entry):
     dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="replicas of an instance")
     batch: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16, 32, 64), min_length=1,
-        description="requests that a replica serves at a time, or each of its attention ranks",
+        description="concurrent requests of a replica, or of each of its attention ranks",
     )  # fmt: skip
     attention_ranks: AttentionRanks = (1,)
 
 
 class ServedModel(StoredModel):
-    """A model to serve; `model` is what requests call it."""
+    """A model to serve; `model` is its name in the requests."""
 
-    model: str = Field(min_length=1, max_length=100, description="its name, as requests have it")
-    architecture: AnyLlm | None = Field(default=None, description="default: the catalogue's entry `model`")
-    t_slice_s: Seconds | None = Field(
-        default=None, description="default: per-token latency of an idle one-GPU instance"
+    model: str = Field(min_length=1, max_length=100, description="name of the model in the requests")
+    architecture: AnyLlm | None = Field(
+        default=None, description="architecture; default: the catalogue's entry `model`"
     )
-    candidates: Candidates | None = Field(default=None, description="in place of the file's")
+    t_slice_s: Seconds | None = Field(
+        default=None, description="t_slice of the deadline; default: per-token latency of an idle one-GPU instance"
+    )
+    candidates: Candidates | None = Field(default=None, description="candidates of this model, in place of the file's")
     minimum_instances: Annotated[Count, Limit("instances of {owner}", "least", off=0)] = Field(
-        default=0, description="that stand, whatever comes"
+        default=0, description="least number of instances"
     )
     maximum_instances: Annotated[Count | None, Limit("instances of {owner}", "most")] = Field(
-        default=None, description="that may stand; default: any number"
+        default=None, description="most instances; default: any number"
     )
-    weight: Share = Field(default=1.0, description="of this model's requests in S")
+    weight: Share = Field(default=1.0, description="weight of this model's requests in S")
     attainment_at_least: Annotated[Fraction | None, Limit("share of {owner} in time", "least", "%")] = Field(
-        default=None, description="share of its requests in time"
+        default=None, description="least SLO attainment of its requests"
     )
 
 
 class DecayRow(Entry):
     """MS(1) of one model and parallelism: F = T₀·(1 − δ·ln(ε + min(B, W))), tokens/s of one request among W."""
 
-    model: str = Field(description="that it is of")
-    gpu: GpuName | None = Field(default=None, description="default: every GPU type")
+    model: str = Field(description="model of the row")
+    gpu: GpuName | None = Field(default=None, description="GPU type; default: every one")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
     pp: PositiveInt = Field(default=1, description="stages of the pipeline")
-    base_tokens_per_s: TokensPerSecond = Field(description="T₀")
-    delta: Share = Field(description="δ")
-    epsilon: Share = Field(default=0.0, description="ε")
-    prefill_tokens_per_s: TokensPerSecond | None = Field(default=None, description="default: prefill takes no time")
+    base_tokens_per_s: TokensPerSecond = Field(description="T₀: tokens/s of one request alone")
+    delta: Share = Field(description="δ: decay")
+    epsilon: Share = Field(default=0.0, description="ε: offset in the logarithm")
+    prefill_tokens_per_s: TokensPerSecond | None = Field(
+        default=None, description="prompt tokens/s; default: prefill takes no time"
+    )
 
 
 class Latency(Entry):
-    """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
+    """Source of latencies: exactly one of model, decay, fitted, measured and roofline."""
 
     model: ModelChoice | None = None
-    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
-    decay: tuple[DecayRow, ...] | None = Field(default=None, description="MaaSO's law, by model and parallelism")
-    fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
+    engine: StatedEngine = Field(default="vllm", description="engine of the built-in coefficients")
+    decay: tuple[DecayRow, ...] | None = Field(default=None, description="MaaSO's decay law, by model and parallelism")
+    fitted: dict[str, str] | None = Field(default=None, description="latency model file, or a shipped one, by model")
     measured: str | None = Field(
         default=None, description="CSV/Parquet: model, gpu, tp, pp, load, tokens_per_s, prefill_tokens_per_s"
     )
-    measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same, inline")
-    roofline: Variant | None = Field(default=None, description="times at the peaks of the hardware")
+    measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same rows, inline")
+    roofline: Variant | None = Field(default=None, description="times at hardware peaks")
     safety: Fraction | None = Field(
-        default=None, description="of model and fitted: plan with this quantile of measured over predicted"
+        default=None, description="prediction quantile of measured over predicted, with model or fitted"
     )
 
     @model_validator(mode="after")
@@ -172,47 +180,49 @@ class Latency(Entry):
 class MeasuredRow(Entry):
     """One measurement: tokens/s of one request among `load`."""
 
-    model: str = Field(description="that it is of")
-    gpu: GpuName = Field(description="type")
+    model: str = Field(description="model of the row")
+    gpu: GpuName = Field(description="GPU type")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
     pp: PositiveInt = Field(default=1, description="stages of the pipeline")
-    load: PositiveInt = Field(description="requests served at a time")
-    tokens_per_s: TokensPerSecond = Field(description="of one request")
+    load: PositiveInt = Field(description="concurrent requests")
+    tokens_per_s: TokensPerSecond = Field(description="tokens/s of one request")
     prefill_tokens_per_s: TokensPerSecond | None = Field(
-        default=None, description="of one prompt; default: prefill takes no time"
+        default=None, description="tokens/s of one prompt; default: prefill takes no time"
     )
 
 
 class RequestClass(Entry):
     """Requests as a rate instead of one by one."""
 
-    model: str = Field(description="that they ask for")
-    output_tokens: Positive = Field(description="of an answer")
-    prompt_tokens: Share = Field(default=0.0, description="of a prompt")
+    model: str = Field(description="model that the requests ask for")
+    output_tokens: Positive = Field(description="output tokens of a request")
+    prompt_tokens: Share = Field(default=0.0, description="prompt tokens of a request")
     slo_factor: Positive = Field(description="θ of the deadline θ·l·t_slice")
     requests_per_s: RequestsPerSecond | tuple[RequestsPerSecond, ...] = Field(
-        description="constant, or by time bin of classes_bin_s"
+        description="constant rate, or rates by time bin of classes_bin_s"
     )
-    weight: Share = Field(default=1.0, description="of a request in S")
+    weight: Share = Field(default=1.0, description="weight of a request in S")
 
 
 class RequestRows(Entry):
     """Requests one by one, as columns in the order of their arrival."""
 
-    arrival_s: tuple[Share, ...] = Field(min_length=1, description="from the beginning, ascending")
-    output_tokens: tuple[PositiveInt, ...] = Field(description="of each answer")
-    prompt_tokens: tuple[PositiveInt, ...] | None = Field(default=None, description="of each prompt; default: 1")
-    model: tuple[str, ...] | None = Field(
-        default=None, description="that each asks for; default: requests.model or the only one"
+    arrival_s: tuple[Share, ...] = Field(min_length=1, description="arrivals from the beginning, ascending")
+    output_tokens: tuple[PositiveInt, ...] = Field(description="output tokens of each request")
+    prompt_tokens: tuple[PositiveInt, ...] | None = Field(
+        default=None, description="prompt tokens of each request; default: 1"
     )
-    slo_factor: tuple[Positive, ...] | None = Field(default=None, description="θ of each; default: slo.factor")
+    model: tuple[str, ...] | None = Field(
+        default=None, description="model of each request; default: requests.model or the only one"
+    )
+    slo_factor: tuple[Positive, ...] | None = Field(default=None, description="θ of each request; default: slo.factor")
     predicted_output_tokens: tuple[PositiveInt, ...] | None = Field(
-        default=None, description="that dispatchers know in a replay; default: the true ones"
+        default=None, description="output tokens that dispatchers expect in a replay; default: the true ones"
     )
     prefix_blocks: tuple[tuple[BlockId, ...], ...] | None = Field(
-        default=None, description="ids of each prompt's content blocks, equal ones being shared, for prefix caches"
+        default=None, description="ids of each prompt's content blocks for prefix caches; equal ids are shared"
     )
-    prefix_block_tokens: PositiveInt | None = Field(default=None, description="of such a block")
+    prefix_block_tokens: PositiveInt | None = Field(default=None, description="tokens of a content block")
 
     @model_validator(mode="after")
     def _equally_long(self) -> RequestRows:
@@ -269,14 +279,16 @@ class RequestRows(Entry):
 
 
 class Requests(Entry):
-    """What comes: a trace (file or generated), the requests themselves, or classes with their rates."""
+    """Requests: a trace (file or generated), single requests, or classes with rates."""
 
-    trace: TraceSpec | None = Field(default=None, description="a file, or drawn at random")
-    rows: RequestRows | None = Field(default=None, description="one by one")
-    classes: tuple[RequestClass, ...] | None = Field(default=None, min_length=1, description="kinds with rates")
-    duration_s: Seconds | None = Field(default=None, description="of constant rates")
+    trace: TraceSpec | None = Field(default=None, description="trace: a file, or drawn at random")
+    rows: RequestRows | None = Field(default=None, description="requests one by one")
+    classes: tuple[RequestClass, ...] | None = Field(
+        default=None, min_length=1, description="classes of requests with rates"
+    )
+    duration_s: Seconds | None = Field(default=None, description="duration of constant rates")
     classes_bin_s: Seconds | None = Field(default=None, description="width of the bins of rates given as a list")
-    model: str | None = Field(default=None, description="of a trace without a model column")
+    model: str | None = Field(default=None, description="model of the requests, for a trace without a model column")
 
     @model_validator(mode="after")
     def _one(self) -> Requests:
@@ -296,12 +308,13 @@ class Requests(Entry):
 class Slo(Entry):
     """Deadline θ·l·t_slice (MaaSO §III-C); optionally also a limit on the first token."""
 
-    factor: Positive | None = Field(default=None, description="θ where the trace has none")
+    factor: Positive | None = Field(default=None, description="θ of requests whose trace states none")
     ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = Field(
-        default=None, description="until the first token"
+        default=None, description="limit on the time to the first token"
     )
     shortfall_penalty: Share | None = Field(
-        default=None, description="score lost per unit of missed attainment_at_least; default: it must hold"
+        default=None,
+        description="score lost per unit of missed attainment_at_least; default: the attainment is a limit",
     )
 
 
@@ -309,12 +322,13 @@ class AttainmentObjective(Entry):
     """MS(6) α·S + (1 − α)·(β·T + (1 − β)·L), or one metric after the other."""
 
     kind: Literal["score", "lexicographic"] = Field(
-        default="score", description="a weighted sum of the three metrics, or one metric after the other"
+        default="score",
+        description="score: weighted sum of the three metrics; lexicographic: one metric after the other",
     )
-    alpha: Fraction = Field(default=0.8, description="α: weight of requests in time")
-    beta: Fraction = Field(default=0.2, description="β: of the rest, weight of throughput against latency")
+    alpha: Fraction = Field(default=0.8, description="α: weight of SLO attainment")
+    beta: Fraction = Field(default=0.2, description="β: weight of throughput against latency in the remaining 1 − α")
     throughput_threshold_tokens_per_s: TokensPerSecond | None = Field(
-        default=None, description="MS(7): counts as 1; default: all tokens asked for, over the horizon"
+        default=None, description="MS(7): throughput that counts as 1; default: all tokens asked for, over the horizon"
     )
     latency_threshold_s: Seconds | None = Field(
         default=None,
@@ -323,7 +337,7 @@ class AttainmentObjective(Entry):
     order: tuple[Metric, ...] = Field(
         default=("attainment", "latency", "throughput"),
         min_length=1,
-        description="of lexicographic, what counts most first",
+        description="lexicographic order, most important metric first",
     )
 
     def score(self, attainment: Any, throughput: Any, latency: Any) -> Any:
@@ -343,10 +357,10 @@ class ClusterMemory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
 
     vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
-        default=0.9, description="share of GPU memory that weights, cache and activations may take"
+        default=0.9, description="share of GPU memory for weights, cache and activations"
     )
     runtime_gib: NonNegativeGib = Field(
-        default=0.0, description="of each GPU's share, for CUDA context, communication buffers and CUDA graphs"
+        default=0.0, description="part of each GPU's share for CUDA context, communication buffers and CUDA graphs"
     )
     tokens_per_slot: Literal["mean", "max"] | PositiveInt = Field(
         default="mean",
@@ -361,21 +375,21 @@ Waits = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 class Continuous(EngineLimits):
-    """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
+    """Engines with continuous batching: chunks of prompts and decoding requests share every iteration."""
 
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
-        default=0.8, description="quantile of TTFT and E2E that deadlines are planned for; 0.5: their means"
+        default=0.8, description="quantile of TTFT and E2E that must meet the deadline; 0.5: the mean"
     )
     waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] | None = Field(
         default=None,
-        description="wait of a prompt behind others that is planned for at the quantile, in mean prompts; less: room"
-        " for bursts; of several the plan chooses one for each instance, a longer one where prompts fill the shorter by"
-        " half; default: [1, 4], beside change.running 1",
+        description="planned queueing delay of a prompt at the quantile, in mean prompts; less leaves room for bursts; "
+        "of several values the plan chooses one for each instance, a longer one where prompts fill the "
+        "shorter by half; default: [1, 4], or 1 with change.running",
     )
     bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace", "none"] = Field(
         default="trace",
-        description="index of dispersion of arrivals that waits are planned for: variance over mean of how many come in"
-        " half a second; 1 or none: Poisson; trace: as measured, 1 at least",
+        description="index of dispersion of arrivals: variance over mean of their number in half a second; 1 or none: "
+        "Poisson; trace: as measured, at least 1",
     )
 
     @model_validator(mode="after")
@@ -392,60 +406,63 @@ class Continuous(EngineLimits):
 
 
 class InstancePrefixCache(Entry):
-    """Hits of prefix caches that a plan counts with."""
+    """Prefix-cache hits that a plan counts on."""
 
     hits: Literal["trace", "none"] = Field(
-        default="trace", description="measured on the prefix blocks of the requests, where they have some; or none"
+        default="trace",
+        description="trace: hits measured on the prefix blocks of the requests, if there are any; none: no hits",
     )
 
 
 class AttainmentCertification(Entry):
-    """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
+    """Certification of plans: solve, replay with the plan's dispatcher, plan less full where attainment falls short."""
 
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
-        default=0.95, description="with which all promises of a certified plan hold together, where requests are drawn"
+        default=0.95, description="joint confidence of all SLOs of a certified plan, if requests are drawn"
     )
     copies: Annotated[int, Field(strict=True, ge=2, le=1000)] | None = Field(
         default=None,
-        description="draws of the requests that are replayed: blocks of a trace, Poisson arrivals at rates; default:"
-        " the trace itself, once, or 32 of rates",
+        description="number of drawn request sets to replay: resampled traces, or Poisson arrivals; default: the trace "
+        "itself once, or 32 Poisson sets",
     )
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.5,
-        description="engine.quantile of the model in a second pass, without bursts, where replays alone keep promises",
+        description="engine.quantile of the second pass, which plans without bursts because replays decide",
     )
-    waits: Waits = Field(default=4.0, description="engine.waits there")
+    waits: Waits = Field(default=4.0, description="engine.waits of the second pass")
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
-        default=10, description="solves at most with the engine as it is, and again in the second pass"
+        default=10, description="most solves in the first pass, and again in the second"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
+        default=0, description="random seed of the drawn requests"
+    )
 
 
 class RunningInstance(Entry):
     """Instances already up."""
 
-    model: str = Field(description="that it serves")
-    gpu: GpuName | None = Field(default=None, description="type; default: that of the first server")
+    model: str = Field(description="model of the instance")
+    gpu: GpuName | None = Field(default=None, description="GPU type; default: the first server's")
     tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
-    dp: PositiveInt = Field(default=1, description="its replicas")
-    attention_ranks: PositiveInt = Field(default=1, description="of each replica, of tp GPUs each")
-    batch: PositiveInt = Field(description="requests a replica serves at a time, or each of its attention ranks")
-    stage: Stage = Field(default="both", description="of its requests that it does")
-    count: PositiveInt = Field(default=1, description="how many equal ones")
+    dp: PositiveInt = Field(default=1, description="data-parallel replicas of the instance")
+    attention_ranks: PositiveInt = Field(default=1, description="attention ranks of each replica, tp GPUs each")
+    batch: PositiveInt = Field(description="concurrent requests of a replica, or of each of its attention ranks")
+    stage: Stage = Field(default="both", description="stages of a request: both, prefill or decode")
+    count: PositiveInt = Field(default=1, description="number of equal instances")
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
 
 
 class InstanceChange(Entry):
-    """What a change against the running instances costs, in score."""
+    """Cost of a change against the running instances, in score."""
 
-    running: tuple[RunningInstance, ...] = Field(default=(), description="what is up now")
-    score_per_start: Share = Field(default=0.0, description="lost for every instance that is started")
-    score_per_stop: Share = Field(default=0.0, description="lost for every instance that is stopped")
+    running: tuple[RunningInstance, ...] = Field(default=(), description="running instances")
+    score_per_start: Share = Field(default=0.0, description="score lost for every started instance")
+    score_per_stop: Share = Field(default=0.0, description="score lost for every stopped instance")
 
 
 class Bins(Entry):
-    """How finely requests are grouped. Finer is slower and changes plans little."""
+    """Granularity of request groups. Finer is slower and changes plans little."""
 
     seconds: Annotated[float, Unit("s"), Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="width of a time bin; default: about a quarter of a mean service time"
@@ -460,7 +477,7 @@ class Bins(Entry):
     )
 
     def groups(self, requests: int) -> tuple[int, int] | None:
-        """Groups by length and by allowance of a trace of so many requests; None: every request by itself."""
+        """Groups by length and by allowance for this number of requests; None: every request by itself."""
         if self.lengths is None and self.slo is None and requests <= ONE_BY_ONE:
             return None
         return self.lengths or 3, self.slo or 4
@@ -471,23 +488,32 @@ class Orchestration(Problem):
 
     model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("latency"))
 
-    formulation: Literal["orchestration"] = Field(description="which formulation the file is of")
-    gpus: dict[str, Gpu] = Field(default={}, description="beside or in place of the catalogue's")
-    cluster: Cluster
-    models: tuple[ServedModel, ...] = Field(min_length=1, description="what is served")
-    candidates: Candidates = Field(default=Candidates(), description="degrees and batch sizes of all models")
-    latency: Latency = Field(description="may be left out with serving: continuous: {model: default}")
-    serving: Literal["slots", "continuous"] = Field(
-        default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
+    formulation: Literal["orchestration"] = Field(description="formulation of the file")
+    gpus: dict[str, Gpu] = Field(
+        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
     )
-    engine: Continuous | None = Field(default=None, description="with serving: continuous")
-    prefix_cache: InstancePrefixCache = Field(default=InstancePrefixCache(), description="with serving: continuous")
-    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
+    cluster: Cluster
+    models: tuple[ServedModel, ...] = Field(min_length=1, description="models to serve")
+    candidates: Candidates = Field(
+        default=Candidates(), description="degrees and batch sizes to choose from, for all models"
+    )
+    latency: Latency = Field(description="latency model; default with serving: continuous is {model: default}")
+    serving: Literal["slots", "continuous"] = Field(
+        default="slots",
+        description="slots: MaaSO's instances, each request prefilled in a slot; continuous: engines "
+        "with continuous batching",
+    )
+    engine: Continuous | None = Field(default=None, description="engine limits, with serving: continuous")
+    prefix_cache: InstancePrefixCache = Field(
+        default=InstancePrefixCache(), description="prefix caches, with serving: continuous"
+    )
+    deployment: Deployment = Field(default=Deployment(), description="stages of deployments, with serving: continuous")
     certify: Literal["none", "replay"] = Field(
-        default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
+        default="none",
+        description="replay: plan so that the dispatcher reaches the stated attainment on the step simulator",
     )
     certification: AttainmentCertification = Field(
-        default=AttainmentCertification(), description="with certify: replay"
+        default=AttainmentCertification(), description="certification, with certify: replay"
     )
     requests: Requests
     slo: Slo = Slo()
@@ -525,7 +551,7 @@ class Orchestration(Problem):
         return limits
 
     def hits(self, trace: Trace | None) -> Prefixes | None:
-        """What prompts of the requests share, where plans count with what prefix caches have of it."""
+        """Shared prompt blocks of the requests, if plans count prefix-cache hits."""
         found = None if trace is None or self.continuous is None or self.prefix_cache.hits == "none" else trace.prefixes
         # Engines share whole blocks of their caches.
         return None if found is None or found.block_tokens % KV_BLOCK_TOKENS else found
@@ -606,7 +632,7 @@ class OrchestrationCase:
         trace: the requests one by one, or None where they are given as classes.
         request_model: (n,) model of every request.
         slo_factor: (n,) θ of every request.
-        notes: what a reader should know.
+        notes: remarks for the reader.
     """
 
     problem: Orchestration
@@ -626,7 +652,7 @@ class OrchestrationCase:
         return tuple(m.model for m in self.problem.models)
 
     def ranks(self, m: int) -> tuple[int, ...]:
-        """Attention ranks to choose from of engines of a model, ascending: one of those without routed experts."""
+        """Attention ranks to choose from, ascending; a model without routed experts has one."""
         choose = self.problem.models[m].candidates or self.problem.candidates
         return tuple(sorted(choose.attention_ranks)) if self.architectures[m].routed else (1,)
 
@@ -666,7 +692,7 @@ class OrchestrationCase:
         return found
 
     def net_bytes_per_s(self, g: int, gpus: int) -> float:
-        """What so many GPUs of a type have of their server's network: as large a share of it as of the GPUs."""
+        """The GPUs' share of their server's network, equal to their share of its GPUs."""
         net = self.problem.deployment.link.net_gbps or 0.0
         return net * GBPS * min(1.0, gpus / int(self.largest_server[g]))
 
@@ -685,7 +711,7 @@ class OrchestrationCase:
 
     @cached_property
     def sizes_of_servers(self) -> tuple[dict[int, int], ...]:
-        """By GPU type, how many servers have so many working GPUs, where any works."""
+        """Number of servers by GPU type and number of working GPUs, if any works."""
         return tuple(dict(Counter(len(s.free) for s in of if s.free)) for of in self.servers_of)
 
 
@@ -742,7 +768,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
 
 
 def _apart(p: Orchestration, wrong: Mistakes) -> None:
-    """What prefill and decode apart need, and what nobody has said what it means there."""
+    """Requirements of disaggregated prefill and decode, and combinations without a defined meaning."""
     stages = list(p.deployment.stages)
     if p.continuous is None:
         wrong.add("deployment.stages", stages, "[both] with serving: slots, which prefill and decode in one place")
@@ -751,7 +777,7 @@ def _apart(p: Orchestration, wrong: Mistakes) -> None:
 
 
 def _with_ranks(p: Orchestration, trace: Trace | None, wrong: Mistakes) -> None:
-    """What nobody has said of engines of several attention ranks."""
+    """Combinations without a model for engines of several attention ranks."""
     for path, choose in (("", p.candidates), *((f"models[{i}].", m.candidates) for i, m in enumerate(p.models))):
         if choose is None or choose.attention_ranks == (1,):
             continue
@@ -807,7 +833,7 @@ def _servers(p: Orchestration, types: list[str], wrong: Mistakes) -> tuple[Serve
 
 
 def _placements(p: Orchestration, types: list[str], wrong: Mistakes) -> None:
-    """Whether what runs stands on GPUs that there are, as many as it takes, each held once (they may have failed)."""
+    """Whether running instances stand on existing GPUs, in the right number, each used once (GPUs may have failed)."""
     placed = [(i, r) for i, r in enumerate(p.change.running) if r.placement is not None]
     asked = {s for _, r in placed for s in r.placement or ()}
     kind = {name: s for s in p.cluster.servers for name in s.names if name in asked} if asked else {}

@@ -46,24 +46,28 @@ MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
 MACHINES_TRUSTED = (1e-4, 1e8)  # that serve the largest demand: beyond, a solver's tolerances are too coarse
 USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
-PRICES_APART = 1e6  # dearest over cheapest machine
+PRICES_APART = 1e6  # most over least expensive machine
 USD_FORGONE_TRUSTED = (1e-6, 1e10)  # in an hour, of the requests that the fastest machine serves
-MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
+MONTH_AGAINST_HOUR = 100.0  # a larger ratio between prices of one machine is a mix-up of units
 
 
 class Region(Entry):
     """A region: users live here and machines may stand here. Known cloud regions bring their place and clock."""
 
     region: str = Field(
-        min_length=1, max_length=100, description="its name; cloud regions of the catalogue bring place and clock"
+        min_length=1, max_length=100, description="name; a cloud region of the catalogue brings its place and clock"
     )
-    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="share of generated demand, any scale")
-    time_zone: str | None = Field(default=None, description="IANA name; default: the catalogue's")
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="share of generated demand, on any scale")
+    time_zone: str | None = Field(default=None, description="time zone, an IANA name; default: the catalogue's")
     utc_offset_h: float | None = Field(
         default=None, ge=-14, le=14, description="local time ahead of UTC, in place of time_zone"
     )
-    latitude_deg: float | None = Field(default=None, ge=-90, le=90, description="north; default: the catalogue's")
-    longitude_deg: float | None = Field(default=None, ge=-180, le=180, description="east; default: the catalogue's")
+    latitude_deg: float | None = Field(
+        default=None, ge=-90, le=90, description="latitude, north; default: the catalogue's"
+    )
+    longitude_deg: float | None = Field(
+        default=None, ge=-180, le=180, description="longitude, east; default: the catalogue's"
+    )
 
 
 class _OrName:
@@ -98,13 +102,17 @@ class Network(Entry):
     """Round-trip times: a catalogue table, a CSV file, a matrix in the file, or an estimate from distance."""
 
     catalog: str | None = Field(default=None, description="a table of round trips: optmodels list catalog")
-    file: str | None = Field(default=None, description="CSV: first column and header are regions, cells ms")
-    rtt_ms: dict[str, dict[str, float]] | None = Field(
-        default=None, description="from region to region; one direction is enough"
+    file: str | None = Field(
+        default=None, description="CSV of round trips: first column and header are regions, cells ms"
     )
-    estimate: Literal["geodesic"] | None = Field(default=None, description="from the distance")
-    local_rtt_ms: float | None = Field(default=None, ge=0, description="user to machine in the same region")
-    egress: Egress | None = Field(default=None, description="what forwarded requests and answers cost")
+    rtt_ms: dict[str, dict[str, float]] | None = Field(
+        default=None, description="round trip from region to region; one direction is enough"
+    )
+    estimate: Literal["geodesic"] | None = Field(default=None, description="round trips estimated from the distance")
+    local_rtt_ms: float | None = Field(
+        default=None, ge=0, description="round trip from a user to a machine in the same region"
+    )
+    egress: Egress | None = Field(default=None, description="price of forwarded requests and answers")
 
     @model_validator(mode="after")
     def _one(self) -> Network:
@@ -114,58 +122,62 @@ class Network(Entry):
 
 
 class Serving(Entry):
-    """What one machine does for one service."""
+    """Throughput and times of one machine for one service."""
 
     requests_per_second: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
-        description="at the largest batch that holds TPOT"
+        description="throughput at the largest batch that meets the TPOT limit"
     )
-    prefill_s: NonNegativeSeconds = Field(default=0.0, description="of a mean prompt")
+    prefill_s: NonNegativeSeconds = Field(default=0.0, description="prefill time of a mean prompt")
     e2e_s: NonNegativeSeconds | None = Field(
         default=None,
-        description="of a whole request at the machine, queue included; for services with a deadline_s",
+        description="time of a request at the machine, queue included; for services with a deadline_s",
     )  # fmt: skip
 
 
 class MachineType(Entry):
-    """A machine type with its prices by region and what it serves."""
+    """A machine type with its prices by region and its throughput."""
 
-    machine: str = Field(min_length=1, max_length=200, description="its name, as in the list")
-    prices: Prices = Field(default=Prices(), description="everywhere")
-    prices_by_region: dict[str, Prices] = Field(default={}, description="in place of prices, region by region")
+    machine: str = Field(min_length=1, max_length=200, description="name of the machine, as in the list")
+    prices: Prices = Field(default=Prices(), description="prices in every region")
+    prices_by_region: dict[str, Prices] = Field(default={}, description="prices by region, in place of prices")
     prices_file: str | None = Field(
         default=None,
         description="CSV with machine, region, *_usd_per_hour or _per_month; SkyPilot's catalogue, or a FOCUS export",
     )
     price_columns: dict[str, str] = Field(
-        default={}, description="of prices_file: ours: THEIRS of a file with names of its own, e.g. machine: sku"
+        default={}, description="columns of a prices_file with names of its own, ours: THEIRS, e.g. machine: sku"
     )
-    price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
+    price_source: str = Field(default="", max_length=2000, description="source and date of the prices")
     catalog: CloudName | None = Field(default=None, description="pool whose prices by region and GPU are used")
-    regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
+    regions: tuple[str, ...] | None = Field(
+        default=None, description="regions that offer it; default: the regions with a price"
+    )
     reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
         default=None, description="most reserved machines per region"
     )
     on_demand_available: Annotated[Available, Limit("{owner} on demand{key}", "most", "machines")] = Field(
         default=None,
-        description="most machines on demand in an hour; by region, or everywhere the same; default: any number",
+        description="most on-demand machines in an hour, by region or for every region; default: any number",
     )
     spot_available: Annotated[Available, Limit("{owner} on spot{key}", "most", "machines")] = Field(
         default=None,
-        description="most machines on spot in an hour; by region, or everywhere the same; default: any number",
+        description="most spot machines in an hour, by region or for every region; default: any number",
     )
     spot_lost_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="share of the paid spot time lost to interruptions"
     )
     minimum: Annotated[Count, Limit("a reservation of {owner}", "least", "machines", off=0)] = Field(
-        default=0, description="smallest reservation in a region and term, if any"
+        default=0, description="smallest reservation in a region and term"
     )
-    step: PositiveInt = Field(default=1, description="reservations are multiples of this")
+    step: PositiveInt = Field(default=1, description="step of reservations: they are multiples of it")
     serves: dict[str, Serving] = Field(
-        default={}, description="what one machine does for each service; default: derived from the service's workload"
+        default={}, description="throughput of a machine by service; default: computed from the service's workload"
     )
-    gpu: GpuName | None = Field(default=None, description="type; default: the list's")
-    gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
-    vram_gib: Gib | None = Field(default=None, description="of all its GPUs together; default: the list's or the GPU's")
+    gpu: GpuName | None = Field(default=None, description="GPU type; default: the list's")
+    gpu_count: PositiveInt = Field(default=1, description="number of GPUs")
+    vram_gib: Gib | None = Field(
+        default=None, description="VRAM of all its GPUs together; default: the list's or the GPU's"
+    )
 
 
 class ServiceSlo(Entry):
@@ -178,13 +190,15 @@ class ServiceSlo(Entry):
         description="time to the first token, round trip and queue included"
     )
     queue_s: NonNegativeSeconds = Field(
-        default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
+        default=0.0,
+        description="queueing delay within the TTFT limit; with serving: continuous the longest one, at "
+        "the percentile of ttft_s",
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
-        default=None, description="time between tokens"
+        default=None, description="time per output token (TPOT)"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
-        default=None, description="of a whole request, round trip and queue included"
+        default=None, description="end-to-end time of a request, round trip and queue included"
     )
 
     @property
@@ -199,73 +213,82 @@ class ServiceSlo(Entry):
 
 
 class Service(Entry):
-    """One model served to users of all regions."""
+    """One model, served to users in several regions."""
 
-    service: str = Field(min_length=1, max_length=100, description="its name")
-    slo: ServiceSlo = Field(description="what it is promised")
-    demand: Demand = Field(description="requests by hour and region; kind says where they come from")
+    service: str = Field(min_length=1, max_length=100, description="name of the service")
+    slo: ServiceSlo = Field(description="latency limits")
+    demand: Demand = Field(description="requests by hour and region; kind names the source")
     workload: AnyWorkload | None = Field(
-        default=None, description="to derive what machines serve from the latency model; requests alike or of lengths"
+        default=None,
+        description="workload to compute the machines' throughput from; requests of one length or of several",
     )
-    kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
+    kappa: float = Field(
+        default=1.0,
+        ge=1,
+        allow_inf_nan=False,
+        description="work of a forwarded request divided by the work of a local one",
+    )
     forwarding_ceiling: Annotated[
         Fraction, Limit("share of {owner} that may leave its region", "most", "%", off=1.0)
     ] = Field(
         default=1.0,
-        description="share of a region's demand that may leave, any hour; all of it after the loss of the region",
+        description="largest share of a region's demand served elsewhere, in any hour; no ceiling after the loss of "
+        "the region",
     )
     residency: Annotated[dict[str, tuple[str, ...]], Limit("regions that serve {owner} to users{key}", "among")] = (
-        Field(default={}, description="regions that may serve a region's users")
+        Field(default={}, description="regions that may serve the users of a region")
     )
-    request_kb: Kilobytes = Field(default=0.0, description="10³ bytes sent to a machine elsewhere for a request")
-    answer_kb: Kilobytes = Field(default=0.0, description="10³ bytes that come back")
+    request_kb: Kilobytes = Field(default=0.0, description="10³ bytes of a request to a machine elsewhere")
+    answer_kb: Kilobytes = Field(default=0.0, description="10³ bytes of its answer")
     unserved_usd_per_request: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="price of a request that is refused; default: all are served",
+        description="price of a refused request; default: all are served",
     )
 
 
 class Resilience(Entry):
-    """What must survive a loss, as a share of demand kept in every hour."""
+    """Share of demand to serve in every hour after a loss."""
 
     lose_any_region_keep: Annotated[
         PositiveFraction | None, Limit("demand kept after losing any region", "least", "%")
-    ] = Field(default=None, description="share of demand served after the loss of any region")
+    ] = Field(default=None, description="least share of demand served after the loss of any one region")
     lose_spot_keep: Annotated[
         PositiveFraction | None, Limit("demand kept after losing all spot machines", "least", "%")
-    ] = Field(default=None, description="share of demand served after the loss of all spot machines")
+    ] = Field(default=None, description="least share of demand served after the loss of all spot machines")
     count_on_demand: Annotated[bool, Limit("on-demand machines not counted on after a loss", "flag", off=True)] = Field(
-        default=False, description="on-demand machines help up to their availability"
+        default=False, description="count on-demand machines up to their availability"
     )
 
 
 class Scenario(Entry):
     """One future of demand: every hour times a factor."""
 
-    scenario: str = Field(description="its name")
-    probability: PositiveFraction = Field(description="all sum to 1")
-    factor: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="of every hour's demand")
+    scenario: str = Field(description="name of the scenario")
+    probability: PositiveFraction = Field(description="probability of the scenario; they sum to 1")
+    factor: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="factor on every hour's demand")
     by_region: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        default={}, description="factors of regions, each times factor"
+        default={}, description="factor by region, times factor"
     )
 
 
 class WorstCase(Entry):
     """Budgeted worst case: in any hour up to `regions` regions exceed their demand by `deviation`."""
 
-    deviation: float = Field(gt=0, allow_inf_nan=False, description="share by which demand may exceed what is expected")
-    regions: PositiveInt = Field(description="that may exceed it in one hour")
+    deviation: float = Field(
+        gt=0, allow_inf_nan=False, description="share by which demand may exceed the expected demand"
+    )
+    regions: PositiveInt = Field(description="number of regions that may exceed it in one hour")
 
 
 class Uncertainty(Entry):
     """Scenarios (two-stage: reservations before, on-demand and flows after) and a worst case to survive."""
 
-    scenarios: tuple[Scenario, ...] = Field(default=(), description="default: one, as expected")
+    scenarios: tuple[Scenario, ...] = Field(default=(), description="demand scenarios; default: one, as expected")
     worst_case: Annotated[
         WorstCase | None, Limit("excess over expected demand to survive", "least", "%", inner="deviation")
-    ] = Field(default=None, description="excess over expected demand to survive")
+    ] = Field(default=None, description="excess over expected demand that the plan must serve")
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Uncertainty:
@@ -278,19 +301,19 @@ class Uncertainty(Entry):
 class Growth(Entry):
     """A horizon of quarters: demand multiplied every quarter; commitments may start in any of them."""
 
-    quarters: Annotated[int, Field(strict=True, ge=1, le=40)] = Field(description="length of the horizon")
+    quarters: Annotated[int, Field(strict=True, ge=1, le=40)] = Field(description="length of the horizon in quarters")
     factor_per_quarter: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="of demand, from each quarter to the next"
+        default=1.0, gt=0, allow_inf_nan=False, description="factor on demand from each quarter to the next"
     )
     beyond_horizon_charged: Fraction = Field(
         default=1.0,
-        description="share of what commitments cost after the last quarter that the plan is charged; 0: they will be"
-        " needed then, whatever the plan is",
+        description="share of commitments' cost after the last quarter that the plan is charged; 0 assumes the "
+        "machines are needed then",
     )
 
 
 def quarters_charged(growth: Growth | None, term: Market, first_quarter: int = 0) -> float:
-    """Quarters of a commitment bought in `first_quarter` that a plan is charged; without growth one stands for all."""
+    """Quarters of a commitment bought in `first_quarter` that a plan is charged; 1 without growth."""
     if growth is None:
         return 1.0
     within = min(QUARTERS_OF_TERM[term], growth.quarters - first_quarter)
@@ -300,36 +323,42 @@ def quarters_charged(growth: Growth | None, term: Market, first_quarter: int = 0
 class ReservedCapacity(Problem):
     """How many machines to reserve where, for how long, and what to buy by the hour on top."""
 
-    formulation: Literal["reserved_capacity"] = Field(description="which formulation the file is of")
+    formulation: Literal["reserved_capacity"] = Field(description="formulation of the file")
     regions: tuple[Annotated[Region, _OrName()], ...] = Field(
-        min_length=1, description="where users live and machines may stand: sections, or names alone"
+        min_length=1, description="regions of users and machines: sections, or names alone"
     )
     network: Network
-    services: tuple[Service, ...] = Field(min_length=1, description="what is served")
-    machines: tuple[MachineType, ...] = Field(min_length=1, description="types to choose from")
+    services: tuple[Service, ...] = Field(min_length=1, description="services to provide")
+    machines: tuple[MachineType, ...] = Field(min_length=1, description="machine types to choose from")
     terms: Annotated[tuple[Market, ...], Limit("terms", "among", full=MARKETS)] = Field(
-        default=("reserved_1y", "reserved_3y"), min_length=1, description="markets to commit to or buy in"
+        default=("reserved_1y", "reserved_3y"),
+        min_length=1,
+        description="terms of reservations and hourly markets to buy in",
     )
     utilisation: Annotated[PositiveFraction, Limit("planned share of throughput", "most", "%", off=1.0)] = Field(
         default=1.0, description="share of a machine's throughput to plan with"
     )
     resilience: Resilience = Resilience()
     uncertainty: Uncertainty = Uncertainty()
-    growth: Growth | None = Field(default=None, description="default: one horizon without end")
+    growth: Growth | None = Field(
+        default=None, description="horizon with growing demand; default: one horizon without end"
+    )
 
     serving: Literal["static", "continuous"] = Field(
         default="static",
-        description="of the machines whose throughput comes of a workload: batches, or engines as they run",
+        description="static: batches; continuous: engines with continuous batching; for machines whose throughput is "
+        "computed from a workload",
     )
-    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    engine: EngineLimits = Field(default=EngineLimits(), description="engine limits, with serving: continuous")
     latency: StepLatency | None = Field(
-        default=None, description="of the same machines; default: default with serving: continuous, else its roofline"
+        default=None,
+        description="latency model of these machines; default: default with serving: continuous, else the roofline",
     )
 
     _case: ReservedCase | None = PrivateAttr(default=None)
 
     def price_source(self, machine: MachineType) -> str:
-        """Where a machine's prices are from, and of which day; empty where the instance does not say."""
+        """Source and date of a machine's prices; empty if the instance does not state them."""
         said = [] if machine.catalog is None else [catalog.pools()[machine.catalog].prices_of(self.terms)]
         said += [x for x in (machine.prices_file, machine.price_source) if x]
         return "; ".join(said)
@@ -420,7 +449,7 @@ class ReservedCase:
         reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
-        notes: what a reader should know.
+        notes: remarks for the reader.
     """
 
     problem: ReservedCapacity
@@ -455,7 +484,7 @@ class ReservedCase:
         return choice_of(m, s, f"machines[{machine}]", f"services[{service}]", level, near)
 
     def derived(self, machine: int, service: int) -> MachineChoice | None:
-        """The same at the instance's level; None, too, where what the file states is another throughput."""
+        """The same at the instance's operating point; None also if the file states another throughput."""
         found = self.choice(machine, service, self.problem.level())
         stated = float(self.requests_per_second[machine, service])
         return None if found is None or abs(found.rps - stated) > 1e-6 * found.rps else found
@@ -555,7 +584,7 @@ def _read_lengths(p: ReservedCapacity) -> None:
     """Traces that lengths of requests come from.
 
     Raises:
-        InputError: one cannot be read, or batches are static, whose requests are all alike.
+        InputError: one cannot be read, or batches are static, whose requests are equal.
     """
     wrong = Mistakes()
     for k, s in enumerate(p.services):
@@ -567,7 +596,7 @@ def _read_lengths(p: ReservedCapacity) -> None:
     wrong.raise_any()
 
 
-IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where nothing serves a service for one limit
+IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # expected value where one limit rules out every machine of a service
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
     "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
@@ -579,7 +608,7 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where noth
 
 
 def _impossible(p: ReservedCapacity, service: Service, level: SafetyLevel | None) -> str | None:
-    """The one latency limit without which some machine would serve users beside it; None: it is not one alone."""
+    """The one latency limit without which some machine would serve nearby users; None: no single limit."""
     for name in ("ttft_s", "tbt_s", "deadline_s"):
         if getattr(service.slo, name) is None:
             continue
@@ -623,7 +652,7 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
 
 
 def _resident(names: list[str], service: Service) -> Mask:
-    """Which regions may serve users of which, (R, R)."""
+    """Whether a region may serve the users of another, (R, R)."""
     resident = np.ones((len(names), len(names)), dtype=bool)
     for origin, servers in service.residency.items():
         if origin in names:
@@ -632,7 +661,7 @@ def _resident(names: list[str], service: Service) -> Mask:
 
 
 def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wrong: Mistakes) -> None:
-    """Sizes and prices that a solver in double precision can tell apart; others are units gone wrong.
+    """Sizes and prices that a solver in double precision can resolve; others are wrong units.
 
     Args:
         demand: requests/s, (T, R, K).
@@ -652,7 +681,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
             continue
         best = int(np.nanargmin(need[:, k]))
         few += need[best, k]
-        need[:, k] *= s.kappa * len(p.services)  # forwarded, and beside the others
+        need[:, k] *= s.kappa * len(p.services)  # forwarded, and with all other services
         if not need[best, k] <= most:
             wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
                       f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip
@@ -816,7 +845,7 @@ def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wro
 
 
 def _prices(p: ReservedCapacity, names: list[str], wrong: Mistakes) -> tuple[Array, Mask]:
-    """Prices (I, R, 4) and where each type is offered; a term nobody has a price for is a mistake."""
+    """Prices (I, R, 4) and where each type is offered; a term without any price is a mistake."""
     prices = np.full((len(p.machines), len(names), len(MARKETS)), np.nan)
     offered = np.zeros((len(p.machines), len(names)), dtype=bool)
     for i, m in enumerate(p.machines):

@@ -1,4 +1,4 @@
-"""`backtest`: the cost and SLO attainment of autoscalers on a history, beside hindsight."""
+"""`backtest`: the cost and SLO attainment of autoscalers on a history, compared with hindsight."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def backtest(
     Args:
         file: fleet instance (file, mapping or problem) whose cheapest deployment is the replica.
         history: file of counts or requests (`autoscaling.history.read_history`), or a `History`.
-        replica: in place of `file`: requests/s within the SLO and USD/h, a pair or ``RATE:USD``.
-        workload: of the instance and the history, where they have several.
+        replica: replica in place of `file`: requests/s within the SLO and USD/h, a pair or ``RATE:USD``.
+        workload: name in the instance and the history, where they have several.
         train: time to tune on, such as ``7d``; the first day warms up forecasts.
-        judge: time to judge on.
+        judge: time to test on.
         methods: names of `autoscaling.backtest.ALWAYS`.
         lead: time from an order until a replica serves.
         drain: time that a replica drains.

@@ -95,7 +95,7 @@ def batch_limits(
 
 
 def _decode_values(model: LatencyModel, b: int, inputs: float, outputs: float, tp: int) -> Mapping[str, Any]:
-    """What a model of steps or of served requests is asked for `b` requests that decode."""
+    """Inputs of a model of steps or served requests for `b` decoding requests."""
     import numpy as np
 
     if model.measured == "step":

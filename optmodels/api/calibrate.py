@@ -37,10 +37,10 @@ def calibrate(
         where: keep the rows whose columns have these values.
         workload: columns whose rows are held back together.
         kind: ``step``, ``static``, ``served`` or ``pairs``; None: by the columns.
-        gpu, llm: of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or what the rows state.
+        gpu, llm: names of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or as the rows state.
         precision: weight precision; None: the rows' (with ``default``), or fp16.
-        engine: the engine measured; None: what the rows state.
-        attention_ranks: data-parallel attention ranks, with ``default``; None: what the rows state.
+        engine: the engine measured; None: as the rows state.
+        attention_ranks: data-parallel attention ranks, with ``default``; None: as the rows state.
         weighting: ``relative``, or ``absolute`` as in LLMVisor.
         batch_limit: batch limit B of the decay model.
         plot: residual plot to write (PNG, SVG, PDF).
@@ -89,7 +89,7 @@ def calibrate(
     if not force:
         refuse_existing(target, picture)
     if kind is None and model == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(file).columns):
-        kind = "pairs"  # a file that `measure` wrote: predictions beside the measured steps
+        kind = "pairs"  # a file that `measure` wrote: predictions next to the measured steps
     m = read_measurements(file, kind=kind, columns=dict(column or {}), where=where, workload=workload)
     source = source or file.name
     several = m.kind == "pairs" and len(set(zip(*(m.labels[k].tolist() for k in m.labels), strict=True))) > 1
@@ -126,9 +126,9 @@ def _with_own_rows(
     m: Measurements, deployment: tuple[str | None, str | None, str | None, str | None, int | None],
     source: str, date: str | None, on_note: Callable[[str], object],
 ) -> EngineModel:  # fmt: skip
-    """The engines' coefficients shrunk towards served rows of one deployment, or of several TP degrees of it.
+    """The engines' coefficients shrunk towards served rows of one deployment at one or several TP degrees.
 
-    What is not given of the deployment is what the rows state.
+    Missing parts of the deployment are taken from the rows.
     """
     from optmodels.catalog.spelling import precision as read_precision
     from optmodels.catalog.spelling import precision_of

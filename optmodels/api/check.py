@@ -15,13 +15,13 @@ from optmodels.verification import verify
 def check(
     plan: PlanSource, instance: Source | None = None, *, prove: bool = False, time_limit: float | None = None
 ) -> DocumentReport:
-    """Verify a result file (or document) and the tables beside it against the instance it carries, or another one.
+    """Verify a result file (or document) and the tables next to it against its own instance, or another one.
 
     Args:
         plan: plan.json, the folder it is in, a document or a result; a mapping of ``plan`` alone, or with
-            ``problem``, claims nothing else. With `prove` also a document that says there is no plan.
-        instance: judge the plan by this instance, not by the one in the file.
-        prove: derive the bound anew, by another form and another solver, if everything else is right.
+            ``problem``, claims nothing else. With `prove` also a document that states infeasibility.
+        instance: instance to check against, in place of the one in the file.
+        prove: derive the bound a second time, by another form and another solver, if all else is right.
         time_limit: seconds for that (default 60).
 
     Raises:

@@ -29,14 +29,14 @@ def compare(
 
     Args:
         instances: files, folders of files, mappings or problems, possibly of different formulations.
-        methods: names; default: all of each instance's formulation that say something of it. One that only some of
-            the formulations have runs where it is.
+        methods: names; default: every method of each instance's formulation that applies to it. A method that only
+            some formulations have runs on their instances.
         time_limit: seconds of each method on each instance.
-        seed: of the solver or heuristic.
+        seed: random seed of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.
-        replay: simulate every plan on its instance's trace; what was seen is in columns ``replay.…``.
-        on_row: called with every row as it is found.
-        on_skip: called with what is not run because a formulation lacks the method; default: a warning.
+        replay: simulate every plan on its instance's trace; the results are in columns ``replay.…``.
+        on_row: called with every row when it is found.
+        on_skip: called with each run left out because a formulation lacks the method; default: a warning.
         out: folder for tables and pictures.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`evaluate`: what a user runs today beside the best plan."""
+"""`evaluate`: today's deployments next to the best plan."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def evaluate(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """What a user runs today: its cost, what requests see, and how far it is from the best plan.
+    """Today's deployments: cost, latencies of requests, and distance to the best plan.
 
     Args:
-        current: file or mapping of what runs; it names its instance.
-        trace: requests or a file of them, whose rates and lengths replace the instance's; None: those of the instance.
-        instance: in place of the one that `current` names.
-        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        current: file or mapping of the deployments; it names its instance.
+        trace: requests or a file of them, whose rates and lengths replace the instance's; None: the instance's.
+        instance: instance in place of the one that `current` names.
+        column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         rate_factor: multiply the trace's arrival rate by this factor.
         first: seconds of the trace to keep; None: all.
-        time_limit: seconds for everything, once the files are read: half of them at most for what runs, the rest for
-            the best plan. Replays and the planned routing are left out where no time is left for them, and named in
+        time_limit: seconds for everything, once the files are read: at most half for today's fleet, the rest
+            for the best plan. Replays and the planned routing are left out where no time is left for them, and named in
             ``left_out``; a replay that has begun is finished.
-        seed: of everything drawn.
+        seed: random seed.
         out: folder for results; a new folder is made in it with evaluate.json, a table of requests for each run, and
             the best plan with its page.
 
@@ -140,10 +140,10 @@ def _instance_of(data: Mapping[str, Any], file: str | None) -> Path:
 
 
 def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
-    """The best plan's certificate, and what runs today beside it.
+    """The best plan's certificate, and today's fleet next to it.
 
-    ``share`` is what the best plan saves (of a maximum: gains) of today's objective, ``at_most`` what no plan can
-    exceed; where today misses an SLO the best plan may cost more, and the share is negative.
+    ``share`` is the best plan's saving (of a maximum: gain) relative to today's objective. No plan exceeds ``at_most``.
+    Where today's fleet misses an SLO the best plan may cost more, and the share is negative.
     """
     sign = 1.0 if best.sense == "min" else -1.0
     saving, replay = None, best.report.get("replay")

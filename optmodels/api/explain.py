@@ -28,12 +28,12 @@ def explain(
 
     Args:
         instance: file, mapping or problem; nothing may meet its limits.
-        time_limit: seconds for all solves together (default 60, of which a plan is examined for 10); what it cut off is
+        time_limit: seconds for all solves together; default 60, or 10 to examine a plan. Solves that it cut off are
             listed as skipped.
-        all: no time limit where none is given.
+        all: no default time limit.
         max_solves: number of solves (default 1,000).
-        next: how many of the best plans beside the first.
-        on_step: called before every solve with what it is for.
+        next: number of next best plans.
+        on_step: called before every solve with its purpose.
         out: folder for ``explanation.json`` and its page; a new folder is made in it, nothing is overwritten.
 
     Raises:

@@ -33,7 +33,7 @@ def export(
         force: replace existing files.
 
     Returns:
-        The files by name, and notes: what the plan says and the target cannot express.
+        The files by name, and notes: parts of the plan that the target cannot express.
 
     Raises:
         InputError: no plan document, one that fails its `check`, an unknown target, nothing in the plan for the
@@ -67,7 +67,7 @@ def export(
 
 
 def _as_mistake(name: str | None, document: Mapping[str, Any], broken: Violation) -> Mistake:
-    """What a check found wrong as a mistake in its document."""
+    """A finding of a check as a mistake in its document."""
     expected = f"{broken.limit} {broken.unit}".strip()
     path = place(document, broken.requirement)
     return Mistake(name, path, broken.value, expected, hint=f"optmodels check: {broken.requirement}")

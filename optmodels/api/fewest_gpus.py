@@ -25,15 +25,15 @@ def fewest_gpus(
 
     Args:
         instance: file, mapping or problem; its own objective does not count, its limits do.
-        attainment: share asked for: of all requests (orchestration), of every bucket (fleet).
+        attainment: required share within the SLO, over all requests (orchestration) or in every bucket (fleet).
         time_limit: seconds of each solve.
-        seed: of the solver.
+        seed: random seed of the solver.
         out: folder for the plan's files.
 
     Returns:
         ``gpus`` of the plan found, ``bound`` below which none attains it (None: none does with any number),
         ``attained`` at least, ``tried``, and the ``plan``. Of fleets cut from traces also ``over_time`` (peak, mean and
-        GPU-hours) and ``missed``, the promise that the trace's own requests see missed (None: none).
+        GPU-hours) and ``missed``, the SLO that the trace's own requests miss (None: none).
 
     Raises:
         InputError: the instance or an argument is wrong, or the formulation does not count GPUs.

@@ -33,7 +33,7 @@ def max_rate(
             rate of any fleet within its stock, quota and budget.
         model: an LLM in place of `plan`, with the options of `optmodels.plan` that follow.
         input, output: tokens of a prompt and of an answer.
-        quota: GPU type → the most GPUs of it.
+        quota: GPU type → most GPUs.
         budget: USD/h.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.

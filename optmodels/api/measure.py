@@ -23,9 +23,9 @@ def measure(
         from_: more of them; ``--from FILE`` on the command line.
         format: one of `importers.FORMATS`; None: detected for each file.
         set: values that the files do not state, such as ``{"concurrency": 16}``.
-        column: of plain tables: our name → the file's.
+        column: columns of plain tables: our name → the file's.
         tp: tensor-parallel degree of the runs, where the files do not state it.
-        allow_failed: read runs of which more than 5 % of the requests failed.
+        allow_failed: read runs with more than 5 % failed requests.
         out: CSV or Parquet file to write.
         force: replace an existing file.
 

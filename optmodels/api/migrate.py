@@ -1,4 +1,4 @@
-"""`migrate`: the ordered steps from what runs to a plan."""
+"""`migrate`: the ordered steps from the running fleet to a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def migrate(now: Source, plan: Source, *, instance: Source | None = None) -> dic
 
     Returns:
         ``steps`` (``do``, ``deployment``, ``count``, ``attained``, ``usd_per_hour``, ``reason``), ``attained`` (before,
-        after, least of all steps), ``kept``.
+        after, least over the steps), ``kept``.
 
     Raises:
         InputError: a plan that cannot be read, or engines that the instance has no operating point of.

@@ -21,7 +21,7 @@ def new(
     Args:
         formulation: ``optmodels list formulations``; or ``current``, the file that `evaluate` reads; or the word
             ``formulation``, for one of your own.
-        file: the file to write; files that a shipped instance refers to are written beside it. Or the new
+        file: the file to write; files that a shipped instance refers to are written next to it. Or the new
             formulation's name.
         folder: parent folder of a new formulation (default: the working folder).
         from_: name of a shipped instance, as ``optmodels.list("instances")`` has it; None: the template. For
@@ -57,7 +57,7 @@ def new(
 
 
 def _new_current(instance: str | None, target: Path | None, overwrite: bool) -> str:
-    """A file of what runs today for an instance file, which lies beside it or below."""
+    """A file of today's deployments for an instance file, which lies next to it or below."""
     from optmodels.plans.current import start_text
 
     if instance is None:

@@ -17,7 +17,7 @@ from optmodels.loading import load
 from optmodels.plans.outcome import Result
 from optmodels.question import Duration, Question
 
-SAFER_S = 10.0  # limit of the plan for latencies at the pessimistic end
+SAFER_S = 10.0  # time limit of the plan at the upper prediction bound
 CHEAP_S = 5.0  # CPU seconds of a solve after which further ones may tell more
 
 
@@ -53,10 +53,10 @@ def plan(
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, ttft_p99, tpot_p95, tpot_p99, e2e_p95, e2e_p99: limits for 95 % and 99 % of the requests.
         cloud: machine lists of the catalogue.
-        region: of all of them; None: each list's default.
+        region: one region for all clouds; None: each list's default.
         gpu: GPU types to use; empty: those with a quota, or all without quotas.
         market: markets that machines are rented on.
-        quota: GPU type → the most GPUs of it.
+        quota: GPU type → most GPUs.
         survive: number of simultaneous deployment failures that the plan must survive.
         budget: USD/h.
         engine: ``vllm``, ``sglang`` or ``trtllm``.
@@ -70,8 +70,8 @@ def plan(
         time_limit: seconds, tables included.
         force: replace an existing instance file.
         command: how this was asked, for the head of the instance file and the log of the result.
-        on_question: called with the question as it is understood and the text of its instance, before the solve.
-        on_result: called with the checked result, before files are made of it.
+        on_question: called with the understood question and the text of its instance, before the solve.
+        on_result: called with the checked result, before its files are written.
         how: further arguments of `solve`.
 
     Raises:
@@ -122,7 +122,7 @@ def plan(
 
     try:
         return solve(problem, out=out, time_limit=time_limit, on_result=note, **how)
-    except InputError as error:  # what is known of latencies is seen when they are asked for
+    except InputError as error:  # latencies are looked up only on request
         if getattr(error, "result", None) is not None:
             raise
         raise question.as_options(error) from None
@@ -165,19 +165,19 @@ def one_limit(name: str, mean: Duration | None, p95: Duration | None, p99: Durat
 
 
 def is_worth_a_safer_plan(result: Result, safety: float | None) -> bool:
-    """Whether a plan of the usual latencies misses its SLO at the pessimistic end."""
+    """Whether a plan of the usual latencies misses its SLO at the upper prediction bound."""
     latency = (result.report or {}).get("latency") or {}
     missed = bool(latency.get("missed_at_the_pessimistic_end"))
     return safety is None and result.limit is None and missed
 
 
 def safer_plan(made: Mapping[str, Any], folder: Path, result: Result) -> dict[str, Any]:
-    """The cost of the plan for latencies at the pessimistic end; None in it: there is no such plan.
+    """The cost of the plan at the upper prediction bound of latencies; None in it: there is no such plan.
 
     Args:
         made: the instance.
-        folder: of the files it names.
-        result: of the instance.
+        folder: folder of the files it names.
+        result: result of the instance.
     """
     level = min(e["level"] for e in result.report["latency"]["sources"])
     asked = {**made, "latency": made["latency"] | {"safety": level}, "certify": "none"}

@@ -14,7 +14,7 @@ from optmodels.verification import version
 if TYPE_CHECKING:
     from optmodels.traces.types import Trace
 
-PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # tokens of a cache, where nobody says
+PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # default cache sizes, tokens
 
 
 def prefix_hits(
@@ -30,22 +30,22 @@ def prefix_hits(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """Shares of the prompts' tokens that prefix caches have, from what the requests of a trace share.
+    """Shares of prompt tokens found in prefix caches, from the shared blocks of a trace's requests.
 
     Args:
         trace: requests with ``hash_ids``, or a file of them.
-        kv_tokens: sizes of an engine's cache, beside what running requests hold.
+        kv_tokens: sizes of an engine's cache, without the part that running requests hold.
         engines: how many engines the requests are split over.
-        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         routing: ``random``, ``first_block`` (equal beginnings meet on one engine) or ``session``.
-        by: label whose requests are told apart, such as ``class``; in an instance their names are workloads.
-        seed: of what is random.
+        by: label that separates requests, such as ``class``; in an instance its values are workloads.
+        seed: random seed.
         out: a file for the document, which an instance of fleet takes as ``prefix_cache.hits``.
 
     Raises:
-        InputError: a file or an argument is wrong, or the trace says nothing of what prompts share.
+        InputError: a file or an argument is wrong, or the trace does not state shared prompts.
     """
     from optmodels.simulation.prefix_hits import prefix_hits as measured
 

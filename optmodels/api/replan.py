@@ -57,7 +57,7 @@ def replan(
 
     Args:
         file: the instance: file, mapping or problem; of a plan document its instance.
-        state: file or mapping of what runs now (`formulations.fleet.tick.state.State`).
+        state: file or mapping of the running fleet (`formulations.fleet.tick.state.State`).
         history: requests up to now (`autoscaling.history.read_history`); or else
         forecast: a table of quantiles by tick (`forecast.ticks.read_forecast`).
         ticks: horizon; None: three times the largest lead time.

@@ -54,30 +54,30 @@ def replay(
     out: str | PathLike[str] | None = None,
     parquet: bool = False,
 ) -> dict[str, Any]:
-    """Simulate a plan on a request trace: what was predicted beside what a simulation sees.
+    """Simulate a plan on a request trace: predicted next to simulated latencies.
 
     Args:
         plan: plan file, result document or result.
-        trace: requests or a file of them; None: those of the instance, where its formulation knows them.
+        trace: requests or a file of them; None: the instance's, where its formulation has requests.
         instance: replay the plan for this instance, not the one in the file.
-        policy: who gets a request; None: what the formulation replays by default.
+        policy: dispatching policy; None: the formulation's default.
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
-        queue: instances serve in order of arrival, or whoever must start first; None: as the policy is by default.
+        queue: ``fifo`` serves in order of arrival, ``deadline`` the most urgent first; None: the policy's default.
         controller: sets the batch limit of every instance while it serves, event by event and slowly:
             ``static:BATCH``, ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
         rate_factor: multiply the trace's arrival rate by this factor.
         first: seconds of the trace to replay; None: all.
-        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
-        part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is judged on the
+        part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is tested on the
             other.
-        share: of the trace's time in its first part.
+        share: share of the trace's time in its first part.
         resample: seed of another trace drawn from this one (the instance's own, if none is given) in blocks.
         block_s: length of these blocks (`traces.shape.resampled`).
         predicted_error: dispatchers know output lengths with this error (`traces.shape.predicted`).
-        seed: of everything drawn.
+        seed: random seed.
         out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
         parquet: write these tables as Parquet, not CSV.
 

@@ -25,8 +25,8 @@ def report(
         results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
         out: the HTML file to write.
         figures: a folder to write every chart to, too.
-        format: of those pictures: ``png``, ``svg`` or ``pdf``.
-        title: of the page.
+        format: picture format: ``png``, ``svg`` or ``pdf``.
+        title: title of the page.
         force: replace existing files.
 
     Returns:

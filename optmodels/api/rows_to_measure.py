@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LABELS = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 TPS = (1, 2, 4, 8)
 PROMPTS_A_USER = 10  # as the rows that the coefficients were fitted to
-TOOLS = {  # a closed loop of fixed lengths with each benchmark; NAME is the model that the server serves
+TOOLS = {  # a closed-loop run with fixed lengths, by benchmark; NAME is the model that the server serves
     "vllm": "vllm bench serve --backend {backend} --model NAME --dataset-name random --random-input-len {input_tokens} "
     "--random-output-len {output_tokens} --ignore-eos --max-concurrency {concurrency} --num-prompts {prompts} "
     "--save-result --result-filename {name}",
@@ -183,7 +183,7 @@ def _count(loops: Sequence[Loops]) -> int:
 
 
 def _table(choices: Sequence[Loops], chosen: ChosenRows) -> list[dict[str, int]]:
-    """The chosen rows, those of one TP together."""
+    """The chosen rows, grouped by TP."""
     every = [
         {
             "concurrency": round(c), "input_tokens": round(i), "output_tokens": round(o),

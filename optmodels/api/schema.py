@@ -1,4 +1,4 @@
-"""`schema`: the JSON Schema of what is read and written."""
+"""`schema`: the JSON Schema of input files and documents."""
 
 from __future__ import annotations
 

@@ -61,21 +61,21 @@ def simulate(
         llm, gpu: of the catalogue, or files that describe them (`catalog.files`).
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
-        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         tp: GPUs of an instance.
-        precision, kv_precision: of weights and cache; None: the weights as the name says, or as they are published.
+        precision, kv_precision: precision of weights and cache; None: weights as the name states or as published.
         engine: vllm, sglang or trtllm.
         latencies: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
         max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
-        kv_tokens: that the cache holds; None: what the GPUs' memory leaves.
-        instances: alike, behind one dispatcher.
+        kv_tokens: KV-cache capacity, tokens; None: the rest of the GPUs' memory.
+        instances: number of identical instances behind one dispatcher.
         dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
-        refuse: refuse what is predicted to exceed the limits.
+        refuse: refuse requests predicted to exceed the limits.
         ttft_limit, tpot_limit, e2e_limit: what goodput counts, seconds.
         rate_factor, first: of the trace, as in `replay`.
-        seed: of a trace that is drawn.
+        seed: random seed of a drawn trace.
         out: folder for results; a new folder is made in it with simulate.json and a table of requests.
 
     Raises:

@@ -51,18 +51,18 @@ def solve(
         instance: file, mapping or loaded problem.
         method: ``exact`` or any other of the formulation's methods.
         time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
-            count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
+            count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
             left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
         gap: relative gap at which to stop.
-        seed: of the solver or heuristic.
-        solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
-            verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
-            change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
-        certify_replay: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
-        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too.
+        seed: random seed of the solver or heuristic.
+        solver: solver of whole models: ``highs``, or any that Pyomo knows and finds. Its point is
+            verified, its bound is unverified, and ``log.asked.runs`` states how it ended. Models that a method
+            changes between runs (cutting planes, columns) stay with HiGHS; no runs if there are no others.
+        certify_replay: certify the plan's SLOs on the step simulator, like ``certify: replay`` in the instance.
+        out_of_sample: replay a plan made for a trace on resampled blocks too.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
-        on_event: called with solver progress; what it raises ends the solve and is raised.
-        on_result: called with the result once it is checked, before files are made of it.
+        on_event: called with solver progress; an exception in it ends the solve and is raised.
+        on_result: called with the checked result, before its files are written.
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
@@ -91,7 +91,7 @@ def solve(
                 outcome = run(problem, table, replace(options, time_limit=left))
             if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
                 until_kept.enter_context(caught_interrupt())
-            # Who stops a solve waits for what it has, not for reports that solve on.
+            # A stopped solve returns its plan at once, without reports that need more solves.
             stopped = outcome.limit == "interrupt"
             with deadline(0.0, EVERYTHING) if stopped else contextlib.nullcontext(left_out) as more:
                 result = _result(form, problem, table, method, outcome, phases, began, shown_name(instance, problem))
@@ -161,7 +161,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
 
     folder = new_folder(parent, safe_name(f"{bare_name(result.instance)}-{result.method}"))
     result.log["folder"] = path_text(folder)
-    write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
+    write_text(folder / "plan.json", result.to_json())  # first: it has everything that the others state
     for name, text in csv_files(form, table, plan).items():
         write_text(folder / name, text)
     page.write_page(result, folder)

@@ -37,7 +37,7 @@ def shown_name(source: Source, problem: Problem) -> str:
 
 
 def inlined(problem: Problem) -> dict[str, Any]:
-    """The instance with everything that lies beside it, as JSON data; as written where nothing can meet its limits."""
+    """The instance with every file next to it, as JSON data; unmodified where nothing can meet its limits."""
     with contextlib.suppress(UnattainableError):
         problem = problem.inline()
     found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -94,14 +94,14 @@ def read_requests(
 
     Args:
         trace: requests or a file of them; None: the instance's own, which have no options.
-        column: of a trace file: our name → the file's (`traces.readers.read_trace`).
+        column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         first: seconds of the trace to keep; None: all.
         rate_factor: multiply the trace's arrival rate by this factor.
 
     Raises:
-        InputError: an option without what it is about, or a trace that cannot be read.
+        InputError: an option without its subject, or a trace that cannot be read.
     """
     from optmodels.traces import shape
     from optmodels.traces.readers import read_trace

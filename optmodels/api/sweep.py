@@ -32,7 +32,7 @@ def sweep(
         scheduler: address of a Dask scheduler, in place of processes of ours.
         time_limit: seconds of each solve.
         gap: relative gap at which each solve stops.
-        seed: of the draws, the solver and heuristics.
+        seed: random seed of the draws, the solver and heuristics.
         pareto: ``X:min,Y:max``, columns of the table.
         out: folder of this sweep, or a function that makes it once all that is asked for is known to be right; None:
             nothing is written and nothing can be resumed.

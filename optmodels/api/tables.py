@@ -35,9 +35,9 @@ def tables(
         y: the latency or throughput: a column, or a model's target.
         z: second axis, such as ``context_tokens``.
         max_error: largest relative error (default for an instance: 0.001).
-        segments: number of segments in place of it (one axis).
+        segments: number of segments, in place of `max_error` (one axis).
         set: other inputs of a model, by name.
-        safety: of a model: probability of staying below.
+        safety: prediction quantile of a model.
         out: CSV or Parquet file; of an instance with linearised curves a second one ends in ``-curves``.
         plot: picture of the table (one axis).
         where: keep the rows of the file whose columns have these values.

@@ -71,9 +71,9 @@ NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
 class PrecisionChoice(Entry):
     """Storage precision of weights and KV cache."""
 
-    weights: StatedPrecision = Field(default="fp16", description="of the weights; fp4: NVFP4")
+    weights: StatedPrecision = Field(default="fp16", description="precision of the weights; fp4: NVFP4")
     kv: Annotated[Literal["fp16", "fp8"], spelled("kv_precision")] = Field(
-        default="fp16", description="of the KV cache"
+        default="fp16", description="precision of the KV cache"
     )
 
 
@@ -89,20 +89,22 @@ class BatchMix(Entry):
     """B requests at a time, of several lengths, with serving: continuous."""
 
     batch: PositiveInt = Field(description="B: requests served together")
-    lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
+    lengths: Lengths = Field(
+        description="request classes, or a trace to cut into classes, in place of input_tokens and output_tokens"
+    )
 
 
 class RealTime(Entry):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
-    kind: Literal["real_time"] = Field(description="throughput and latencies are limited")
+    kind: Literal["real_time"] = Field(description="real_time: limits on throughput and latencies")
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
-    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(description="time between tokens")
+    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(description="time per output token (TPOT)")
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
-        default=None, description="of a whole request, waiting included; of a static batch, with all its passes"
+        default=None, description="end-to-end time of a request, waiting included; with static batches all its passes"
     )
 
     @property
@@ -114,7 +116,7 @@ class RealTime(Entry):
 class Batch(Entry):
     """LP(8): throughput alone."""
 
-    kind: Literal["batch"] = Field(description="throughput alone is limited")
+    kind: Literal["batch"] = Field(description="batch: a limit on throughput alone")
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
         description="input and output tokens a second together (LP 6)"
     )
@@ -138,19 +140,20 @@ class PoolChoice(Entry):
         " on_demand_usd_per_hour; prices of one GPU as on_demand_usd_per_gpu_hour with least_gpus",
     )
     columns: dict[str, str] = Field(
-        default={}, description="of prices: ours: THEIRS of a file with names of its own, e.g. machine: InstanceType"
+        default={},
+        description="columns of a price list with names of its own, ours: THEIRS, e.g. machine: InstanceType",
     )
-    region: RegionName | None = Field(default=None, description="of the list's machines; default: the list's own")
+    region: RegionName | None = Field(
+        default=None, description="region of the list's machines; default: the list's own"
+    )
     include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = Field(
         default=("*",), description="patterns of machine names to choose from"
     )
-    exclude: tuple[str, ...] = Field(default=(), description="patterns of machine names left out")
+    exclude: tuple[str, ...] = Field(default=(), description="patterns of machine names to leave out")
     machines: tuple[Machine, ...] = ()
-    price_source: str = Field(
-        default="", max_length=2000, description="of the machines' prices: where and of which day"
-    )
+    price_source: str = Field(default="", max_length=2000, description="source and date of the machines' prices")
     assumed_discounts: dict[Market, Fraction] = Field(
-        default={}, description="used only where the catalogue has no price in that market; 0.6: 60 % off on-demand"
+        default={}, description="discount for markets without a price in the catalogue; 0.6: 60 % off on-demand"
     )
 
 
@@ -158,10 +161,10 @@ class Markets(Entry):
     """Markets allowed for each role."""
 
     main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
-        default=("on_demand",), min_length=1, description="markets that main machines are bought in"
+        default=("on_demand",), min_length=1, description="markets of main machines"
     )
     ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
-        default=("on_demand",), min_length=1, description="markets that attention-offload machines are bought in"
+        default=("on_demand",), min_length=1, description="markets of attention-offload machines"
     )
 
     def bought(self, families: Iterable[Family]) -> tuple[Market, ...]:
@@ -173,10 +176,10 @@ class AlphaRange(Entry):
     """Allowed offload ratio of the offloading families."""
 
     min: Annotated[Fraction, Limit("offload ratio", "least", off=0.0)] = Field(
-        default=0.0, description="least share of the KV cache or attention that is offloaded"
+        default=0.0, description="least offloaded share of the KV cache or attention"
     )
     max: Annotated[Fraction, Limit("offload ratio", "most", off=1.0)] = Field(
-        default=1.0, description="largest share of the KV cache or attention that is offloaded"
+        default=1.0, description="largest offloaded share of the KV cache or attention"
     )
 
     @model_validator(mode="after")
@@ -195,11 +198,16 @@ class Splits(Entry):
     """Into how many parts a batch may be split, family by family; without a list, into any number up to 1,024."""
 
     replicas: Annotated[Counts, Field(min_length=1)] | None = Field(
-        default=None, description="machines that share the batch, without or with KV offload; default: any up to 1,024"
+        default=None,
+        description="numbers of machines that share the batch, without or with KV offload; default: any up to 1,024",
     )
-    multi_pass: SeveralCounts | None = Field(default=None, description="k passes; default: any up to 1,024")
-    parallel: SeveralCounts | None = Field(default=None, description="K pairs; default: any up to 1,024")
-    shared: SeveralCounts | None = Field(default=None, description="N machines that share one; default: up to 1,024")
+    multi_pass: SeveralCounts | None = Field(default=None, description="numbers of passes k; default: any up to 1,024")
+    parallel: SeveralCounts | None = Field(
+        default=None, description="numbers of machine pairs K; default: any up to 1,024"
+    )
+    shared: SeveralCounts | None = Field(
+        default=None, description="numbers of machines N that share an offload machine; default: up to 1,024"
+    )
 
     def allowed(self, family: Family) -> Sequence[int]:
         """The counts k, K, N or of replicas that the instance allows a family: as listed, or all up to `MOST_PARTS`."""
@@ -221,11 +229,12 @@ class Strategies(Splits):
     """The strategy space Σ; `replicas` of single-machine strategies go beyond the paper, whose space has [1]."""
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
-        default=FAMILIES, min_length=1, description="ways to run a batch"
+        default=FAMILIES, min_length=1, description="strategies to run a batch"
     )
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16),
-        description="GPUs per replica, or attention rank, to choose from; times these it is the GPUs of the machine",
+        description="GPUs per replica, or attention rank, to choose from; their product with the replicas is the "
+        "machine's GPUs",
     )
     attention_ranks: AttentionRanks = (1,)
     alpha: AlphaRange = AlphaRange()
@@ -234,9 +243,9 @@ class Strategies(Splits):
 class OperatingPoint(Entry):
     """One measured way to run the workload; replaces the performance model."""
 
-    name: str = Field(min_length=1, max_length=200, description="in plans and messages")
+    name: str = Field(min_length=1, max_length=200, description="name in plans and messages")
     family: Family = Field(description="strategy")
-    main: str = Field(description="machine of the pool that it runs on")
+    main: str = Field(description="machine of the pool")
     ao: str | None = Field(default=None, description="attention-offload machine of the pool, in the ao families")
     count: PositiveInt = Field(default=1, description="k, K or N of the family")
     tp: PositiveInt = Field(default=1, description="GPUs of a replica on the main machine (tensor parallel)")
@@ -246,11 +255,11 @@ class OperatingPoint(Entry):
         default=None, description="tokens/s of the batch, input and output together; or e2e_s"
     )
     e2e_s: Seconds | None = Field(
-        default=None, description="from the first prompt to the last token of the batch; or tps"
+        default=None, description="time from the first prompt to the last token of the batch; or tps"
     )
     ttft_s: Seconds | None = Field(default=None, description="time to the first token")
-    tbt_s: Seconds | None = Field(default=None, description="time between tokens")
-    source: str = Field(default="", description="who measured it")
+    tbt_s: Seconds | None = Field(default=None, description="time per output token (TPOT)")
+    source: str = Field(default="", description="author of the measurement")
 
     @model_validator(mode="after")
     def _consistent(self) -> OperatingPoint:
@@ -269,15 +278,23 @@ class BatchLatency(Entry):
     """
 
     model: ModelChoice | None = None
-    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
+    engine: StatedEngine = Field(default="vllm", description="engine of the built-in coefficients")
     variant: Variant = Field(
         default="roofline", description="formulas of the curves: the paper's, or with every term of the roofline"
     )
-    calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
-    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
-        default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
+    calibration: str | Calibration | None = Field(
+        default=None, description="calibration: a catalogue name or a YAML file"
     )
-    operating_points: str | tuple[OperatingPoint, ...] | None = Field(default=None, description="a CSV file or rows")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="prediction quantile: probability that measured latencies stay below the planned ones",
+    )
+    operating_points: str | tuple[OperatingPoint, ...] | None = Field(
+        default=None, description="operating points: a CSV file or rows"
+    )
 
     @model_validator(mode="after")
     def _safety_of_something(self) -> BatchLatency:
@@ -295,17 +312,17 @@ class MemoryRules(Entry):
     """Fractions of memory a server may plan with, and the prompt tokens it processes at a time."""
 
     vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
-        default=0.9, description="share of GPU memory that weights, cache and activations may take"
+        default=0.9, description="share of GPU memory for weights, cache and activations"
     )
     ram_usable: Annotated[PositiveFraction, Limit("usable share of RAM", "most", "%", off=1.0)] = Field(
-        default=0.9, description="share of the host's memory that offloaded caches may take"
+        default=0.9, description="share of the host's memory for offloaded caches"
     )
     volume_gib: Annotated[Gib, Limit("disk volume for KV offload", "most", "GiB", off=math.inf)] = Field(
-        default=16384.0, description="attached volume for KV offload to disk (its price left out)"
+        default=16384.0, description="attached volume for KV offload to disk (its price is not included)"
     )
     chunk_tokens: Tokens = Field(default=8192, description="prompt tokens processed at a time")
     runtime_gib: NonNegativeGib = Field(
-        default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
+        default=0.0, description="part of each GPU for CUDA context, communication buffers and CUDA graphs"
     )
 
 
@@ -316,12 +333,12 @@ class StaticBatch(NamedModel, Problem):
     precision: PrecisionChoice = PrecisionChoice()
     workload: Annotated[
         Annotated[BatchWorkload, Tag("Workload")] | Annotated[BatchMix, Tag("MixedWorkload")], Discriminator(which)
-    ] = Field(description="requests served together, all alike or of several lengths")
+    ] = Field(description="requests served together, of one length or of several")
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
-        description="what the workload is promised; kind says which limits there are"
+        description="limits of the workload; kind states which there are"
     )
     gpus: dict[str, Gpu] = Field(
-        default={}, description="GPUs of your own by name, beside those of the catalogue or in their place"
+        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
     )
     pool: PoolChoice = Field(description="machines to choose from")
     markets: Markets = Markets()

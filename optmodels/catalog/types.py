@@ -49,20 +49,27 @@ Precision = Literal["fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4"]
 class Gpu(Entry):
     """One GPU (device peaks; dense, not sparse, FLOP/s)."""
 
-    title: str = Field(default="", description="for people")
-    fp16_flops: FlopsPerSecond | None = Field(default=None, description="None: no published figure, cannot be modelled")
-    fp8_flops: FlopsPerSecond | None = Field(default=None, description="None: fp8 weights are computed in 16 bit")
-    fp4_flops: FlopsPerSecond | None = Field(default=None, description="None: fp4 weights are computed in 16 bit")
-    mem_bytes_per_s: BytesPerSecond = Field(description="of its memory")
-    vram_gib: Gib = Field(description="of its memory")
+    title: str = Field(default="", description="name for people")
+    fp16_flops: FlopsPerSecond | None = Field(
+        default=None, description="peak FLOP/s in 16 bits; None: not published, so it cannot be modelled"
+    )
+    fp8_flops: FlopsPerSecond | None = Field(
+        default=None, description="peak FLOP/s in fp8; None: fp8 weights are computed in 16 bits"
+    )
+    fp4_flops: FlopsPerSecond | None = Field(
+        default=None, description="peak FLOP/s in fp4; None: fp4 weights are computed in 16 bits"
+    )
+    mem_bytes_per_s: BytesPerSecond = Field(description="memory bandwidth")
+    vram_gib: Gib = Field(description="memory size")
     pcie_bytes_per_s: BytesPerSecond | None = Field(
-        default=None, description="to the host, one direction; None: not published, so no KV offload to RAM is planned"
+        default=None,
+        description="bandwidth to the host, one direction; None: not published, so no KV offload to RAM is planned",
     )
     link_bytes_per_s: BytesPerSecond = Field(
-        description="to the other GPUs of the same machine, one direction: NVLink or PCIe"
+        description="bandwidth to the other GPUs of the machine, one direction: NVLink or PCIe"
     )
-    source: str = Field(default="", description="where the figures are from")
-    note: str = Field(default="", description="what else to know")
+    source: str = Field(default="", description="source of the figures")
+    note: str = Field(default="", description="further notes")
 
 
 class MoE(Entry):
@@ -79,10 +86,10 @@ class MoE(Entry):
         description="layers with experts; None: all but the dense ones. Layers with neither have no feed-forward",
     )
     latent: int = Field(
-        default=0, ge=0, description="width that experts work in (Nemotron 3); 0: the residual stream's"
+        default=0, ge=0, description="width of the experts' input (Nemotron 3); 0: the residual stream's"
     )
     expert_precision: Literal["mxfp4"] | None = Field(
-        default=None, description="of the experts as published, where the other weights have 16 bits"
+        default=None, description="precision of the experts as published, where the other weights have 16 bits"
     )
 
     @model_validator(mode="after")
@@ -95,14 +102,20 @@ class MoE(Entry):
 class Mla(Entry):
     """Multi-head latent attention (DeepSeek-V2/V3): the cache keeps one latent and one rotary key per token."""
 
-    kv_lora_rank: PositiveInt = Field(description="values of the latent that the cache keeps of a token")
-    q_lora_rank: int = Field(default=0, ge=0, description="0: queries are projected directly")
-    qk_nope_head_dim: PositiveInt = Field(description="of queries and keys without positions, per head")
-    qk_rope_head_dim: PositiveInt = Field(description="of the rotary part of queries and keys")
-    v_head_dim: PositiveInt = Field(description="of values, per head")
-    index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
-    index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
-    index_topk: int = Field(default=0, ge=0, description="earlier tokens that it picks; 0: attention reads all")
+    kv_lora_rank: PositiveInt = Field(description="values of the latent that the cache keeps per token")
+    q_lora_rank: int = Field(
+        default=0, ge=0, description="width of the queries' latent; 0: queries are projected directly"
+    )
+    qk_nope_head_dim: PositiveInt = Field(description="width of queries and keys without positions, per head")
+    qk_rope_head_dim: PositiveInt = Field(description="width of the rotary part of queries and keys")
+    v_head_dim: PositiveInt = Field(description="width of values, per head")
+    index_heads: int = Field(
+        default=0, ge=0, description="heads of the indexer of sparse attention (DeepSeek-V3.2); 0: none"
+    )
+    index_head_dim: int = Field(default=0, ge=0, description="width of the indexer, per head")
+    index_topk: int = Field(
+        default=0, ge=0, description="earlier tokens that the indexer picks; 0: attention reads all"
+    )
     index_layers: int = Field(
         default=0, ge=0, description="layers with an indexer of their own, which others share (GLM-5.2); 0: all"
     )
@@ -117,15 +130,15 @@ class Mla(Entry):
 class Window(Entry):
     """Sliding-window attention: in `layers` of the layers a token attends to the last `tokens` tokens only."""
 
-    tokens: PositiveInt = Field(description="that a token attends to")
-    layers: PositiveInt = Field(description="that have the window")
+    tokens: PositiveInt = Field(description="tokens of the window")
+    layers: PositiveInt = Field(description="layers with the window")
     heads: PositiveInt | None = Field(default=None, description="query heads of these layers; None: as in the others")
     kv_heads: PositiveInt | None = Field(default=None, description="key and value heads; None: as in the others")
-    head_dim: PositiveInt | None = Field(default=None, description="of one head; None: as in the others")
-    value_head_dim: PositiveInt | None = Field(default=None, description="of a value head; None: head_dim")
+    head_dim: PositiveInt | None = Field(default=None, description="width of one head; None: as in the others")
+    value_head_dim: PositiveInt | None = Field(default=None, description="width of a value head; None: head_dim")
     chunked: bool = Field(
         default=False,
-        description="attention within chunks of so many tokens (Llama 4): the KV cache keeps every token, as vLLM does",
+        description="attention within chunks of this length (Llama 4): the KV cache keeps every token, as vLLM does",
     )
 
 
@@ -135,23 +148,23 @@ class Linear(Entry):
     kind: Literal["delta", "kda", "mamba2"] = Field(
         default="delta", description="gated DeltaNet (Qwen), Kimi Delta Attention, or Mamba-2 (Nemotron)"
     )
-    layers: PositiveInt = Field(description="that have linear attention")
-    key_heads: PositiveInt = Field(description="heads of its keys")
-    value_heads: PositiveInt = Field(description="heads of its values")
-    key_head_dim: PositiveInt = Field(description="of a key head")
-    value_head_dim: PositiveInt = Field(description="of a value head")
+    layers: PositiveInt = Field(description="layers with linear attention")
+    key_heads: PositiveInt = Field(description="key heads")
+    value_heads: PositiveInt = Field(description="value heads")
+    key_head_dim: PositiveInt = Field(description="width of a key head")
+    value_head_dim: PositiveInt = Field(description="width of a value head")
     conv_kernel: int = Field(
-        default=0, ge=0, description="tokens of its convolution, whose last inputs are kept; 0: none"
+        default=0, ge=0, description="tokens of the convolution, whose last inputs are kept; 0: none"
     )
 
 
 class Indexer(Entry):
     """Sparse grouped-query attention: an indexer with one key a token picks what the heads attend to (MiniMax-M3)."""
 
-    layers: PositiveInt = Field(description="that have the indexer; the others with attention read every token")
+    layers: PositiveInt = Field(description="layers with the indexer; the others with attention read every token")
     heads: PositiveInt = Field(description="query heads of the indexer")
-    head_dim: PositiveInt = Field(description="of the indexer, per head")
-    topk: PositiveInt = Field(description="earlier tokens that it picks")
+    head_dim: PositiveInt = Field(description="width of the indexer, per head")
+    topk: PositiveInt = Field(description="earlier tokens that the indexer picks")
 
 
 class Compressed(Entry):
@@ -166,12 +179,12 @@ class Compressed(Entry):
     indexed_layers: int = Field(ge=0, description="layers with an indexer")
     ratio: PositiveInt = Field(description="tokens of an entry in layers without one")
     layers: int = Field(ge=0, description="layers without an indexer; the remaining layers have the window alone")
-    q_lora_rank: PositiveInt = Field(description="of the queries' projection")
+    q_lora_rank: PositiveInt = Field(description="width of the queries' latent")
     output_groups: PositiveInt = Field(description="groups of heads in the output projection")
-    output_rank: PositiveInt = Field(description="of a group in the output projection")
+    output_rank: PositiveInt = Field(description="width of a group in the output projection")
     index_heads: int = Field(default=0, ge=0, description="query heads of the indexer")
-    index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
-    index_topk: int = Field(default=0, ge=0, description="entries that it picks")
+    index_head_dim: int = Field(default=0, ge=0, description="width of the indexer, per head")
+    index_topk: int = Field(default=0, ge=0, description="entries that the indexer picks")
 
 
 class Kept(Entry):
@@ -181,19 +194,19 @@ class Kept(Entry):
         description="softmax attention, linear attention, plain feed-forward, shared experts or routed experts"
     )
     precision: Precision = Field(default="fp16", description="precision of that part")
-    layers: PositiveInt | None = Field(default=None, description="layers where it is so; None: all")
+    layers: PositiveInt | None = Field(default=None, description="layers of that precision; None: all")
 
 
 class Architecture(Entry):
     """A decoder-only transformer by its shape."""
 
-    title: str = Field(default="", description="for people")
+    title: str = Field(default="", description="name for people")
     layers: PositiveInt = Field(description="transformer layers, all kinds together")
     hidden: PositiveInt = Field(description="width of the residual stream")
     heads: PositiveInt = Field(description="query heads of a layer")
     kv_heads: PositiveInt = Field(description="key and value heads of a layer; as many as heads without grouping")
-    head_dim: PositiveInt = Field(description="of one head")
-    value_head_dim: PositiveInt | None = Field(default=None, description="of a value head; None: head_dim")
+    head_dim: PositiveInt = Field(description="width of one head")
+    value_head_dim: PositiveInt | None = Field(default=None, description="width of a value head; None: head_dim")
     value_projection: bool = Field(
         default=True, description="False: layers without a window make values from the key projection (Gemma 4)"
     )
@@ -233,10 +246,10 @@ class Architecture(Entry):
     )
     checkpoint: str = Field(
         default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
-        description="the weights: Hugging Face repository or path, used by `optmodels export`",
+        description="weights: Hugging Face repository or path, used by `optmodels export`",
     )  # fmt: skip
-    source: str = Field(default="", description="where the figures are from")
-    note: str = Field(default="", description="what else to know")
+    source: str = Field(default="", description="source of the figures")
+    note: str = Field(default="", description="further notes")
 
     def same_shape(self, other: Architecture) -> bool:
         """Whether another model differs in what people are told and in its checkpoint alone."""
@@ -288,7 +301,7 @@ class Architecture(Entry):
 class ConfigFile(Entry):
     """A model by its configuration of Hugging Face; loading an instance puts the shape in its place."""
 
-    config: str = Field(description="a config.json, or a folder with one, from the instance's folder")
+    config: str = Field(description="path of a config.json, or of a folder with one, from the instance's folder")
 
 
 AnyLlm = Annotated[str | Architecture, spelled("llm", str | Architecture | ConfigFile)]
@@ -298,16 +311,16 @@ class Prices(Entry):
     """Hourly prices by market; a missing market is one the machine is not offered in."""
 
     on_demand: Annotated[UsdPerHour | None, Price()] = Field(
-        default=None, description="by the hour, as long as one likes"
+        default=None, description="price by the hour, for any time"
     )
     spot: Annotated[UsdPerHour | None, Price()] = Field(
-        default=None, description="by the hour, taken away when others pay more"
+        default=None, description="price by the hour of machines that may be interrupted"
     )
     reserved_1y: Annotated[UsdPerHour | None, Price()] = Field(
-        default=None, description="of an hour, committed for one year"
+        default=None, description="price of an hour, committed for one year"
     )
     reserved_3y: Annotated[UsdPerHour | None, Price()] = Field(
-        default=None, description="of an hour, committed for three years"
+        default=None, description="price of an hour, committed for three years"
     )
 
     def get(self, market: Market) -> float | None:
@@ -321,14 +334,14 @@ class Machine(Entry):
 
     machine: Name = Field(min_length=1, max_length=200, description="name of the instance type")
     provider: str = Field(default="", description="cloud")
-    region: str = Field(default="", description="where it stands")
+    region: str = Field(default="", description="region")
     gpu: GpuName | None = Field(default=None, description="key of a GPU in the catalogue or the file's gpus:")
-    gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
-    vram_gib: Gib = Field(description="of all its GPUs together")
-    vcpu: PositiveInt | None = Field(default=None, description="of the machine, which quotas may count")
-    ram_gib: Gib | None = Field(default=None, description="of the host")
+    gpu_count: PositiveInt = Field(default=1, description="number of GPUs")
+    vram_gib: Gib = Field(description="VRAM of all its GPUs together")
+    vcpu: PositiveInt | None = Field(default=None, description="vCPUs of the machine, which quotas may count")
+    ram_gib: Gib | None = Field(default=None, description="memory of the host")
     disk_gib: Gib | None = Field(default=None, description="local NVMe; KV offload uses the attached volume")
     disk_gbps: Gbps | None = Field(default=None, description="bandwidth of attached volumes (EBS)")
-    net_gbps: Gbps | None = Field(default=None, description="bandwidth of its network")
+    net_gbps: Gbps | None = Field(default=None, description="bandwidth of the network")
     prices: Prices
-    note: str = Field(default="", description="what else to know")
+    note: str = Field(default="", description="further notes")

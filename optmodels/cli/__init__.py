@@ -37,7 +37,7 @@ class _ByJob(TyperGroup):
 
 
 def _say_version(asked: bool) -> None:
-    """What a report of a fault needs."""
+    """The facts that a fault report needs."""
     if asked:
         import platform
         from importlib.metadata import version
@@ -56,7 +56,7 @@ def _options(
 
 
 def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
-    """The command line with some of the verbs; reading the options of all takes a while."""
+    """The command line with some of the verbs; reading every verb's options takes a while."""
     app = typer.Typer(
         cls=_ByJob,
         help="Plan LLM serving by mathematical optimisation, with a certificate.",

@@ -1,4 +1,4 @@
-"""`backtest`: autoscalers on a history of requests, beside hindsight."""
+"""`backtest`: autoscalers on a history of requests, compared with hindsight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def backtest(
     history: Annotated[
         Path,
         typer.Option(
-            help="Requests over time: a table with time and requests (at most a minute apart), or a request log."
+            help="Requests over time: a table of time and requests, a row a minute or more, or a request log."
         ),
     ],
     file: Annotated[
@@ -27,7 +27,7 @@ def backtest(
     ] = None,
     workload: Annotated[str | None, typer.Option(help="Workload of FILE and of the history.")] = None,
     train: Annotated[str, typer.Option(help="Time to tune on; the first day warms up forecasts.")] = "7d",
-    judge: Annotated[str, typer.Option(help="Time to judge on.")] = "7d",
+    judge: Annotated[str, typer.Option(help="Time to test on.")] = "7d",
     methods: Annotated[str | None, typer.Option(help="Autoscalers, comma-separated; default: all.")] = None,
     lead: Annotated[str, typer.Option(help="Time from an order until a replica serves.")] = "5m",
     drain: Annotated[str, typer.Option(help="Time that a replica drains.")] = "1m",
@@ -43,7 +43,7 @@ def backtest(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compare autoscalers on a request history. Cost and SLO attainment, beside the least cost with hindsight."""
+    """Compare autoscalers on a request history. Cost and SLO attainment, next to the least cost with hindsight."""
     from optmodels.autoscaling.backtest import ALWAYS
     from optmodels.reporting.backtest import backtest_lines
 

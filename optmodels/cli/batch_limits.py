@@ -15,7 +15,7 @@ from optmodels.cli.options import Json, timed
 
 def batch_limits(
     capacity_tokens: Annotated[float, typer.Option(help="Tokens the KV cache holds, η.")],
-    epsilon: Annotated[float, typer.Option(help="Allowed probability of running over.")] = 0.01,
+    epsilon: Annotated[float, typer.Option(help="Allowed probability that the KV cache overflows.")] = 0.01,
     trace: Annotated[Path | None, typer.Option(help="CSV or Parquet trace with token counts.")] = None,
     input_column: Annotated[
         str | None, typer.Option(help="Column of prompt tokens in the trace; default: by its name.")
@@ -29,7 +29,7 @@ def batch_limits(
     output_std: Annotated[float, typer.Option(help="Standard deviation of output tokens.")] = 0.0,
     model: Annotated[Path | None, typer.Option(help="Model file for b_SLA.")] = None,
     limit_s: Annotated[float | None, timed("Allowed time between tokens.", options.tpot)] = None,
-    safety: Annotated[float | None, typer.Option(help="Probability of staying below it.")] = None,
+    safety: Annotated[float | None, typer.Option(help="Probability that a step stays below --limit-s.")] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,
     as_json: Json = False,
 ) -> int:

@@ -19,8 +19,8 @@ def calibrate(
     model: Annotated[
         str,
         typer.Option(
-            help="auto, scaled, two_segment, additive, steps, decay or linear_batch; default: the engines' global "
-            "coefficients, pulled by a few served rows of --engine, --gpu and --llm."
+            help="auto, scaled, two_segment, additive, steps, decay or linear_batch; or default: the built-in "
+            "coefficients, corrected by a few served rows of --engine, --gpu and --llm."
         ),
     ] = "auto",
     out: OutFile = None,
@@ -34,7 +34,7 @@ def calibrate(
         str | None,
         named(
             options.gpu,
-            "GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say.",
+            "GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or as the rows state.",
         ),
     ] = None,
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
@@ -46,10 +46,10 @@ def calibrate(
         ),
     ] = None,
     engine: Annotated[
-        str | None, named(options.engine, "That was measured: vllm, sglang or trtllm; default: what the rows say.")
+        str | None, named(options.engine, "Measured engine: vllm, sglang or trtllm; default: as the rows state.")
     ] = None,
     attention_ranks: Annotated[
-        int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
+        int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; default: as the rows state.")
     ] = None,
     weighting: Annotated[str, typer.Option(help="relative, or absolute as in LLMVisor.")] = "relative",
     batch_limit: Annotated[float | None, typer.Option(help="Batch limit B of the decay model.")] = None,

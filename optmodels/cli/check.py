@@ -18,7 +18,7 @@ def check(
     plan: PlanFile,
     instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Derive the bound anew, by another form and another solver.")
+        bool, typer.Option("--prove", help="Derive the bound a second time, by another form and another solver.")
     ] = False,
     time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
     as_json: Json = False,
@@ -50,7 +50,7 @@ def check(
 
 
 def _proof(proof: Any) -> list[Any]:
-    """The bound derived anew, for the terminal."""
+    """The second derivation of the bound, for the terminal."""
     from optmodels.reporting.text import plain
 
     def number(value: float | None) -> str:

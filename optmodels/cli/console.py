@@ -60,14 +60,14 @@ class _Read(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # also for what is still to be flushed at the end
-            if error.errno not in (errno.EPIPE, errno.EINVAL):  # Windows says the latter of such a pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # also for the final flush
+            if error.errno not in (errno.EPIPE, errno.EINVAL):  # Windows reports the latter for such a pipe
                 lost.append(error)
             return super().write(data)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Characters that an encoding lacks as JSON writes them, so that documents stay what they are."""
+    """Characters that an encoding lacks as JSON writes them, so that documents stay unchanged."""
     assert isinstance(error, UnicodeEncodeError)
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
@@ -78,7 +78,7 @@ def report_mistakes(error: InputError) -> None:
 
 
 def attempted(call: Callable[[], T]) -> tuple[T, NotWrittenError | None]:
-    """What a call returns and, where that could be found and not written, why: to be said once it is shown."""
+    """A call's result, and the reason why it was not written, if so: reported after the result."""
     from optmodels.errors import NotWrittenError
 
     try:
@@ -90,16 +90,16 @@ def attempted(call: Callable[[], T]) -> tuple[T, NotWrittenError | None]:
 def answer(
     call: Callable[[], T], as_json: bool, lines: Callable[[T], Sequence[Any]], to_text: Callable[[T], str] | None = None
 ) -> T:
-    """Call a verb and print what it returns: one JSON document, or lines for people; returns it.
+    """Call a verb, print its result and return it: one JSON document, or lines for people.
 
     Args:
         call: the verb.
         as_json: print the document.
-        lines: of what the verb returns, for people (`show`).
+        lines: the terminal's lines for the verb's result (`show`).
         to_text: the document as JSON text; None: as `json_text` writes it.
 
     Raises:
-        NotWrittenError: what was printed could not be written.
+        NotWrittenError: a printed result could not be written.
     """
     from optmodels.io.write import json_text
 
@@ -186,7 +186,7 @@ def _words(cell: str) -> list[str]:
 def _records(table: Table) -> Iterator[str]:
     """Its rows as markup: the first cell, then every other that is not empty after the name of its column.
 
-    A number in the first one says nothing without the name of its column either.
+    A number in the first column needs the name of its column too.
     """
     heads = [" ".join(str(c.header).split()) for c in table.columns]
     for first, *others in zip(*(c.cells for c in table.columns), strict=True):
@@ -197,7 +197,7 @@ def _records(table: Table) -> Iterator[str]:
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody may be waiting for what is printed."""
+    """Whether a person may be waiting for the output."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
@@ -212,7 +212,7 @@ class Progress:
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """What a solver has found so far; a callback of `api.solve`."""
+        """Progress of a solver; a callback of `api.solve`."""
         from optmodels.solver.highs import relative_gap
 
         incumbent = "none" if event.objective is None else f"{event.objective:.6g}"
@@ -268,7 +268,7 @@ def one_line() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def counted() -> Iterator[Any]:
-    """How many rows of a study there are and what the last one was, on stderr where it is a terminal."""
+    """Number of rows of a study and the last one, on stderr if it is a terminal."""
     from rich.console import Console
 
     from optmodels.reporting.text import plain
@@ -289,7 +289,7 @@ def counted() -> Iterator[Any]:
 
 
 def violation_lines(found: Any) -> list[str]:
-    """What a check found, for the terminal: the first of many, each of a readable length."""
+    """Findings of a check, for the terminal: the first of many, each of a readable length."""
     from optmodels.errors import printable
     from optmodels.reporting.text import plain
 

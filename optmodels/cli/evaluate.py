@@ -1,4 +1,4 @@
-"""`evaluate`: what runs today beside the best plan."""
+"""`evaluate`: today's deployments next to the best plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optmodels.cli.options import Columns, First, Json, RateFactor, Seed, SkipBa
 
 
 def evaluate(
-    current: Annotated[Path, typer.Argument(help="What runs today (guide: evaluate).")],
+    current: Annotated[Path, typer.Argument(help="File of today's deployments (guide: evaluate).")],
     trace: Annotated[
         Path | None,
         typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the instance's."),
@@ -32,7 +32,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Compare what runs today with the best plan. Its cost, SLO attainment and distance to the optimum."""
+    """Compare today's deployments with the best plan. Cost, SLO attainment and distance to the optimum."""
     from optmodels.reporting.evaluate import evaluate_lines
 
     answer(

@@ -20,7 +20,7 @@ def explain(
     time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 8 if there is a plan).")] = None,
     all: Annotated[bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")] = False,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
-    next: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
+    next: Annotated[int, typer.Option("--next", help="Number of next best plans.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
     as_json: Json = False,
 ) -> int:
@@ -42,7 +42,7 @@ def explain(
 
 @contextmanager
 def steps() -> Iterator[Any]:
-    """What is being solved on stderr: a live line on a terminal, otherwise a line where the question changes."""
+    """The current question on stderr: a live line on a terminal, otherwise a line where the question changes."""
     from rich.console import Console
 
     from optmodels.errors import printable

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Prompt(NamedTuple):
-    """A question: what it fills in, its words, the answer that an empty line gives (None: none), how one is read."""
+    """A question: its key, its words, the answer of an empty line (None: none), and the reader of answers."""
 
     name: str
     words: str
@@ -26,13 +26,13 @@ def interview(
     """Answers by the name of their question.
 
     Args:
-        questions: in their order.
+        questions: prompts in their order.
         answer: the next line of input, with its line end; empty at the end of input.
-        say: shows a prompt or a mistake.
-        again: ask again after an answer that cannot be; else it is a mistake.
+        say: callback that shows a prompt or a mistake.
+        again: ask again after an invalid answer; else it is a mistake.
 
     Raises:
-        InputError: the input ends before the answers do, or an answer cannot be and nobody is there to ask.
+        InputError: the input ends early, or an answer is invalid and no person is there to ask.
     """
     given: dict[str, Any] = {}
 

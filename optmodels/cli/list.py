@@ -15,7 +15,7 @@ from optmodels.cli.console import show
 from optmodels.cli.options import Json
 from optmodels.io.write import json_text
 
-SERIES = 8  # instances of a folder are listed one by one up to so many
+SERIES = 8  # most instances of a folder that are listed one by one
 Rows = builtins.list[dict[str, Any]]
 
 
@@ -26,8 +26,8 @@ def list(
     folder: Annotated[
         Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
     ] = None,
-    pool: Annotated[str | None, typer.Option(help="Of machines: those of one list of the catalogue.")] = None,
-    region: Annotated[str | None, typer.Option(help="Of machines: those of one region.")] = None,
+    pool: Annotated[str | None, typer.Option(help="With machines: one price list of the catalogue.")] = None,
+    region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:
     """List formulations, methods, instances and prices. Or the catalogue of models and GPUs."""

@@ -38,7 +38,7 @@ def max_rate(
     time_limit: Annotated[float, timed("Seconds of the solve.")] = 20.0,
     as_json: Json = False,
 ) -> int:
-    """Find the largest request rate within the SLOs. By the model with a bound, and by simulation."""
+    """Find the largest request rate within the SLOs. Predicted, with a bound, and simulated."""
     from optmodels.reporting.max_rate import max_rate_lines
 
     answer(

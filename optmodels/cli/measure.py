@@ -29,14 +29,14 @@ def measure(
         int | None, typer.Option(min=1, help="Tensor-parallel degree of the runs, where the files do not state it.")
     ] = None,
     allow_failed: Annotated[
-        bool, typer.Option("--allow-failed", help="Read runs of which more than 5 % of the requests failed.")
+        bool, typer.Option("--allow-failed", help="Read runs with more than 5 % failed requests.")
     ] = False,
     model: Annotated[str | None, typer.Option("--model", "--llm", hidden=True)] = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Read benchmark results into a measurement file. `calibrate` reads it; `rows-to-measure` prints what to run."""
+    """Read benchmark results into a file for `calibrate`. `rows-to-measure` prints the commands of benchmarks."""
     from optmodels.reporting.latencies import measured_lines
 
     if model is not None:

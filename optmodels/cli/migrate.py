@@ -1,4 +1,4 @@
-"""`migrate`: the ordered steps from what runs to a plan."""
+"""`migrate`: the ordered steps from the running fleet to a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def migrate(
     instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Order the steps from what runs to a plan. Capacity is kept at every step, as far as stock allows."""
+    """Order the steps from the running fleet to a plan. Every step keeps capacity as far as stock allows."""
     from optmodels.cli.results import result_of
     from optmodels.reporting.migrate import migrate_lines
 

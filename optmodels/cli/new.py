@@ -17,7 +17,7 @@ def new(
     formulation: Annotated[
         str,
         typer.Argument(
-            help="optmodels list formulations; or current, what runs today; or formulation, for one of your own."
+            help="A formulation (optmodels list formulations); current: today's fleet; formulation: one of your own."
         ),
     ],
     file: Annotated[

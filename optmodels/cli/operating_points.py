@@ -17,8 +17,8 @@ def operating_points(
     model: Annotated[
         Path,
         typer.Argument(
-            help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet) to take "
-            "as they are, or default: coefficients fitted over many engines, GPUs and LLMs, for --engine, --gpu and "
+            help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet), "
+            "used directly, or default: coefficients fitted over many engines, GPUs and LLMs, for --engine, --gpu and "
             "--llm."
         ),
     ],
@@ -30,7 +30,7 @@ def operating_points(
         str,
         typer.Option(
             "--as",
-            help="The key of an instance file that they are for: operating_points (cost efficiency), points_table "
+            help="Key of the instance file: operating_points (cost efficiency), points_table "
             "(fleet), measured (orchestration) or serves (reserved capacity).",
         ),
     ] = "operating_points",
@@ -39,8 +39,8 @@ def operating_points(
     loads: Annotated[
         str | None,
         typer.Option(
-            help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch; of measurements "
-            "as they are, those between measured ones, and these."
+            help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch; with "
+            "measurements used directly, the measured ones and those between."
         ),
     ] = None,
     demand: Annotated[
@@ -61,23 +61,29 @@ def operating_points(
         float | None,
         typer.Option(help="Tokens the KV cache of one machine holds; with default: by the engines' own formula."),
     ] = None,
-    safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
+    safety: Annotated[
+        float | None, typer.Option(help="Prediction quantile: latencies stay below with this probability.")
+    ] = None,
     engine: Annotated[
-        str | None, named(options.engine, "With default: vllm, sglang or trtllm; with rows of your own: theirs.")
+        str | None, named(options.engine, "With default: vllm, sglang or trtllm; with rows of your own: as they state.")
     ] = None,
     gpu: Annotated[
         str | None,
-        named(options.gpu, "With default: GPU of the catalogue, or a YAML file of one; measured: of the row."),
+        named(
+            options.gpu, "With default: GPU of the catalogue, or a YAML file of one; with measurements: the row's GPU."
+        ),
     ] = None,
     llm: Annotated[
         str | None,
-        typer.Option(help="With default: LLM of the catalogue, or a YAML file of one; measured: its name there."),
+        typer.Option(
+            help="With default: LLM of the catalogue, or a YAML file of one; with measurements: its name there."
+        ),
     ] = None,
     precision: Annotated[
         str | None,
         named(
             options.precision,
-            "With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16.",
+            "With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else the rows', or fp16.",
         ),
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,

@@ -13,7 +13,7 @@ N = TypeVar("N", str, int, float)
 
 
 def duration(text: str) -> float | str:
-    """Seconds of a bare number; a text with a unit, such as ``800ms``, as it is: the schema reads it."""
+    """Seconds of a bare number; a text with a unit, such as ``800ms``, unchanged: the schema reads it."""
     try:
         return float(text)
     except ValueError:
@@ -66,28 +66,28 @@ def _quantity(text: str, unit: str) -> float:
 
 
 def gpu(text: str) -> str:
-    """A GPU by its catalogue key; unknown names as they are."""
+    """A GPU by its catalogue key; unknown names unchanged."""
     from optmodels.catalog import spelling
 
     return str(spelling.gpu(text))
 
 
 def precision(text: str) -> str:
-    """A weight precision by its name in files; unknown names as they are."""
+    """A weight precision by its name in files; unknown names unchanged."""
     from optmodels.catalog import spelling
 
     return str(spelling.precision(text))
 
 
 def kv_precision(text: str) -> str:
-    """A KV-cache precision by its name in files; unknown names as they are."""
+    """A KV-cache precision by its name in files; unknown names unchanged."""
     from optmodels.catalog import spelling
 
     return str(spelling.kv_precision(text))
 
 
 def engine(text: str) -> str:
-    """An engine by its name in files; unknown names as they are."""
+    """An engine by its name in files; unknown names unchanged."""
     from optmodels.catalog import spelling
 
     return str(spelling.engine(text))
@@ -152,12 +152,12 @@ PlanFile = Annotated[
 ]
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
 TimeLimit = Annotated[
-    float | None, timed("Seconds (or 5min, inf), tables included; the incumbent and bound so far count.")
+    float | None, timed("Seconds (or 5min, inf), tables included. At the limit the best plan so far counts.")
 ]
 Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 Solver = Annotated[
-    str, typer.Option(help="highs, or any that Pyomo knows and finds: cbc, glpk, scip, gurobi, cplex, xpress …")
+    str, typer.Option(help="highs, or any solver that Pyomo finds: cbc, glpk, scip, gurobi, cplex, xpress …")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

@@ -46,7 +46,7 @@ def plan(
     skip_bad: SkipBad = False,
     rate_factor: RateFactor = 1.0,
     longest: Annotated[
-        str | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
+        str | None, typer.Option(help="Longest request in tokens, prompt and answer; every engine must admit it.")
     ] = None,
     precision: Annotated[
         str | None,
@@ -63,11 +63,11 @@ def plan(
     e2e_p95: Annotated[Any, timed("… for 95 % of the requests.", duration)] = None,
     e2e_p99: Annotated[Any, timed("… for 99 %.", duration)] = None,
     cloud: Annotated[list[str] | None, typer.Option(help="aws (default), gcp, azure; several: aws,gcp.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region; default: that of each cloud's list.")] = None,
+    region: Annotated[str | None, typer.Option(help="Region; default: each cloud's default region.")] = None,
     gpu: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this GPU type, or a YAML file with one; may be repeated. Default: those of --quota, or all."
+            help="Only this GPU type, or a YAML file with one; may be repeated. Default: types of --quota, or all."
         ),
     ] = None,
     market: Annotated[
@@ -75,13 +75,14 @@ def plan(
     ] = None,
     quota: Annotated[
         list[str] | None,
-        typer.Option(help="GPUs of a type at most: h100=16; may be repeated. Other types: only by --gpu."),
+        typer.Option(help="GPUs of a type at most: h100=16; may be repeated. Other GPU types need --gpu."),
     ] = None,
     survive: Annotated[int, typer.Option(help="Number of simultaneous deployment failures the plan must survive.")] = 0,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
     safety: Annotated[
-        float | None, typer.Option(help="Plan with latencies that this share of measurements stay below: 0.9.")
+        float | None,
+        typer.Option(help="Prediction quantile: 0.9 plans with latencies that 9 of 10 measurements stay below."),
     ] = None,
     apart: Annotated[bool, typer.Option("--apart", help="Consider disaggregated prefill and decode.")] = False,
     attention_ranks: Annotated[
@@ -131,7 +132,7 @@ def plan(
             show(["", "[bold]Assumed[/bold]", *(f"  {plain(line)}" for line in assumed)])
         if show_instance:
             show(["", "[bold]The equivalent instance file[/bold] (--write FILE saves it)"])
-            sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
+            sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: unchanged, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
 

@@ -20,16 +20,16 @@ def prefix_hits(
     kv_tokens: Annotated[
         str | None, typer.Option(help="Sizes of an engine's cache, with commas; default: 32,768 to 16,777,216.")
     ] = None,
-    engines: Annotated[str, typer.Option(help="How many engines requests are split over, with commas.")] = "1,2,4,8",
+    engines: Annotated[str, typer.Option(help="Numbers of engines that share the requests, with commas.")] = "1,2,4,8",
     routing: Annotated[
         str, typer.Option(help="random, first_block (equal beginnings meet on one engine) or session.")
     ] = "first_block",
-    by: Annotated[str | None, typer.Option(help="Label whose requests are told apart: class, model, session.")] = None,
+    by: Annotated[str | None, typer.Option(help="Label that separates requests: class, model, session.")] = None,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="File for the document, as an instance takes it.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Estimate the prefix-cache hit rate of a trace. For every size of the cache and number of engines."""
+    """Estimate the prefix-cache hit rate of a trace. By cache size and number of engines."""
     from optmodels.api.prefix_hits import PREFIX_SIZES
     from optmodels.reporting.simulate import prefix_lines
 

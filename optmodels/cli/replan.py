@@ -14,7 +14,7 @@ from optmodels.cli.options import Force, Json, seconds
 
 def replan(
     file: Annotated[Path, typer.Argument(help="Fleet instance, or a plan with its instance.")],
-    state: Annotated[Path, typer.Option(help="What runs now (YAML): machines, lead times, changes.")],
+    state: Annotated[Path, typer.Option(help="Running fleet (YAML): machines, lead times, changes.")],
     history: Annotated[Path | None, typer.Option(help="Requests up to now: time, requests (and workload).")] = None,
     forecast: Annotated[
         Path | None, typer.Option(help="Quantiles in place of a history: time, q0.5, q0.9, … (and workload).")
@@ -24,9 +24,12 @@ def replan(
     forecast_method: Annotated[
         str, typer.Option(help="Median forecast: last_value, yesterdays_change, damped_ets or arima.")
     ] = "last_value",
-    last: Annotated[Path | None, typer.Option(help="Document of an earlier tick, for where all else fails.")] = None,
+    last: Annotated[Path | None, typer.Option(help="Document of an earlier tick, used if every method fails.")] = None,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", parser=seconds, metavar="SECONDS", help="Seconds of the solver; 0: rule.")
+        float,
+        typer.Option(
+            "--time-limit", parser=seconds, metavar="SECONDS", help="Seconds for the solver; 0 uses the rule."
+        ),
     ] = 5.0,
     out: Annotated[Path | None, typer.Option(help="Folder for tick.json and state.yaml of the next tick.")] = None,
     force: Force = False,

@@ -36,10 +36,10 @@ def replay(
     where: Where = None,
     skip_bad: SkipBad = False,
     policy: Annotated[str | None, typer.Option(help="Who gets a request; default: the formulation's.")] = None,
-    speed: Annotated[str, typer.Option(help="Decoding under load, or worst_case: as in a full batch.")] = "load",
+    speed: Annotated[str, typer.Option(help="Decoding speed: load, or worst_case (a full batch).")] = "load",
     overflow_protection: Annotated[
         bool | None,
-        typer.Option("--overflow-protection/--no-overflow-protection", help="Refuse what is predicted to be late."),
+        typer.Option("--overflow-protection/--no-overflow-protection", help="Refuse requests predicted to be late."),
     ] = None,
     queue: Annotated[
         str | None, typer.Option(help="Instances serve in order of arrival (fifo) or urgency (deadline).")
@@ -56,12 +56,12 @@ def replay(
     part: Annotated[
         str | None, typer.Option(help="Only the first part of the trace's time, or the rest: first or rest.")
     ] = None,
-    share: Annotated[float, typer.Option(help="Of the trace's time in its first part.")] = 0.5,
+    share: Annotated[float, typer.Option(help="Share of the trace's time in its first part.")] = 0.5,
     resample: Annotated[
         int | None,
         typer.Option(help="Out of sample: another trace drawn from this one in blocks of time, with this seed."),
     ] = None,
-    block_s: Annotated[float | None, timed("Length of such a block; default: a 24th of the trace.")] = None,
+    block_s: Annotated[float | None, timed("Length of a block in seconds; default: a 24th of the trace.")] = None,
     predicted_error: Annotated[
         float | None,
         typer.Option(help="Dispatchers know output lengths with this standard deviation of ln(predicted/true)."),
@@ -74,7 +74,7 @@ def replay(
     parquet: Annotated[bool, typer.Option("--parquet", help="Requests as Parquet, not CSV.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Simulate a plan on a request trace. Predicted beside replayed."""
+    """Simulate a plan on a request trace. Predicted next to replayed latencies."""
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))

@@ -17,7 +17,7 @@ def report(
     results: Annotated[
         list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or instances.")
     ],
-    out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html beside the result).")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html next to the result).")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write every chart as a picture into this folder.")] = None,
     format: Annotated[str, typer.Option(help="Format of the pictures: png, svg or pdf.")] = "png",
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
@@ -37,7 +37,7 @@ def report(
 
 
 def _free(results: list[Path]) -> Path:
-    """A name that is not taken: beside a single result, else here."""
+    """A name that is not taken: next to a single result, else in the current folder."""
     folder = Path()
     if len(results) == 1:
         folder = results[0] if results[0].is_dir() else results[0].parent

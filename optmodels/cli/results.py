@@ -15,8 +15,8 @@ RESULTS = Path("results")
 def result_of(given: Path) -> Path:
     """The result that a verb is asked about.
 
-    An instance file stands for its newest result below results/. Where a result was solved again since, so that a
-    newer one lies beside it (NAME-2, NAME-3, …), that is said on stderr.
+    An instance file means its newest result below results/. If a newer result lies next to the given one (NAME-2,
+    NAME-3, …), a note on stderr names it.
 
     Raises:
         InputError: an instance without a result.

@@ -17,11 +17,11 @@ def rows_to_measure(
     instance: Annotated[
         Path | None,
         typer.Argument(
-            help="Instance whose machines and lengths are to be sure of (latencies of engines' steps); default: all "
-            "that may be measured."
+            help="Instance with the machines and lengths to choose rows for (latencies of engine steps); default: "
+            "every possible row."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, max=100, help="How many to choose.")] = 5,
+    rows: Annotated[int, typer.Option(min=1, max=100, help="Number of rows to choose.")] = 5,
     engine: Annotated[str | None, named(options.engine, "vllm, sglang or trtllm; default: the instance's.")] = None,
     gpu: Annotated[
         str | None, named(options.gpu, "GPU of the catalogue, or a YAML file of one; default: the instance's.")
@@ -36,20 +36,18 @@ def rows_to_measure(
     attention_ranks: Annotated[int | None, typer.Option(min=1, help="Data-parallel attention ranks.")] = None,
     tp: Annotated[
         str | None,
-        typer.Option(help="Tensor-parallel degrees that may be measured; default: the instance's, or 1,2,4,8."),
+        typer.Option(help="Tensor-parallel degrees to choose from; default: the instance's, or 1,2,4,8."),
     ] = None,
-    concurrency: Annotated[str, typer.Option(help="Requests at once that may be measured.")] = "1,4,16,64,256",
+    concurrency: Annotated[str, typer.Option(help="Concurrencies to choose from.")] = "1,4,16,64,256",
     input_tokens: Annotated[
-        str, typer.Option(help="Prompt lengths that may be measured, besides the instance's.")
+        str, typer.Option(help="Prompt lengths to choose from, besides the instance's.")
     ] = "128,512,2048,8192",
     output_tokens: Annotated[
-        str, typer.Option(help="Output lengths that may be measured, besides the instance's.")
+        str, typer.Option(help="Output lengths to choose from, besides the instance's.")
     ] = "128,512,1024",
     candidates: Annotated[
         Path | None,
-        typer.Option(
-            help="CSV or Parquet of what may be measured instead: concurrency, input_tokens, output_tokens, tp."
-        ),
+        typer.Option(help="CSV or Parquet of candidate rows instead: concurrency, input_tokens, output_tokens, tp."),
     ] = None,
     measured: Annotated[
         Path | None, typer.Option(help="Rows of the deployment that you have already, as `calibrate` reads them.")

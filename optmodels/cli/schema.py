@@ -1,4 +1,4 @@
-"""`schema`: the JSON Schema of what is read and written."""
+"""`schema`: the JSON Schema of input files and documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def schema(
         bool, typer.Option("--keys", help="Every key of a formulation's instance files in words (Markdown).")
     ] = False,
 ) -> int:
-    """Print the JSON Schema of what is read and written. Of instance files, `evaluate` input or documents."""
+    """Print the JSON Schema of an input file or document. Instance files, `evaluate` input, results."""
     found = optmodels.schema(name, keys=keys)
     sys.stdout.write(found if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return 0

@@ -41,14 +41,14 @@ def simulate(
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of a step.")] = 8192,
     chunk_tokens: Annotated[int | None, typer.Option(help="Tokens of one prompt in a step; default: no limit.")] = None,
     kv_tokens: Annotated[
-        float | None, typer.Option(help="KV-cache capacity in tokens; default: what the GPUs' memory leaves.")
+        float | None, typer.Option(help="KV-cache capacity in tokens; default: the rest of the GPUs' memory.")
     ] = None,
     instances: Annotated[int, typer.Option(help="Number of identical instances behind one dispatcher.")] = 1,
     dispatcher: Annotated[
         str,
         typer.Option(help="earliest_finish, least_kv, shortest_queue, round_robin or prefix_affine."),
     ] = "earliest_finish",
-    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what is predicted to exceed the limits.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse requests predicted to exceed the limits.")] = False,
     ttft_limit: Annotated[float | None, timed("TTFT limit that goodput counts.", options.ttft)] = None,
     tpot_limit: Annotated[
         float | None, timed("Limit on the time per output token after the first.", options.tpot)

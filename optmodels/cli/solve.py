@@ -20,7 +20,7 @@ from optmodels.cli.options import Gap, Instance, Json, Method, Seed, Solver, Tim
 if TYPE_CHECKING:
     from optmodels.plans.outcome import Result
 
-PATIENCE_S = 300.0  # of somebody at a terminal who set no limit
+PATIENCE_S = 300.0  # default limit at a terminal
 CHEAP_S = 5.0  # CPU seconds of a solve after which further ones may tell more
 NEEDS_S, NEEDS_SOLVES, NEEDS_SHOWN = 10.0, 60, 4  # of an infeasible answer's own explanation
 NO_GAP = 1e-9  # a relative gap below is rounding
@@ -72,7 +72,7 @@ def _next(result: Any, instance: str) -> list[str]:
 
 
 def solved(verb: Callable[..., Result], as_json: bool, *given: Any, **how: Any) -> Result:
-    """The result of a verb that solves, shown as soon as it is found and before files are made of it.
+    """The result of a verb that solves, shown as soon as it is found and before its files are written.
 
     Args:
         verb: `optmodels.solve` or `optmodels.plan`.
@@ -119,7 +119,7 @@ def solved(verb: Callable[..., Result], as_json: bool, *given: Any, **how: Any) 
 
 
 def needs(source: Any) -> list[str]:
-    """What every limit of an infeasible instance would have to be, alone, as far as a few seconds tell."""
+    """The value that each limit of an infeasible instance would need, alone, as found in a few seconds."""
     from optmodels.errors import OptmodelsError
 
     try:

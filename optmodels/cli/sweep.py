@@ -34,7 +34,7 @@ def sweep(
     seed: Seed = 0,
     pareto: Annotated[str | None, typer.Option(help="Frontier of columns: X:min,Y:max.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of this sweep (default: results/NAME-sweep).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in the folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in the --out folder.")] = False,
     as_json: Json = False,
 ) -> int:
     """Solve an instance many times with some fields varied. Resumable; table, Pareto frontier, pictures."""

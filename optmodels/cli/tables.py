@@ -23,16 +23,16 @@ def tables(
     z: Annotated[str | None, typer.Option(help="A second axis, e.g. context_tokens.")] = None,
     max_error: Annotated[float | None, typer.Option(help="Largest relative error, e.g. 0.02.")] = None,
     segments: Annotated[int | None, typer.Option(help="Or the number of segments (one axis).")] = None,
-    set: Annotated[list[str] | None, typer.Option("--set", help="Of a model: another input, NAME=VALUE.")] = None,
-    safety: Annotated[float | None, typer.Option(help="Of a model: probability of staying below.")] = None,
+    set: Annotated[list[str] | None, typer.Option("--set", help="With a model: another input, NAME=VALUE.")] = None,
+    safety: Annotated[float | None, typer.Option(help="With a model: prediction quantile.")] = None,
     out: OutFile = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (one axis).")] = None,
     where: Where = None,
-    rows: Annotated[int, typer.Option(help="Of an instance: operating points to show.")] = 20,
+    rows: Annotated[int, typer.Option(help="With an instance: number of operating points to show.")] = 20,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Tabulate latencies linearised with a certified error. Of an instance, or of any curve or model."""
+    """Tabulate latencies linearised with a certified error. For an instance, or for any curve or model."""
     from optmodels.reporting.latencies import curve_document, curve_lines
 
     how: dict[str, Any] = {

@@ -198,8 +198,8 @@ class EngineLimits(Entry):
 
     max_num_seqs: PositiveInt | None = Field(
         default=None,
-        description="requests that run at a time, at most: a plan may tell an engine fewer, which its KV cache holds"
-        " whole; default: the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
+        description="most running requests; a plan may give an engine fewer, which its KV cache holds whole; default: "
+        "the plan decides, the least of 256, 512, … up to most_num_seqs that restricts nothing else",
     )
     most_num_seqs: Annotated[
         Annotated[PositiveInt, Field(ge=FEWEST_SEQS)] | None,
@@ -209,21 +209,20 @@ class EngineLimits(Entry):
         Seconds | None, Limit("longest mean wait", "most", "s", off=math.inf, implied=_of_engines(LONGEST_WAIT_S))
     ] = Field(
         default=None,
-        description="mean wait of requests before prefill, for it and for a slot or KV cache, that a plan counts with"
-        " at most, whatever the limits on TTFT and E2E allow; default: 30 s",
+        description="longest mean queueing delay that a plan counts on, before prefill and for a slot or KV cache, "
+        "however relaxed the limits on TTFT and E2E; default: 30 s",
     )
     most_used: Annotated[
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest use of slots and KV cache", "most", "%", top=0.99, implied=_of_engines(BUSIEST_PLACES)),
     ] = Field(
         default=None,
-        description="share of the requests that an engine could serve with every slot or all of its KV cache taken, at"
-        " most, where requests wait for these; default: 0.95",
+        description="largest utilisation of slots or KV cache where requests wait for them; default: 0.95",
     )
     most_load: Annotated[
         Annotated[PositiveFraction, Field(lt=1)] | None,
         Limit("largest load of an engine", "most", "%", top=0.99, implied=_of_engines(MOST_LOAD)),
-    ] = Field(default=None, description="share of the time that an engine works on requests, at most; default: 0.95")
+    ] = Field(default=None, description="largest utilisation of an engine; default: 0.95")
     least_load: Annotated[
         Annotated[PositiveFraction, Field(ge=1e-6, le=0.5)] | None,
         Limit("smallest load of an engine", "least", "%", off=1e-6, implied=_of_engines(LEAST_LOAD)),
@@ -243,24 +242,25 @@ class EngineLimits(Entry):
         Limit("largest use of a step's prompt tokens", "most", "%", top=0.99, implied=_of_engines(TOKENS_FILLED)),
     ] = Field(
         default=None,
-        description="share of the prompt tokens that steps have room for, at most, that prompts fill in the mean;"
-        " default: 0.9",
+        description="largest mean share of an iteration's prompt tokens that prompts fill; default: 0.9",
     )
     most_full: Annotated[
         Annotated[PositiveFraction, Field(le=0.05)] | None,
         Limit("time that slots or KV cache are full", "most", "%", top=0.05, implied=_of_engines(OVERFLOW)),
     ] = Field(
         default=None,
-        description="probability that all slots are taken, or all KV cache, at most, where a plan counts with no wait"
-        " for these; default: 0.005",
+        description="largest probability that all slots, or all KV cache, are taken where the plan counts on no wait "
+        "for them; default: 0.005",
     )
     max_num_batched_tokens: Tokens = Field(
-        default=8192, description="tokens of a step, at most: a plan may tell an engine less"
+        default=8192, description="most tokens of an iteration; a plan may give an engine fewer"
     )
     chunk_tokens: Tokens | None = Field(
-        default=None, description="of one prompt in a step; default: as many as there is room for"
+        default=None, description="most tokens of one prompt in an iteration; default: no limit"
     )
-    speculation: tuple[Speculation, ...] = Field(default=(), description="speculative decoding, at most once a model")
+    speculation: tuple[Speculation, ...] = Field(
+        default=(), description="speculative decoding, at most one entry a model"
+    )
 
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:

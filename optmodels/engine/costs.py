@@ -33,8 +33,8 @@ AttentionRanks = Annotated[
     tuple[PositiveInt, ...],
     Field(
         min_length=1,
-        description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
-        " own, experts are spread over all of them (serving: continuous; models without routed experts have one)",
+        description="data-parallel attention ranks of an engine to choose from (serving: continuous); each has its own "
+        "requests and KV cache, and experts are spread over all; models without routed experts have one",
     ),
     AfterValidator(_each_once),
 ]

@@ -32,9 +32,9 @@ ROUNDING = 1e-9  # relative, of a sum of shares
 class Length(Entry):
     """A class of requests of equal lengths."""
 
-    input_tokens: Tokens = Field(description="of a prompt")
-    output_tokens: Tokens = Field(description="of an answer")
-    share: Positive = Field(default=1.0, description="of the requests, on any scale")
+    input_tokens: Tokens = Field(description="prompt tokens")
+    output_tokens: Tokens = Field(description="output tokens")
+    share: Positive = Field(default=1.0, description="share of the requests, on any scale")
 
 
 class Cut(Entry):
@@ -45,10 +45,11 @@ class Cut(Entry):
 
     columns: dict[str, str] = Field(
         default={},
-        description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
+        description="columns of a file with names of its own, ours: THEIRS or THEIRS:unit, e.g. input_tokens: "
+        "prompt_len",
     )
     where: dict[str, str | tuple[str, ...]] = Field(
-        default={}, description="only rows whose column has this value (or one of these), e.g. status: ok"
+        default={}, description="column: value (or values) of the rows to keep, e.g. status: ok"
     )
     skip_bad: bool = Field(default=False, description="leave out rows that cannot be read, and count them")
     time: str | None = Field(default=None, description="column of arrival times; as columns: {arrival_s: …}")
@@ -58,10 +59,10 @@ class Cut(Entry):
     )
     time_unit_s: Positive | None = Field(default=None, description="unit of times that are numbers")
     input_edges: tuple[PositiveInt, ...] = Field(
-        default=(256, 1024, 4096), description="prompts up to so many tokens share a bucket"
+        default=(256, 1024, 4096), description="upper edges of prompt tokens that separate buckets"
     )
     output_edges: tuple[PositiveInt, ...] = Field(
-        default=(64, 256), description="answers up to so many tokens share a bucket"
+        default=(64, 256), description="upper edges of output tokens that separate buckets"
     )
 
     @model_validator(mode="after")
@@ -88,7 +89,7 @@ class LengthsOfTrace(Cut):
     Each bucket is a class of its mean lengths.
     """
 
-    trace: str = Field(description="file of requests, beside the instance or below")
+    trace: str = Field(description="file of requests, next to the instance or below")
 
 
 Listed = Annotated[tuple[Length, ...], Field(min_length=1, max_length=1000)]

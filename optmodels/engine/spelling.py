@@ -17,8 +17,8 @@ SOURCES = {"model", "calibration", "operating_points", "fitted", "decay", "measu
 class Stored(Entry):
     """``precision: {weights, kv}``."""
 
-    weights: StatedPrecision = Field(default="fp16", description="of the weights; fp4: NVFP4")
-    kv: StatedKvPrecision = Field(default="fp16", description="of the KV cache")
+    weights: StatedPrecision = Field(default="fp16", description="precision of the weights; fp4: NVFP4")
+    kv: StatedKvPrecision = Field(default="fp16", description="precision of the KV cache")
 
 
 class NamedModel(Entry):
@@ -35,7 +35,7 @@ class StoredModel(NamedModel):
     """A model with the precisions it is stored in: ``precision: {weights, kv}``, or the two keys beside each other."""
 
     precision: Stored | None = Field(
-        default=None, exclude=True, description="of weights and KV cache, as in every formulation"
+        default=None, exclude=True, description="precisions of weights and KV cache, as in every formulation"
     )
     weights: StatedPrecision = Field(default="fp16", description="older spelling of precision.weights")
     kv: StatedKvPrecision = Field(default="fp16", description="older spelling of precision.kv")

@@ -16,13 +16,13 @@ from optmodels.units import Gbps, NonNegativeSeconds, PositiveFraction
 class Link(Entry):
     """How KV caches go from prefill to decode engines: through the network of the machines of either."""
 
-    net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
-    latency_s: NonNegativeSeconds = Field(default=0.005, description="of a transfer, besides its bytes")
+    net_gbps: Gbps | None = Field(default=None, description="network of each machine; default: the pool's figure")
+    latency_s: NonNegativeSeconds = Field(default=0.005, description="latency of a transfer, besides its bytes")
     most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
-        default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
+        default=0.5, description="planned share of a network; a transfer takes 1/(1 − most_used) times as long"
     )
     tensor_parallel: Literal["any", "equal"] = Field(
-        default="any", description="of prefill and decode engines that exchange caches"
+        default="any", description="tensor parallelism of prefill and decode engines that exchange caches"
     )
 
     def rate(self, network: float) -> float:
@@ -34,9 +34,11 @@ class Deployment(Entry):
     """What deployments do of a request, with serving: continuous."""
 
     stages: tuple[Stage, ...] = Field(
-        default=("both",), min_length=1, description="both, or its prefill and its decoding apart"
+        default=("both",),
+        min_length=1,
+        description="stages that deployments may serve: both, or prefill and decode disaggregated",
     )
-    link: Link = Field(default=Link(), description="between prefill and decode deployments")
+    link: Link = Field(default=Link(), description="link between prefill and decode deployments")
 
     @field_validator("stages")
     @classmethod

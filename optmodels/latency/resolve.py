@@ -67,7 +67,9 @@ _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention"
 _RECORDING: ContextVar[tuple[dict[Deployment, None], ...]] = ContextVar("recording", default=())
 ModelChoice = Annotated[
     str | tuple[LatencyModel | EngineModel, ...],
-    Field(description="default: the engines' global coefficients; roofline: times at peak; a file; or the documents"),
+    Field(
+        description="default: the built-in coefficients; roofline: times at hardware peaks; a file; or the documents"
+    ),
 ]
 
 
@@ -75,9 +77,13 @@ class StepLatency(Entry):
     """The `latency` section of an instance whose latencies are those of an engine's steps."""
 
     model: ModelChoice = "default"
-    engine: StatedEngine = Field(default="vllm", description="that the model is asked about")
+    engine: StatedEngine = Field(default="vllm", description="engine of the built-in coefficients")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
-        default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
+        default=None,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="prediction quantile: probability that measured latencies stay below the planned ones",
     )
 
     @model_validator(mode="after")

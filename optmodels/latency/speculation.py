@@ -64,21 +64,21 @@ def _mean_steps(drafts: int, tokens: float) -> npt.NDArray[np.float64]:
 class Speculation(Entry):
     """How engines of a model speculate."""
 
-    model: str | None = Field(default=None, description="of the catalogue, whose engines do; default: every model's")
-    drafts: Annotated[int, Field(strict=True, ge=1, le=64)] = Field(description="k: tokens guessed in a step")
+    model: str | None = Field(default=None, description="model whose engines speculate; default: every model")
+    drafts: Annotated[int, Field(strict=True, ge=1, le=64)] = Field(description="k: draft tokens of a step")
     acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
-        default=None, description="probability that a draft is accepted, each for itself"
+        default=None, description="probability that a draft token is accepted, independently"
     )
     accepted: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="a, in place of acceptance: drafts accepted in a step, in the mean, as measured"
+        default=None, description="a, in place of acceptance: mean accepted draft tokens of a step, as measured"
     )
     draft: AnyLlm | None = Field(
-        default=None, description="model that guesses, at the precisions of the model and on the same GPUs"
+        default=None, description="draft model, at the precisions of the model and on the same GPUs"
     )
     head: PositiveFraction | None = Field(
         default=None,
-        description="draft head (EAGLE, MTP, Medusa) in place of a model: share of the model's weights, KV cache and "
-        "step that it and a pass of it take; without draft and head guesses cost nothing (n-gram)",
+        description="draft head (EAGLE, MTP, Medusa) in place of a draft model: its share of the model's weights, KV "
+        "cache and step; without draft and head guesses cost nothing (n-gram)",
     )
 
     @model_validator(mode="after")

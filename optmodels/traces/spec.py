@@ -19,14 +19,16 @@ MAX_REQUESTS = 10**8
 class Mix(Entry):
     """One kind of request of a generated trace; lengths and factors are drawn evenly from ranges, ends included."""
 
-    name: Name | None = Field(default=None, description="default: 300-500 tokens, 0.8-1.0")
-    share: Positive = Field(default=1.0, description="relative to the other kinds")
-    prompt_tokens: Tokens = Field(default=(1, 1), description="of a prompt: [least, most]")
-    output_tokens: Tokens = Field(description="of an answer: [least, most]")
+    name: Name | None = Field(
+        default=None, description="name of the kind; default: its ranges, such as 300-500 tokens, 0.8-1.0"
+    )
+    share: Positive = Field(default=1.0, description="share relative to the other kinds")
+    prompt_tokens: Tokens = Field(default=(1, 1), description="prompt tokens: [least, most]")
+    output_tokens: Tokens = Field(description="output tokens: [least, most]")
     slo_factor: Factors | None = Field(
         default=None, description="θ of the deadline: [least, most]; default: the file's"
     )
-    model: Name | None = Field(default=None, description="default: drawn from models")
+    model: Name | None = Field(default=None, description="model of the requests; default: drawn from models")
 
     @model_validator(mode="after")
     def _ranges(self) -> Mix:
@@ -41,22 +43,23 @@ class Generated(Entry):
     """Gamma arrivals with a rate and a coefficient of variation (MaaSO §V-A), and a mix of kinds of request."""
 
     requests_per_s: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
-        description="arrivals, mean"
+        description="mean arrival rate"
     )
     cv: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
-        default=1.0, description="of the time between arrivals: 0 even, 1 Poisson, above 1 in bursts"
+        default=1.0,
+        description="coefficient of variation of the gaps between arrivals: 0 even, 1 Poisson, above 1 bursty",
     )
     requests: Annotated[int, Field(strict=True, ge=1, le=MAX_REQUESTS)] | None = Field(
-        default=None, description="how many; or duration_s"
+        default=None, description="number of requests; or duration_s"
     )
-    duration_s: Seconds | None = Field(default=None, description="how long requests arrive; or requests")
+    duration_s: Seconds | None = Field(default=None, description="duration of the arrivals; or requests")
     maaso: Annotated[int, Field(strict=True, ge=1, le=6)] | None = Field(
-        default=None, description="number of a trace of MaaSO Table I, in place of mix"
+        default=None, description="number of a trace of MaaSO's Table I, in place of mix"
     )
-    mix: tuple[Mix, ...] = Field(default=(), description="kinds of request; or maaso")
-    prompt_tokens: Tokens = Field(default=(1, 1), description="of the kinds of a MaaSO trace, which states none")
+    mix: tuple[Mix, ...] = Field(default=(), description="kinds of requests; or maaso")
+    prompt_tokens: Tokens = Field(default=(1, 1), description="prompt tokens of a MaaSO trace, which states none")
     models: dict[Name, Positive] = Field(default={}, description="relative shares of models")
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="of the draws")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="random seed of the draws")
 
     @model_validator(mode="after")
     def _consistent(self) -> Generated:
@@ -75,7 +78,7 @@ class PredictedOutput(Entry):
     error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = Field(
         description="standard deviation of ln(predicted/true); 0.5: two of three within a factor of 1.65"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="of the errors")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="random seed of the errors")
 
 
 class TraceSpec(Entry):
@@ -86,19 +89,18 @@ class TraceSpec(Entry):
     )
     columns: dict[Name, str] = Field(
         default={},
-        description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
+        description="columns of a file with names of its own, ours: THEIRS or THEIRS:unit, e.g. input_tokens: "
+        "prompt_len",
     )
     where: dict[str, str | tuple[str, ...]] = Field(
-        default={}, description="only rows whose column has this value (or one of these), e.g. status: ok"
+        default={}, description="column: value (or values) of the rows to keep, e.g. status: ok"
     )
     skip_bad: bool = Field(default=False, description="leave out rows that cannot be read, and count them")
     generated: Generated | None = Field(default=None, description="drawn at random; or file")
-    skip_s: NonNegativeSeconds = Field(default=0.0, description="left out at first")
-    first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
-    rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")
-    predicted_output: PredictedOutput | None = Field(
-        default=None, description="what dispatchers know of output lengths"
-    )
+    skip_s: NonNegativeSeconds = Field(default=0.0, description="time to skip at the beginning")
+    first_s: Seconds | None = Field(default=None, description="time of the trace to use")
+    rate_factor: Positive = Field(default=1.0, description="factor on the arrival rate")
+    predicted_output: PredictedOutput | None = Field(default=None, description="output lengths that dispatchers expect")
 
     @model_validator(mode="after")
     def _one_source(self) -> TraceSpec:
