@@ -20,7 +20,7 @@ from optmodels.io.write import csv_text, safe_name
 from optmodels.plans.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport, DocumentReport, Result, Trusted
-from optmodels.solver.deadline import OVER_TIME, deadline
+from optmodels.solver.deadline import HEADROOM, OVER_TIME, deadline
 
 PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing but the plan
 MOST_SHOWN = 20
@@ -126,7 +126,7 @@ def _rebuild(
     found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
     """Compare report and tables with those made anew, but for parts to `skip`; the names of what is there."""
-    with deadline(None, (OVER_TIME,)):  # solves, which are on trust
+    with deadline(None, (OVER_TIME, HEADROOM)):  # solves, which are on trust
         report = form.report(tables, plan)
     stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
                     for data in (result.report, report))  # fmt: skip

@@ -36,6 +36,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.model import Rows, Variable, at_most, equal
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, solve_compiled
+from optmodels.solver.deadline import HEADROOM, wanted
 from optmodels.traces.shape import sped_up
 from optmodels.traces.types import Label, Trace
 
@@ -45,6 +46,7 @@ GAP = 1e-4  # of the largest rate
 SECONDS = 20.0
 MOST_FACTOR = 1e9
 MOST_REPLAYS, REPLAYS_S, REPLAYED_GAP = 9, 60.0, 0.02  # of the bisection
+HEADROOM_S, HEADROOM_GAP, MOST_SHARES = 1.0, 0.005, 20_000  # of the headroom beside a plan
 DRAWN_S, LEAST_DRAWN = 120.0, 20_000  # of Poisson arrivals: seconds, and requests at least
 
 
@@ -212,7 +214,11 @@ def _key_of_line(tables: FleetTables, d: DeploymentLine) -> tuple[Any, ...]:
 
 def tables_of(problem: Fleet, plan: FleetPlan | None) -> FleetTables:
     """The operating points that a plan was made of: under the cuts of its certification, where it has one."""
-    tables = build_tables(problem)
+    return as_cut(build_tables(problem), plan)
+
+
+def as_cut(tables: FleetTables, plan: FleetPlan | None) -> FleetTables:
+    """The tables under the cuts of a plan's certification."""
     if plan is None or plan.certification is None:
         return tables
     if plan.stretch != 1:
@@ -275,6 +281,33 @@ def max_rate(
         least["fleet"] = p.headline()
     if p is not None and simulate and problem.continuous:
         least = least | {"simulated": _simulated(problem, p, least, trace, seed)}
+    return least
+
+
+def headroom(tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
+    """The largest multiple of the planned rates that the plan's engines serve within their SLOs, as the model predicts.
+
+    Returns:
+        ``factor`` found, ``bound`` above which no routing serves the rates, and the ``period`` with the least; None
+        where not every request is served, or where the solves exceed `HEADROOM_S`.
+    """
+    if plan.served_share < 1 - 1e-9:
+        return None
+    least: dict[str, Any] | None = None
+    tables, began = as_cut(tables, plan), time.perf_counter()
+    for t, period in enumerate(plan.periods):
+        if not tables.rates[t].sum() > 0:
+            continue
+        left = HEADROOM_S - (time.perf_counter() - began) if wanted(HEADROOM) else 0.0
+        engines = engines_of(tables, period.deployments)
+        m = CarriedModel(tables, t, engines.kind, engines.counts)
+        if left <= 0 or len(m.x) > MOST_SHARES:
+            return None
+        report = solve_compiled(m.compiled(), Settings(left, HEADROOM_GAP))
+        if report.objective is None or report.bound is None:
+            return None
+        if least is None or report.objective < least["factor"]:
+            least = {"factor": max(report.objective, 1.0), "bound": max(report.bound, 1.0), "period": period.name}
     return least
 
 

@@ -12,6 +12,7 @@ from optmodels.reporting.decision import (
     Rented,
     SeenLatency,
     at_words,
+    headroom_words,
     latency_words,
     listed,
     machine_notes,
@@ -33,12 +34,24 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
     ]  # fmt: skip
     found = summary(
         machines=rented, notes=machine_notes(problem), slo=latency_words(_seen(p, problem, report)),
-        verdict=_verdict(p, report), usd_per_hour=p.total_usd_per_hour, per_token=_per_token(p, report),
+        verdict=_verdict(p, report), headroom=_headroom(p, report),
+        usd_per_hour=p.total_usd_per_hour, per_token=_per_token(p, report),
     )  # fmt: skip
     if len(p.periods) > 1:
         found["headline"] += f" (peak: {peak.name})"
         found["cost"] += f"; {usd(peak.usd_per_hour)} USD/h in the most expensive period, {peak.name}"
     return found
+
+
+def _headroom(p: FleetPlan, report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The largest multiple of the rates, less one; where not every request is served there is none."""
+    if p.served_share < 1 - 1e-9:
+        return None
+    found = report.get("headroom")
+    if found is None:
+        return {"share": None, "text": "Headroom: not computed here; optmodels max-rate PLAN computes it."}
+    where = "within the SLOs" + (f" in {found['period']}" if len(p.periods) > 1 else "")
+    return {"share": found["factor"] - 1.0, "text": headroom_words(found["factor"], where, found["bound"])}
 
 
 def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from formulations.fleet.carried import as_cut
 from formulations.fleet.methods import exact
 from formulations.fleet.plan import FleetPlan
-from formulations.fleet.points import FleetTables, cut, in_piece
+from formulations.fleet.points import FleetTables, in_piece
 from optmodels.formulation import Options
 from optmodels.solver.deadline import OVER_TIME, seconds_for
 
@@ -61,12 +62,7 @@ def over_time(tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
 
 def _each(tables: FleetTables, plan: FleetPlan, factors: Any) -> list[FleetPlan]:
     """A plan for each piece, the whole plan where it is the busiest; fewer where time ran out."""
-    if plan.certification is not None:
-        if plan.stretch != 1:
-            from formulations.fleet.certify import stretched
-
-            tables = stretched(tables, plan.stretch)
-        tables = cut(tables, plan.certification.cuts)
+    tables = as_cut(tables, plan)
     problem = tables.case.problem.model_copy(update={"certify": "none"})
     tables = replace(tables, case=replace(tables.case, problem=problem))
     found: list[FleetPlan] = []

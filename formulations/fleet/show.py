@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from formulations.fleet.carried import headroom
 from formulations.fleet.engines import provenance_of
 from formulations.fleet.on_trace import replays
 from formulations.fleet.over_time import over_time
@@ -57,6 +58,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         "prices": tables.case.price_source,
         **({} if plan is None or not tables.case.problem.continuous else {"predicted": predicted(tables.case, plan)}),
         **({} if plan is None else _cost_of_output(tables.case, plan)),
+        **({} if plan is None else {"headroom": headroom(tables, plan)}),
         **({} if plan is None else _of_trace(tables, plan)),
     }  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import AttainmentObjective
-from optmodels.reporting.decision import source_verdict, summary, sure_words
+from optmodels.reporting.decision import headroom_words, source_verdict, summary, sure_words
 
 REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline says so
 
@@ -16,7 +16,16 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
     """The summary of a solve document; GPUs have no price here."""
     p = OrchestrationPlan.model_validate(plan)
     verdict = [*_verdict(p, report), *_objective(problem, p)]
-    return summary(machines=(), headline=p.headline(), verdict=verdict)
+    return summary(machines=(), headline=p.headline(), verdict=verdict, headroom=_headroom(report))
+
+
+def _headroom(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """All rows are proportional to the requests: at the planned shares the busiest capacity of a bin ends the SLOs."""
+    most = report.get("busiest_capacity")
+    if not most:
+        return None
+    factor = max(1.0 / most, 1.0)
+    return {"share": factor - 1.0, "text": headroom_words(factor, "at the same SLO attainment and planned shares")}
 
 
 def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tuple[str, str]]:

@@ -166,12 +166,17 @@ def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
 
 def running_of(t: OrchestrationTables, p: OrchestrationPlan) -> Array:
     """(C,) requests that run on one engine of a plan in the mean of its configuration's busiest bin."""
+    return most_running(t, assignment_of(t, p))
+
+
+def assignment_of(t: OrchestrationTables, p: OrchestrationPlan) -> Assignment:
+    """What starts where and when in a plan; what waits and what is admitted are left out."""
     pair, row = np.unique(np.stack((np.array(p.shares.request_class, dtype=np.int64), routes_of(t, p))), axis=1,
                           return_inverse=True)  # fmt: skip
     started = np.zeros((pair.shape[1], t.bins))
     np.add.at(started, (row.ravel(), np.array(p.shares.bin, dtype=np.int64)), p.shares.started)
     nothing = np.zeros_like(started)
-    return most_running(t, Assignment(counts_of(t, p), pair[0], pair[1], nothing, started, nothing))
+    return Assignment(counts_of(t, p), pair[0], pair[1], nothing, started, nothing)
 
 
 def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> OrchestrationPlan:

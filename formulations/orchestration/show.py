@@ -9,7 +9,8 @@ import numpy as np
 from rich.table import Table
 
 from formulations.orchestration.certify import planned
-from formulations.orchestration.making import routes_of, rows_of
+from formulations.orchestration.flow import busiest
+from formulations.orchestration.making import assignment_of, routes_of, rows_of
 from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -52,6 +53,8 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         extra["latency"] = _latency(of, plan)
         if plan.bins:
             extra["timeline"] = _timeline(of, plan)
+            taken = busiest(of, assignment_of(of, plan)) / np.maximum(of.capacity, 1e-300)
+            extra["busiest_capacity"] = float(taken.max(initial=0.0))  # share of it that its busiest bin takes
     trace = t.case.trace
     if plan is not None and trace is not None and len(trace) <= MOST_REPLAYED and _time_for("the replay", t):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))

@@ -48,7 +48,7 @@ class SeenLatency(NamedTuple):
 def summary(
     *, machines: Sequence[Rented], notes: Mapping[tuple[str, str], str] | None = None, slo: Iterable[str] = (),
     verdict: Iterable[tuple[str, str]] = (), usd_per_hour: float | None = None, per_token: str = "",
-    headline: str | None = None, cost: str | None = None,
+    headline: str | None = None, cost: str | None = None, headroom: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The summary of a plan as JSON data.
 
@@ -60,6 +60,7 @@ def summary(
         usd_per_hour: of all machines; None: nothing has a price.
         per_token: cost of tokens, in words.
         headline, cost: in place of those made from the machines.
+        headroom: `share` of the planned rate (None: not computed) and `text`; None: requests have no rates.
     """
     counts: dict[Rented, int] = {}
     for m in machines:
@@ -81,6 +82,7 @@ def summary(
         "cost": cost if cost is not None else "" if usd_per_hour is None else cost_words(usd_per_hour, per_token),
         "usd_per_hour": usd_per_hour, "usd_per_month": None if usd_per_hour is None else usd_per_hour * HOURS_PER_MONTH,
         "machines": lines, "slo": [*slo], "verdict": [{"level": level, "text": text} for level, text in verdict],
+        "headroom": None if headroom is None else dict(headroom),
     }  # fmt: skip
 
 
@@ -133,6 +135,13 @@ def usd(value: float) -> str:
 def rounded(value: float, digits: int = 3) -> float:
     """A number to so many digits."""
     return float(f"{value:.{digits}g}")
+
+
+def headroom_words(factor: float, where: str, bound: float | None = None) -> str:
+    """``Headroom: 4.5% above the planned rate within the SLOs, predicted (no routing exceeds 4.6%).``"""
+    share, most = f"{factor - 1:.1%}", "" if bound is None else f"{bound - 1:.1%}"
+    proved = "" if bound is None else " (no routing serves more)" if most == share else f" (no routing exceeds {most})"
+    return f"Headroom: {share} above the planned rate {where}, predicted{proved}."
 
 
 def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -228,6 +237,7 @@ def first_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [f"  [bold]{plain(said['cost'])}[/bold]"] if said["cost"] else []
     lines += [f"  {plain('; '.join(said['slo']))}"] if said["slo"] else []
     lines += [f"  [{COLOURS[v['level']]}]{plain(v['text'])}[/{COLOURS[v['level']]}]" for v in said["verdict"]]
+    lines += [f"  {plain(said['headroom']['text'])}"] if said.get("headroom") else []
     lines += [f"  {plain(text)}" for text in _safer(document)]
     noted = dict.fromkeys(f"{m['machine']}: {m['note']}" for m in said["machines"] if m["note"])
     return lines + [f"  [yellow]note: {plain(text)}[/yellow]" for text in noted]

@@ -17,6 +17,7 @@ from optmodels.solver.cancel import cancelled
 
 OUT_OF_SAMPLE = "the replay out of sample"
 OVER_TIME = "GPUs over time"
+HEADROOM = "the headroom"
 
 
 class _Everything:

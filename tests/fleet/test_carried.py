@@ -92,3 +92,23 @@ def test_mistakes_name_what_is_missing(cli, folder):
     ):  # fmt: skip
         done = cli("max-rate", *arguments)
         assert done.status == 2 and expected in done.err, done.err
+
+
+def test_a_plans_summary_states_its_headroom(solved):
+    share = solved["summary"]["headroom"]["share"]
+    assert share == pytest.approx(max_rate(solved)["best_shares"]["factor"] - 1, abs=0.01)
+    assert f"Headroom: {share:.1%} above the planned rate" in solved["summary"]["headroom"]["text"]
+    refused = {**measured(40.0, 12.0), "objective": "max_ce"}
+    for w in refused["workloads"]:
+        w["serve_at_least"] = 0.0
+    assert optmodels.solve(refused).document()["summary"]["headroom"] is None
+    assert optmodels.check(solved).ok
+    forged = json.loads(json.dumps(solved))
+    forged["summary"]["headroom"]["share"] += 1
+    assert not optmodels.check(forged).ok
+
+
+def test_where_time_is_over_the_summary_names_the_command(solved, monkeypatch):
+    monkeypatch.setattr("formulations.fleet.carried.MOST_SHARES", 0)
+    found = optmodels.solve(measured()).document()["summary"]["headroom"]
+    assert found["share"] is None and "optmodels max-rate PLAN" in found["text"]

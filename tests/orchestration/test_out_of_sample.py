@@ -9,10 +9,14 @@ import pytest
 from orchestration_cases import two_models
 
 import optmodels
+from formulations.orchestration.flow import busiest
+from formulations.orchestration.making import assignment_of, counts_of
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.replay import OTHER_REQUESTS, _over_bins, cluster_of, requests_of, sent, shares_of
 from formulations.orchestration.show import summary
+from optmodels.loading import load
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.shape import resampled
 
@@ -118,3 +122,24 @@ def test_shares_over_all_bins_are_means_over_who_came():
         assert over.weight[0, k] == pytest.approx(expected)
     assert over.bin_s == np.inf
     assert _over_bins(t, over) is over
+
+
+def test_requests_up_to_the_headroom_attain_the_same_share():
+    """At 1 + headroom times the requests all capacities suffice for the planned shares, beyond it one does not."""
+    rows = two_models(30)["requests"]["rows"]
+    instance = two_models(objective={"kind": "lexicographic", "order": ["latency"]}, requests={
+        "classes": [{"model": m, "output_tokens": 300, "slo_factor": 1.2, "requests_per_s": 0.3}
+                    for m in sorted(set(rows["model"]))], "duration_s": 60})  # fmt: skip
+    result = optmodels.solve(instance)
+    share = result.summary["headroom"]["share"]
+    assert share > 0.01 and f"{share:.1%}" in result.summary["headroom"]["text"]
+    plan = OrchestrationPlan.model_validate(result.plan)
+    for factor, fits in ((1 + share * 0.999, True), (1 + share + 0.01, False)):
+        for c in instance["requests"]["classes"]:
+            c["requests_per_s"] = 0.3 * factor
+        more = build_tables(load(instance))
+        used = busiest(more, assignment_of(more, plan)) * factor / more.capacity
+        assert (used.max() <= 1 + 1e-9) == fits
+        if fits:
+            found, _ = dispatch(more, counts_of(more, plan))
+            assert found.admitted.sum() / more.classes.count.sum() >= plan.prediction.attainment - 1e-6
