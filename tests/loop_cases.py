@@ -52,7 +52,8 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
                 if ranks > 1:  # steps wait for the busiest rank, of requests that come evenly
                     ((prompt, output, _),) = lengths
                     e2e = max(e2e, loop(e.costs, e.slower, limits, prompt, output, users, ranks).e2e_s)
-                seen = zip((row.ttft_s, row.tpot_s, max(row.deadline_s, e2e * (ranks > 1))), within, strict=True)
+                whole = max(row.deadline_s, e2e) if e2e > row.e2e_s else row.deadline_s
+                seen = zip((row.ttft_s, row.tpot_s, whole), within, strict=True)
                 if all(x <= limit for x, (limit, _) in seen) and case.tokens / e2e >= problem.slo.tps:
                     best = min(best, (count * (m.prices.on_demand or math.inf), e2e))
     return best
