@@ -122,9 +122,8 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     slowest = zip(at.engine, at.max_num_seqs, each, at.ttft_s, at.tpot_s, at.e2e_s, strict=True)
     e2e_s = np.array([mean_e2e_s(costs[able[e]], limits.choosing(slots), classes(case.lengths), *seen)
                       for e, slots, *seen in slowest])  # fmt: skip
-    at = replace(
-        at, e2e_s=e2e_s, deadline_s=np.where(e2e_s > at.e2e_s, np.maximum(at.deadline_s, e2e_s), at.deadline_s)
-    )
+    later = np.where(e2e_s > at.e2e_s, e2e_s, 0.0)
+    at = replace(at, e2e_s=e2e_s, deadline_s=np.maximum(at.deadline_s, later))
     rows: list[tuple[int, ...]] = []
     for level, (e, n) in enumerate(zip(at.engine.tolist(), each.astype(int).tolist(), strict=True)):
         _, split, _, ranks = able[e]
