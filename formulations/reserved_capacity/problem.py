@@ -445,8 +445,8 @@ class ReservedCase:
         offered: (I, R).
         requests_per_second: (I, K); 0: cannot serve.
         prefill_s: (I, K).
-        e2e_s: of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline, (I, K).
-        reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
+        e2e_s: e2e seconds of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
+        (I, K). reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
         notes: remarks for the reader.
@@ -622,7 +622,7 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
     """Round trips, s, from regions with users of a service to the nearest machine of a type that may serve them.
 
     Args:
-        names: of the regions.
+        names: names of the regions.
         service: which one.
         demand_rps: its requests/s, (T, R).
         rtt_ms: (R, R).

@@ -1,4 +1,4 @@
-"""Serving one workload in static batches on a pool of machines: the part of an instance file that says so, resolved.
+"""Serving one workload in static batches on a pool of machines: the part of an instance file that states so, resolved.
 
 Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket of many.
 """
@@ -78,7 +78,7 @@ class PrecisionChoice(Entry):
 
 
 class BatchWorkload(Entry):
-    """W = (B, S_in, S_out) of LP Table IV: requests that are all alike."""
+    """W = (B, S_in, S_out) of LP Table IV: requests that are all equal."""
 
     batch: PositiveInt = Field(description="B: requests served together")
     input_tokens: Tokens = Field(description="S_in: tokens of a prompt")
@@ -273,8 +273,8 @@ class OperatingPoint(Entry):
 class BatchLatency(Entry):
     """Where latencies come from: measured points, or curves over α with a level.
 
-    The level is what a `model` says of an engine's steps, what a `calibration` makes of the curves, or, without
-    either, the peaks of the hardware (``model: roofline`` says the same).
+    The level is what a `model` states about an engine's steps, what a `calibration` makes of the curves, or, without
+    either, the peaks of the hardware (``model: roofline`` states the same).
     """
 
     model: ModelChoice | None = None
@@ -356,12 +356,12 @@ class StaticBatch(NamedModel, Problem):
 
     @property
     def alike(self) -> BatchWorkload:
-        """The workload of static batches, whose requests are all alike."""
+        """The workload of static batches, whose requests are all equal."""
         assert isinstance(self.workload, BatchWorkload)
         return self.workload
 
     def lengths(self) -> tuple[Length, ...]:
-        """Classes of the requests, shares summing to 1; one where all are alike.
+        """Classes of the requests, shares summing to 1; one where all are equal.
 
         Raises:
             InputError: a trace that cannot be read.
@@ -378,7 +378,7 @@ class StaticBatch(NamedModel, Problem):
         return math.inf
 
     def named_machines(self) -> Mapping[str, str]:
-        """Path → machine of the pool that the instance names beside it; each has to be there."""
+        """Path → machine of the pool that the instance names next to it; each has to be there."""
         return {}
 
     def inline(self) -> Self:
@@ -432,7 +432,7 @@ class BatchCase:
 
     @property
     def price_source(self) -> str:
-        """Where the machines' prices are from, and of which day; empty where the instance does not say."""
+        """Where the machines' prices are from, and of which day; empty where the instance does not state."""
         return price_source(self.problem.pool, self.problem.markets.bought(self.problem.strategies.families))
 
     def provenance(self, gpu: str, tp: int, family: Family, attention_ranks: int = 1) -> Provenance:
@@ -546,7 +546,7 @@ def _resolve(p: StaticBatch) -> BatchCase:
 
 
 def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
-    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not say."""
+    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not state."""
     said = [pool.price_source]
     if pool.catalog is not None:
         said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))

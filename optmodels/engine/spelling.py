@@ -1,4 +1,4 @@
-"""What every instance file spells one way: the precision of a model, and latencies of engines where it names none."""
+"""Keys that every instance file spells alike: a model's precision, and engine latencies if it names none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NamedModel(Entry):
 
 
 class StoredModel(NamedModel):
-    """A model with the precisions it is stored in: ``precision: {weights, kv}``, or the two keys beside each other."""
+    """A model with the precisions it is stored in: ``precision: {weights, kv}``, or the two keys next to each other."""
 
     precision: Stored | None = Field(
         default=None, exclude=True, description="precisions of weights and KV cache, as in every formulation"

@@ -118,7 +118,7 @@ def parsed_yaml(text: str, name: str) -> dict[str, Any]:
 
     Args:
         text: one document.
-        name: of its file, for messages.
+        name: name of its file, for messages.
 
     Raises:
         InputError: no mapping, bad syntax, duplicate keys, or over a limit: on values, on nesting.
@@ -189,7 +189,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
 
 
 def not_utf8(data: bytes) -> str:
-    """What the first bytes of a file that is no UTF-8 text say it is."""
+    """What the first bytes of a file that is no UTF-8 text state it is."""
     return "UTF-16 text" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not UTF-8"
 
 
@@ -316,7 +316,7 @@ def parsed_json(text: str, name: str) -> Any:
 
     Args:
         text: one JSON value.
-        name: of its file, for messages.
+        name: name of its file, for messages.
 
     Raises:
         InputError: bad syntax, duplicate keys, nested too deeply, more digits than Python reads.
