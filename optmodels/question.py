@@ -52,7 +52,7 @@ class Question:
         engine: whose step latencies are planned with.
         safety: share of measurements that stay below the latencies that are planned with; None: about half.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
-        apart: whether prefill and decode may have machines of their own.
+        disaggregate: whether prefill and decode may have machines of their own.
         attention_ranks: attention ranks of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
         max_num_seqs: requests that an engine runs at a time; None: the plan decides.
@@ -81,7 +81,7 @@ class Question:
     engine: str = "vllm"
     safety: float | None = None
     longest: int | str | None = None
-    apart: bool = False
+    disaggregate: bool = False
     attention_ranks: Sequence[int] = (1,)
     certify: bool | None = None
     max_num_seqs: int | None = None
@@ -99,7 +99,7 @@ OPTIONS = {
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
-    "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
+    "deployment": "--disaggregate", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
     if tuple(q.attention_ranks) != (1,):
         found["strategies"]["attention_ranks"] = list(q.attention_ranks)
-    if q.apart:
+    if q.disaggregate:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
     if q.certify if q.certify is not None else q.trace is not None:
         found["certify"] = "replay"

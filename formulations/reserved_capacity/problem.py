@@ -28,6 +28,7 @@ from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, 
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.engine.lengths import ALIKE_OF_STATIC, in_words
+from optmodels.engine.spelling import SloKeys
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
@@ -180,7 +181,7 @@ class MachineType(Entry):
     )
 
 
-class ServiceSlo(Entry):
+class ServiceSlo(SloKeys):
     """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1), the deadline's with all tokens.
 
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
@@ -195,7 +196,7 @@ class ServiceSlo(Entry):
         "the percentile of ttft_s",
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
-        default=None, description="time per output token (TPOT)"
+        default=None, description="time per output token (TPOT); may be written tpot_s"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, round trip and queue included"

@@ -33,7 +33,7 @@ from optmodels.catalog.types import (
 from optmodels.engine.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import AttentionRanks
 from optmodels.engine.lengths import Length, Lengths, mean_tokens, normalised, which
-from optmodels.engine.spelling import NamedModel
+from optmodels.engine.spelling import NamedModel, SloKeys
 from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
@@ -94,7 +94,7 @@ class BatchMix(Entry):
     )
 
 
-class RealTime(Entry):
+class RealTime(SloKeys):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
     kind: Literal["real_time"] = Field(description="real_time: limits on throughput and latencies")
@@ -102,7 +102,9 @@ class RealTime(Entry):
         description="input and output tokens a second together (LP 6)"
     )
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
-    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(description="time per output token (TPOT)")
+    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
+        description="time per output token (TPOT); may be written tpot_s"
+    )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, waiting included; with static batches all its passes"
     )

@@ -39,7 +39,9 @@ def test_a_source_of_many_latencies_is_said_once():
         f"[bold]Latencies[/bold] of b: default (mine); {ends}",
     ]
     (said,) = source_lines([l40s])
-    assert "LLM, GPU and engine never measured together; in 9 of 10 similar measurements TPOT was at most 1.60 ×" in said
+    assert (
+        "LLM, GPU and engine never measured together; in 9 of 10 similar measurements TPOT was at most 1.60 ×" in said
+    )
     of = ["a on 1 × h100", "a on l4", "a on l40s", "b on l4"]
     assert source_lines([h100 | {"of": of}])[1] == f"  a on 1 × h100, l4 and l40s, b on l4; {ends}"
 
