@@ -1,4 +1,4 @@
-"""What a user can get wrong, and how it is said."""
+"""What a user can get wrong, and how it is stated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 MOST_SHOWN = 50  # mistakes that are written out; the others are counted
-LONGEST = 20_000  # characters of all of them: a screen that scrolls away says nothing
+LONGEST = 20_000  # characters of all of them: a screen that scrolls away states nothing
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 120
 
     def repr1(self, x: Any, level: int) -> str:
-        """Of a number of a table's what it is, without the name of its type; of a section of a file what it says."""
+        """Of a number of a table's what it is, without the name of its type; of a section of a file what it states."""
         if hasattr(x, "model_dump"):
             x = x.model_dump(exclude_unset=True)
         return super().repr1(x.item() if type(x).__module__ == "numpy" and not getattr(x, "shape", 1) else x, level)
 
     def repr_int(self, x: int, level: int) -> str:
-        """As it is written, unless Python refuses to write so many digits."""
+        """As it is written, unless Python refuses to write this many digits."""
         return super().repr_int(x, level) if x.bit_length() < 10_000 else "a whole number of thousands of digits"
 
 
@@ -126,7 +126,7 @@ class UnattainableError(InputError):
 
 
 def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6, most: int = 1) -> str | None:
-    """A hint with the `most` known names most like `value`, in capitals or not; None when none is alike.
+    """A hint with the `most` known names most like `value`, in capitals or not; None when none is equal.
 
     `cutoff` is difflib's.
     """
@@ -147,7 +147,7 @@ def one_of(path: str, value: object, known: Iterable[str]) -> None:
 
 
 class Mistakes(list[Mistake]):
-    """Mistakes found so far, so that all are reported at once; the file is filled in by whoever read it."""
+    """Mistakes found so far, so that all are reported at once; the file is filled in by the one who read it."""
 
     LISTED = 12  # known names shown after an unknown one
 

@@ -35,7 +35,7 @@ class Options:
     time_limit: float | None = None
     gap: float = 0.0
     on_event: Callable[[Event], None] | None = None
-    answer_only: bool = False  # leave out shadow prices, reasons and whatever else costs solves beside the answer
+    answer_only: bool = False  # leave out shadow prices, reasons and whatever else costs solves next to the answer
 
 
 def checked_options(
@@ -132,7 +132,7 @@ class Bounded:
     Attributes:
         words: what the model is, in words that follow "the linear model"; "": the problem's own.
         problem: whose plans are those of the model: its methods and its check judge them.
-        tables: of it.
+        tables: tables of it.
     """
 
     words: str
@@ -155,13 +155,14 @@ class Formulation:
         build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
         attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
         methods: by stable name; ``exact`` first.
-        leaves_out: problem → methods that have nothing to say of it, which a comparison runs only where they are named;
+        leaves_out: problem → methods that have nothing to state of it, which a comparison runs only where they are
+            named;
             None: every method is for every problem.
         objective: plan → value in `unit`.
-        certifies: what a bound holds for, in words that follow "for": every certificate says it. A plan is no more
+        certifies: what a bound holds for, in words that follow "for": every certificate states it. A plan is no more
             than its model; what happens outside of that (a replay, a bill) the bound does not bound.
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
-        report: (tables, plan or None) → JSON data shown beside the plan.
+        report: (tables, plan or None) → JSON data shown next to the plan.
         summary: result document → lines for the terminal (rich markup).
         frames: (tables, plan) → data frames, or mappings of columns of equal length, by file name; written as CSV.
         template: a commented instance file.
@@ -191,14 +192,14 @@ class Formulation:
         tick_state: pydantic schema of its state.
         migrate: (problem, plan that runs, plan to reach) → ordered steps, as JSON data; None: there are none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
-            compute, else None; None: tables are always built anew.
+            compute, else None; None: tables are always built again.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
             error, for the verb ``tables``; None: the tables hold points only.
         bounded: (problem, tables, document) → the models that the document's bound is of, as `Bounded`: none has a plan
             that is better; None: the problem's own.
         other: a method that proves by another form of the problem than ``exact``, on tables that nothing was pruned
-            from; ``check --prove`` derives bounds anew by it. None: there is no other form.
-        check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
+            from; ``check --prove`` derives bounds again by it. None: there is no other form.
+        check_files: (problem, plan as JSON data, folder) → verdict on the tables written next to a plan; None: `check`
             sees all there is.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
         decision: (problem, plan, report as JSON data) → the document's `summary` (`reporting.decision.summary`), which
@@ -274,7 +275,7 @@ class Formulation:
         self.model(problem, tables).attach(block)
 
     def compiled(self, problem: Any, tables: Any) -> tuple[Compiled, dict[str, str]]:
-        """The model as arrays, and what each of its families says, by name.
+        """The model as arrays, and what each of its families states, by name.
 
         Raises:
             SolverError: there is no model to compile.

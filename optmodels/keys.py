@@ -18,7 +18,7 @@ from optmodels.errors import one_of
 from optmodels.limits import Limit, Price
 from optmodels.units import Unit
 
-_OWN_DOCUMENT = "schema_version"  # a section that says so is a file of its own, which some verb writes
+_OWN_DOCUMENT = "schema_version"  # a section that states so is a file of its own, which some verb writes
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 _SIDES = {"most": "upper limit", "least": "lower limit", "among": "choice", "flag": "switch"}
@@ -147,7 +147,7 @@ def _row(key: str, info: FieldInfo, sections: Mapping[type[BaseModel], _Section]
 
 
 def _meaning(info: FieldInfo) -> str:
-    """What a key says: its description, what it limits, or the section it holds; empty: nobody has said."""
+    """What a key states: its description, what it limits, or the section it holds; empty: nobody has stated."""
     own = [f.description for a in _alternatives(info.annotation) for f in get_args(a)[1:] if isinstance(f, FieldInfo)]
     if said := next(filter(None, [info.description, *own]), None):
         return said

@@ -38,14 +38,15 @@ class Limit:
         name: what is limited; ``{owner}``, ``{key}`` and ``{list}`` stand for the section's own name, the dictionary
             key (after " in ") and the list the section is in. Without ``{owner}`` the name is added: "TTFT of chat".
         side: ``most`` and ``least`` bound a number, ``among`` restricts a choice to a list, ``flag`` is on or off.
-        unit: of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section says.
+        unit: unit of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section states.
         off: the value that means no limit, or `ELEMENT`. A field whose value this is restricts nothing.
         top: loosest number allowed, if `off` is not a number; of `least` it is as good as none.
         tight: tightest number asked about, where the field's range ends before its nature does.
         full: everything there is, for ``among``.
         inner: where the number may be inside the field's section; a plain number in its place works too.
         implied: (problem, section) → the value that an absent field stands for.
-        scope: it says what the problem is about, as a list of machines does; named as a reason only if nothing else is.
+        scope: it states what the problem is about, as a list of machines does; named as a reason only if nothing else
+            is.
         signed: the number may be negative.
         rated: the objective is counted per this number, so that values before and after a change do not compare.
         detail: added to the words, with the inner section's fields: ``" (percentile {percentile:g})"``.
@@ -75,7 +76,7 @@ class Price:
     """Marks what something costs; a plan may do without it.
 
     Attributes:
-        unit: of the price.
+        unit: unit of the price.
         off: the value that means it cannot be bought, or `ELEMENT`.
     """
 
@@ -93,7 +94,7 @@ class Restriction:
         marker: its marker.
         value: its value now.
         name: what is limited, in words.
-        written: the file says so; False: a default.
+        written: the file states so; False: a default.
         drop: what to set, and where, to be rid of it.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from optmodels.catalog.files import with_models_read
 from optmodels.errors import InputError, Mistake, UnattainableError
-from optmodels.io.read import read_document, refuse_strange, validate
+from optmodels.io.read import as_written, read_document, refuse_strange, validate
 from optmodels.io.write import path_text
 from optmodels.limits import SECONDS_USUAL, restrictions
 from optmodels.problem import Problem
@@ -84,13 +84,18 @@ def _without_unit(problem: Problem, data: Any) -> list[Mistake]:
     """
     return [
         Mistake(
-            None, r.where, int(bare) if bare.is_integer() else bare,
+            None, _written(r.where, as_written(r.at, data)), int(bare) if bare.is_integer() else bare,
             f"a {r.marker.name} with its unit: '{bare:g} ms' or '{bare:g} s'",
         )
         for r in restrictions(problem)
         if r.marker.name in SECONDS_USUAL and r.value > SECONDS_USUAL[r.marker.name]
-        and (bare := bare_number(_at(data, r.at))) is not None
+        and (bare := bare_number(_at(data, as_written(r.at, data)))) is not None
     ]  # fmt: skip
+
+
+def _written(where: str, at: tuple[str | int, ...]) -> str:
+    """A path in words with the last key as the file has it."""
+    return f"{where.rpartition('.')[0]}.{at[-1]}" if isinstance(at[-1], str) and where.endswith("_s") else where
 
 
 def _at(data: Any, path: tuple[str | int, ...]) -> Any:

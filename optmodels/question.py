@@ -35,25 +35,25 @@ class Question:
 
     Attributes:
         model: an LLM of the catalogue, by any of its names (`catalog.spelling`), or a `config.json` or its folder.
-        input_tokens, output_tokens: of a request, 8k or 8000; None: a trace says.
+        input_tokens, output_tokens: of a request, 8k or 8000; None: a trace states.
         rate: requests/s, or a rate with its unit; None: the trace's.
         trace: a file of requests, in place of these three.
-        rate_factor: its requests come so many times as often.
+        rate_factor: its requests come this many times as often.
         reading: how its file is read: `columns`, `where`, `skip_bad` of the workload's trace.
-        weights, kv: precision; None: the weights as the model's name says or as they are published.
+        weights, kv: precision; None: the weights as the model's name states or as they are published.
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
-        region: of all of them; None: each list's default.
+        region: region of all of them; None: each list's default.
         gpus: the only types to use, by name or by a YAML file; empty: those with a quota, or all without quotas.
-        markets: that machines are bought on.
+        markets: markets that machines are bought on.
         quota: (GPU type, GPUs at most).
         survive: deployments that may be lost at a time.
         budget: USD/h.
         engine: whose step latencies are planned with.
         safety: share of measurements that stay below the latencies that are planned with; None: about half.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
-        apart: whether prefill and decode may have machines of their own.
-        attention_ranks: of an engine of a model with routed experts, to choose from.
+        disaggregate: whether prefill and decode may have machines of their own.
+        attention_ranks: attention ranks of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
         max_num_seqs: requests that an engine runs at a time; None: the plan decides.
         own_gpus: GPU types that `gpus` gives by files, by their keys.
@@ -81,14 +81,14 @@ class Question:
     engine: str = "vllm"
     safety: float | None = None
     longest: int | str | None = None
-    apart: bool = False
+    disaggregate: bool = False
     attention_ranks: Sequence[int] = (1,)
     certify: bool | None = None
     max_num_seqs: int | None = None
     own_gpus: Mapping[str, GpuFile] = dataclasses.field(default_factory=dict)
 
 
-# Where an instance has what an option says: the longest that a mistake's path begins with is named.
+# Where an instance has what an option states: the longest that a mistake's path begins with is named.
 OPTIONS = {
     "workloads[0].model": "--model", "workloads[0].name": "--model", "workloads[0].precision": "--precision",
     "workloads[0].precision.kv": "--kv",
@@ -99,7 +99,7 @@ OPTIONS = {
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
-    "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
+    "deployment": "--disaggregate", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
     if tuple(q.attention_ranks) != (1,):
         found["strategies"]["attention_ranks"] = list(q.attention_ranks)
-    if q.apart:
+    if q.disaggregate:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
     if q.certify if q.certify is not None else q.trace is not None:
         found["certify"] = "replay"
@@ -155,7 +155,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
 
 
 def named(model: str) -> tuple[str, Any, str | None]:
-    """An LLM's name, what a file says of it, and the weight precision it states.
+    """An LLM's name, what a file states about it, and the weight precision it states.
 
     A repository of Hugging Face stays as it is, so that exports start it; a `config.json` becomes its shape.
 

@@ -26,8 +26,8 @@ def schema(name: str) -> dict[str, Any]:
     ``current`` is what runs today, as `evaluate` reads it, of every formulation that can be evaluated; ``plan`` is the
     plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``, ``replay``.
 
-    A schema says what a document looks like; what it refers to (catalogue names, files beside it) and whether its parts
-    fit together is for `optmodels.load` to say.
+    A schema states what a document looks like; what it refers to (catalogue names, files next to it) and whether its
+    parts fit together is for `optmodels.load` to state.
 
     Raises:
         InputError: unknown name.
@@ -53,7 +53,7 @@ def _current() -> dict[str, Any]:
 
 
 def refuse_damaged(item: Any, name: str | None) -> None:
-    """Refuse a document that cannot be shown and is not as its schema says, with the places.
+    """Refuse a document that cannot be shown and is not as its schema states, with the places.
 
     Only such a one is asked this: documents of earlier versions may lack what is new.
 

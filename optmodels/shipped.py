@@ -13,13 +13,13 @@ from optmodels.io.write import refuse_existing, write_bytes, write_text
 
 
 def root() -> Path:
-    """The folder of shipped instances: inside the package in a wheel, beside it in the repository."""
+    """The folder of shipped instances: inside the package in a wheel, next to it in the repository."""
     package = Path(__file__).parent
     return next(f for f in (package / "instances", package.parent / "instances") if f.is_dir())
 
 
 def instances(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Files in a folder and below that hold instances (YAML or JSON that names a formulation), with what they say."""
+    """Files in a folder and below that hold instances (YAML or JSON that names a formulation), with what they state."""
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml", ".json")):
         try:
             data, _ = read_document(path)
@@ -37,13 +37,13 @@ def named(formulation: str) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 
 
 def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bool = False) -> str:
-    """Write a shipped instance to a file, and what it refers to (tables, traces) beside it; returns its text.
+    """Write a shipped instance to a file, and what it refers to (tables, traces) next to it; returns its text.
 
     Args:
         formulation: the instance's.
         name: as `named` has it.
         file: where to; None: nothing is written.
-        overwrite: replace existing files. Without it a file beside that is the same already stays.
+        overwrite: replace existing files. Without it a file next to that is the same already stays.
 
     Raises:
         InputError: no instance of that name, or a file that exists; then nothing is written.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GIB = float(2**30)
 GBPS = 1e9 / 8  # bytes/s in a gigabit per second
 
-# What pydantic calls bounds beside a validator of ours, and what JSON Schema calls them.
+# What pydantic calls bounds next to a validator of ours, and what JSON Schema calls them.
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _NUMBER_UNIT = re.compile(
     r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(/?[A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"

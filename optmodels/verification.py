@@ -1,7 +1,7 @@
-"""The check of a whole solve document: its plan by the formulation's own check, everything else that can be made anew.
+"""The check of a whole solve document: its plan by the formulation's own check, everything else that can be made again.
 
 Three kinds of part, of falling strength, which the verdict keeps apart: the plan is checked independently of what made
-it; the report and the tables beside the document are rebuilt from instance and plan by the program that writes them,
+it; the report and the tables next to the document are rebuilt from instance and plan by the program that writes them,
 and compared value by value; the rest is listed as taken on trust.
 """
 
@@ -44,7 +44,7 @@ def version() -> str:
 
 
 def csv_files(form: Formulation, tables: Any, plan: Any) -> dict[str, str]:
-    """The tables written beside a plan: text by file name."""
+    """The tables written next to a plan: text by file name."""
     return {f"{safe_name(name)}.csv": csv_text(frame) for name, frame in form.frames(tables, plan).items()}
 
 
@@ -57,8 +57,8 @@ def verify(
         form: the formulation of the problem.
         problem: the instance to judge by.
         document: a solve document as JSON data, or a mapping of its plan alone.
-        folder: where the tables lie beside it; None: nowhere.
-        own: the instance is the document's own; another one says nothing about report, tables and verdict.
+        folder: where the tables lie next to it; None: nowhere.
+        own: the instance is the document's own; another one states nothing about report, tables and verdict.
     """
     verdict = form.check(problem, document["plan"])
     trusted = dict(on_trust(document, form.trusted))
@@ -125,7 +125,7 @@ def _about_problem(
 def _rebuild(
     found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
-    """Compare report and tables with those made anew, but for parts to `skip`; the names of what is there."""
+    """Compare report and tables with those made again, but for parts to `skip`; the names of what is there."""
     with deadline(None, (OVER_TIME, HEADROOM)):  # solves, which are on trust
         report = form.report(tables, plan)
     stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}

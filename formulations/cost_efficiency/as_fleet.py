@@ -1,8 +1,8 @@
 """``python -m formulations.cost_efficiency.as_fleet FILE`` prints the fleet instance that asks the same of engines.
 
-A closed loop of N users who ask for so many tokens a second is, in a fleet, requests at the rate at which these tokens
-come, each within N over that rate in the mean (Little's law) and within the same limits. Fleets plan prefill and decode
-apart; cost efficiency does not.
+A closed-loop run of N users who ask for this many tokens a second is, in a fleet, requests at the rate at which
+these tokens come, each within N over that rate in the mean (Little's law) and within the same limits. Fleets plan
+prefill and decode apart; cost efficiency does not.
 """
 
 from __future__ import annotations

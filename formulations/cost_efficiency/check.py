@@ -160,7 +160,7 @@ def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPl
 
 
 def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
-    """The plan's own table of limits says what is so."""
+    """The plan's own table of limits states what is so."""
     stated = [(line.name, line.unit, line.sense) for line in p.limits]
     expected = [(name, unit, sense) for name, _, _, unit, sense in true]
     found.require("the limits listed are those of the instance", stated == expected, stated, expected)

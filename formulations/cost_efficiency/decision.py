@@ -31,7 +31,7 @@ def _latencies(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _slo(report: Mapping[str, Any]) -> Iterator[str]:
-    """Predictions beside limits; the mean at the users there are and the bound, where they differ."""
+    """Predictions next to limits; the mean at the users there are and the bound, where they differ."""
     mean = report.get("predicted") or {}
     keys = {"TTFT": "ttft_s", "TPOT": "tbt_s", "E2E": "e2e_s"}
     for x in _latencies(report)["predicted"]:

@@ -37,7 +37,7 @@ class Engines:
 
     Attributes:
         at: levels of the engines.
-        costs: of every engine.
+        costs: costs of every engine.
         row: of `at`, of each configuration.
     """
 
@@ -89,7 +89,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
 
     The workload's requests are spread evenly: c machines of dp engines each have ⌈batch/(c·dp)⌉ in flight on the
     fullest. Of counts with as many on the fullest the smallest is enough. No candidate depends on a limit on a latency
-    (`optmodels.engine.levels`, closed loops), so that a looser limit has every candidate of a tighter one.
+    (`optmodels.engine.levels`, closed-loop runs), so that a relaxed limit has every candidate of a tighter one.
     """
     case, w = problem.resolve(), problem.workload
     of, limits = problem.engines(case), problem.engine

@@ -1,4 +1,4 @@
-"""What the users of a plan's closed loop see of its engines, beside what their levels bound.
+"""What the users of a plan's closed-loop run see of its engines, next to what their levels bound.
 
 A level bounds latencies of the fullest engine that keeps to it. At the users that a plan gives an engine they are those
 of `optmodels.engine.loop`, in the mean, with users who begin one after another.

@@ -1,13 +1,13 @@
-"""A plan of engines that batch continuously in the simulator: its closed loop of users, step by step.
+"""A plan of engines that batch continuously in the simulator: its closed-loop run of users, step by step.
 
 N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
 Of several attention ranks of an engine a request goes to the one with the fewest waiting and running.
 
-Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
-where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
-their prompts come together for ever. Requests have the lengths of the workload, drawn by their shares where there are
-several, or lengths drawn from a trace, whose times of arrival say nothing in a closed loop.
+Policies state how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks
+like where all requests are equal), or ``at_once``, so that requests which are all equal stay in step with one another
+and their prompts come together for ever. Requests have the lengths of the workload, drawn by their shares where there
+are several, or lengths drawn from a trace, whose times of arrival state nothing in a closed-loop run.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ FIXED = "none: every user of the closed loop stays with one engine, which serves
 def replay(
     problem: CostEfficiency, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
 ) -> dict[str, Any]:
-    """Replay the closed loop of a plan.
+    """Replay the closed-loop run of a plan.
 
     Args:
         problem: the instance.
         plan: its plan as JSON data.
-        trace: what lengths are drawn from; None: requests are as the workload says.
+        trace: what lengths are drawn from; None: requests are as the workload states.
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:
@@ -122,7 +122,7 @@ class _Loop:
 def _loop(
     problem: CostEfficiency, p: CostPlan, users: int, trace: Trace | None, policy: str, rng: np.random.Generator
 ) -> _Loop:  # fmt: skip
-    """One engine with so many users."""
+    """One engine with this many users."""
     lengths = problem.lengths()
     total = users * (WARM_UP + 1) + max(OBSERVED * users, LEAST_REQUESTS)
     kind = rng.choice(len(lengths), total, p=[x.share for x in lengths]) if len(lengths) > 1 else np.zeros(total, int)

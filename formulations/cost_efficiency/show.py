@@ -1,4 +1,4 @@
-"""What is reported beside a cost-efficiency plan, how it reads in the terminal, and its tables as data frames."""
+"""What is reported next to a cost-efficiency plan, how it reads in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optmodels.reporting.text import plain, seconds, titled, told_apart
 
 
 def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
-    """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
+    """What a reader wants next to the first pick, all by exhaustive evaluation of the tables.
 
     Returns:
         ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
@@ -94,7 +94,7 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
 
 
 def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Predictions beside the SLO, and what they are where TPOT and TTFT are so many times as long."""
+    """Predictions next to the SLO, and what they are where TPOT and TTFT are this many times as long."""
     case, pr = tables.case, plan.prediction
     tps: float | None = None
     ttft = tbt = None
@@ -104,7 +104,7 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
         tps = case.tokens / (plan.passes * one)
-        if plan.engine is not None:  # E2E is a mean beside TTFT and TPOT at percentiles
+        if plan.engine is not None:  # E2E is a mean next to TTFT and TPOT at percentiles
             ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
@@ -144,7 +144,8 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
     else:
         lines.append(
-            f"  in flight: {shown} requests; steps of at most {seconds(e.step_s)}, {e.max_num_batched_tokens:,} tokens;"
+            f"  in flight: {shown} requests; iterations of at most {seconds(e.step_s)},"
+            f" {e.max_num_batched_tokens:,} tokens;"
             f" KV of {e.kv_tokens:,.0f} tokens"
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""

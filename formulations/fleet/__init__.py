@@ -29,6 +29,6 @@ FORMULATION = part.formulation(
     timed=part("check:TIMED"),
     simulated_again=part("certify:simulated_again"),
     objective=part("plan:objective_value"),
-    certifies="every fleet of the operating points considered, at their planned loads",
+    certifies="every fleet of the candidate operating points at their planned loads",
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -7,9 +7,9 @@ not depend on the level that it was planned at. So where a promise breaks, the s
 looked for, and each level of the engine that has room for more of them, in whatever market, is planned less full from
 then on, or does without the bucket where that would leave most of it empty.
 
-Where every workload was cut from a trace, nothing is drawn: the trace's own requests are sent as the plan says, in turn
-and at random, and a promise is kept if its share of them is within the limit (`formulations.fleet.on_trace`). Where
-only some were, the others' Poisson streams are simulated at the rates of every piece.
+Where every workload was cut from a trace, nothing is drawn: the trace's own requests are sent as the plan states, in
+turn and at random, and a promise is kept if its share of them is within the limit (`formulations.fleet.on_trace`).
+Where only some were, the others' Poisson streams are simulated at the rates of every piece.
 
 Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
 that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.
@@ -184,7 +184,7 @@ class FleetRounds:
 
     @property
     def passes(self) -> tuple[float, ...]:
-        """Limits as they are, then so many times as long as the file has it."""
+        """Limits as they are, then this many times as long as the file has it."""
         return self.problem.certification.stretches
 
     @property
@@ -252,7 +252,7 @@ class FleetRounds:
 def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) -> list[Bounded]:
     """The models that a document's bound is of, as instances of their own.
 
-    That there is no fleet is said of the loosest.
+    That there is no fleet is stated of the loosest.
     """
     if problem.certify == "none":
         return [Bounded("", problem, tables)]
@@ -273,7 +273,7 @@ def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) ->
 
 
 def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:
-    """The workload with limits of latency so many times as long."""
+    """The workload with limits of latency this many times as long."""
 
     def longer(limit: LatencyLimit | None) -> LatencyLimit | None:
         if limit is None:
@@ -287,7 +287,7 @@ def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:
 
 
 def stretched(tables: FleetTables, stretch: float) -> FleetTables:
-    """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
+    """Tables in which buckets keep limits this many times as long, of the same case otherwise."""
     workloads = tuple(longer_limits(w, stretch) for w in tables.case.workloads)
     made = build_case(replace(tables.case, workloads=workloads))
     made = replace(made, case=tables.case, models=tables.models, stretch=stretch)
@@ -313,7 +313,7 @@ def simulations(case: FleetCase, period: PeriodLine, stretch: float) -> Iterator
 
     Args:
         case: the instance.
-        period: of a plan.
+        period: period of a plan.
         stretch: how many times as long the limits were that the plan's model kept.
     """
     for d in period.deployments:
@@ -533,10 +533,10 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
     """Derate the levels that have room for what broke promises, or forbid the buckets there.
 
     Args:
-        tables: of the pass, without cuts.
+        tables: tables of the pass, without cuts.
         cuts: so far, made deeper.
         bad: promises that are not kept, of a plan under these cuts.
-        seed: of what is simulated for it.
+        seed: random seed of what is simulated for it.
     """
     blamed: dict[int, tuple[DeploymentLine, list[_Judged]]] = {}
     for x in bad:

@@ -62,7 +62,7 @@ def _cost(plan: FleetPlan) -> Chart | None:
 
 def _names(deployments: Sequence[DeploymentLine]) -> list[str]:
     """A short distinct name for each: machines, strategy where there are several, how it runs; numbered where that
-    says too little."""
+    states too little."""
     found: list[str] = []
     several = len({d.family for d in deployments}) > 1
     for d in deployments:

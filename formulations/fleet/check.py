@@ -499,7 +499,7 @@ def _waited(problem: Fleet, d: DeploymentLine, limit: float | Percentile, base_s
 
 
 def _in_time(problem: Fleet, d: DeploymentLine, slo: FleetSlo, e2e_s: float) -> bool:
-    """Whether requests of a measured point that take so long unhindered may wait there, and keep their limits."""
+    """Whether requests of a measured point that take this long unhindered may wait there, and keep their limits."""
     if problem.queueing.model == "none":
         return True
     ends = [_waited(problem, d, limit, base) for limit, base in ((slo.ttft_s, 0.0), (slo.deadline_s, e2e_s)) if limit]
@@ -699,7 +699,7 @@ def _limits(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     p: FleetPlan,
 ) -> None:  # fmt: skip
-    """Every period's own table of limits says what is so.
+    """Every period's own table of limits states what is so.
 
     A stock line may be absent only where the plan uses none of its machines: machines that cannot serve anything
     have no line.

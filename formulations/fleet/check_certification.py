@@ -1,7 +1,7 @@
-"""Independent check of what a plan says of its certification: its cuts are kept, its figures fit one another.
+"""Independent check of what a plan states about its certification: its cuts are kept, its figures fit one another.
 
 What the simulation saw is taken on trust (`optmodels replay` shows it with any seed); how many promises the plan makes,
-which limits they are, and that a certified plan has none that is not kept are counted anew.
+which limits they are, and that a certified plan has none that is not kept are counted again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> 
 def check_certification(
     found: Findings, problem: Fleet, case: FleetCase, models: Models, p: FleetPlan, objective: float
 ) -> None:
-    """All that a plan says of its certification; `objective` is its value, recomputed."""
+    """All that a plan states about its certification; `objective` is its value, recomputed."""
     c, rules = p.certification, problem.certification
     if not is_expected(found, c, problem.certify) or c is None:
         return

@@ -1,4 +1,4 @@
-"""Independent check of deployments that batch continuously: every figure of a line anew, from step and wait stated.
+"""Independent check of deployments that batch continuously: every figure of a line again, from step and wait stated.
 
 Request by request and chunk by chunk, in plain numbers: as docs/engine.md states it, and as
 `optmodels.engine.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
@@ -276,7 +276,7 @@ def _share(
 
 
 def _cache_bytes(case: FleetCase, demand: Demand) -> float:
-    """Of the KV cache of a bucket's prompt, and of what drafts for it."""
+    """Of the KV cache of a bucket's prompt, and of what draft tokens for it."""
     w = case.workload(demand.workload)
     model, precisions, prompt = case.architectures[w.name], (w.precision.weights, w.precision.kv), demand.input_tokens
     drafts = drafts_of(case.problem.engine, model, *precisions)

@@ -1,7 +1,7 @@
 """What a user runs today, for an instance of engines that batch continuously: cost, load, what requests see.
 
 Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
-predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks beside it how the same engines, with
+predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks next to it how the same engines, with
 the same settings, would best be used: shares of every bucket and a level of each engine, at counts that are given.
 """
 
@@ -486,7 +486,7 @@ class PlannedRouting:
     """The best use of what runs.
 
     Attributes:
-        shares: of each demand on each line, (W, L).
+        shares: shares of each demand on each line, (W, L).
         used: engines of each line that it takes, (L,).
         served: requests/s that keep their SLO.
         proved: whether no use serves more, but for a share of `ROUTED`.
@@ -498,7 +498,9 @@ class PlannedRouting:
     proved: bool
 
     def sent(self, groups: list[_Group], weight: Array) -> Array:
-        """Shares with a last column of what is refused; groups that nothing serves in time go as `weight` (L,) says."""
+        """Shares with a last column of what is refused; groups that nothing serves in time go as `weight` (L,)
+        states.
+        """
         shares = self.shares.copy()
         for g in groups:
             if shares[g.demands].sum() <= 0:

@@ -63,7 +63,7 @@ def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
 
 
 def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:
-    """Predictions beside limits: at the planned rates of continuous batching, else as the plan states them."""
+    """Predictions next to limits: at the planned rates of continuous batching, else as the plan states them."""
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
     if not rows:

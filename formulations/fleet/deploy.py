@@ -66,7 +66,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             most_machines=main.count * max(counts), gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
             tensor_parallel=d.tensor_parallel or 1, attention_ranks=d.attention_ranks or 1,
             replicas_per_machine=d.replicas_per_machine or 1,
-            max_num_seqs=None if d.point is not None and d.batch == 1 else batch,  # one slot: it does not say
+            max_num_seqs=None if d.point is not None and d.batch == 1 else batch,  # one slot: it does not state
             max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
             chunk_tokens=d.engine.chunk_tokens if d.engine else None,
             max_model_len=int(longest) if known_longest else None,

@@ -1,18 +1,18 @@
 """Engines that batch continuously, as operating points of a fleet: the levels at which buckets keep their SLO.
 
 An engine is one model instance on some GPUs. Its levels are step times t and, at each, waits ω
-(`optmodels.engine.levels`). With a looser limit no plan is worse or impossible. Each point p that a limit allows has a
-point q at a looser limit that serves every bucket of p, no later, and holds what p holds: all that q takes of any
+(`optmodels.engine.levels`). With a relaxed limit no plan is worse or impossible. Each point p that a limit allows has a
+point q at a relaxed limit that serves every bucket of p, no later, and holds what p holds: all that q takes of any
 capacity for a bucket is no more than p takes of it or of one and the same other one. Points are of three kinds:
 
-*Fixed steps.* t is one of some that depend on no limit. A bucket w keeps its limits up to a wait ω_w, which grows with
-them, and each ω_w is offered. Let p serve S and wait for ω ≤ ω_w, w in S. At a looser limit q is p's step with the
+*Fixed steps.* t is one of some that depend on no limit. A bucket w meets its limits up to a wait ω_w, which grows with
+them, and each ω_w is offered. Let p serve S and wait for ω ≤ ω_w, w in S. At a relaxed limit q is p's step with the
 least ω_w of S: a longer wait takes less of (S7) and (S12) and no more of the rest. Of many buckets ω_w is rounded down
 to one of `WAITS` from a second to the next two, which keeps the order.
 
-*Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w keeps its limits with it and takes
-no more of anything than of time. A looser limit does not shorten it. The point of (t, g), t = t_w for some w, serves
-S = {v : t_v ≥ t} alone. At a looser limit q is that of t' = the least t_v of S. It serves S, t' ≥ t, and takes no more
+*Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w meets its limits with it and takes
+no more of anything than of time. A relaxed limit does not shorten it. The point of (t, g), t = t_w for some w, serves
+S = {v : t_v ≥ t} alone. At a relaxed limit q is that of t' = the least t_v of S. It serves S, t' ≥ t, and takes no more
 of anything than of time, of which it takes less than p, as a longer step does. Of one bucket t_w is found exactly, with
 the longest wait that it keeps (`with_best_steps`).
 
@@ -96,7 +96,7 @@ class FleetLevels:
     Attributes:
         engine: row of the engines, (n,).
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for, (n,).
-        kv_tokens: that the engine holds, (n,).
+        kv_tokens: KV tokens that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
         late: 1 where the bucket misses its soft SLO, (D, n).
@@ -122,7 +122,9 @@ class FleetLevels:
 
 
 def classes_of(case: FleetCase, demands: Sequence[int], kv_tokens: float = 0.0) -> Classes:
-    """Buckets as request classes, weighted by their largest rates; with the prefix cache of so many KV tokens."""
+    """Buckets as request classes, weighted by their largest rates; with the prefix cache of this many KV
+    tokens.
+    """
     rows = [case.demands[i] for i in demands]
     return Classes.of(
         [float(d.input_tokens or 1) for d in rows], [float(d.output_tokens or 1) for d in rows],
@@ -209,14 +211,14 @@ def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenanc
 def kv_tokens_of(
     case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float, limits: EngineLimits
 ) -> float:
-    """Tokens that the KV caches of all ranks hold beside weights and a pass; 0 where they do not fit.
+    """Tokens that the KV caches of all ranks hold next to weights and a pass; 0 where they do not fit.
 
     Args:
         case: the instance.
         w: a workload of the model.
         kind: the engine.
-        request_tokens: of the shortest requests; with windows these hold most a token.
-        limits: of the engine, with its max_num_seqs.
+        request_tokens: request tokens of the shortest requests; with windows these hold most a token.
+        limits: limits of the engine, with its max_num_seqs.
     """
     work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
     return kv_tokens(
@@ -266,10 +268,11 @@ def levels(
 
     Args:
         case: the instance.
-        demands: of one model.
+        demands: demands of one model.
         kinds: engines.
-        stage: of a request that they do.
-        rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
+        stage: stage of a request that they do.
+        rest_s: rest seconds that decode engines take of a deadline, where these only prefill; infinite: impossible, (D,
+            R).
     """
     parts, which, before = [], list(range(len(kinds))), 0
     for n in case.problem.engine.choices:
@@ -300,7 +303,7 @@ def _levels(
 ) -> tuple[FleetLevels, float, dict[int, str], Index]:  # fmt: skip
     """`levels` of engines told one max_num_seqs, and engines for which slots are scarcest at a level within limits."""
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
-    if stage == "decode":  # prompts come with their caches, whoever had a part of them
+    if stage == "decode":  # prompts arrive with their caches
         measured = set()
     if measured and len(kinds) > 1:
         return _one_by_one(case, demands, kinds, limits, stage, rest_s)
@@ -433,7 +436,7 @@ class _Within:
         per_ttft, per_e2e: times ω that waiting adds, (P, 1, D).
         allowed_s, soft_s: longest waits within the limits and within those of soft SLOs; none: 0 or less.
         missed: TPOT over its limit.
-        fits: levels that a bucket can be on; `can`: and keeps its limits, if they are soft those.
+        fits: levels that a bucket can be on; `can`: and meets its limits, if they are soft those.
     """
 
     ttft_s: Array
@@ -464,8 +467,8 @@ class _Engines:
         slower: what TTFT is multiplied by besides, (P,).
         kv: tokens of their caches, (P,).
         engines: row of each, (P,).
-        stage: of a request that they do.
-        sends_s: that a prompt's cache is on its way, (P, 1, D).
+        stage: stage of a request that they do.
+        sends_s: sends seconds that a prompt's cache is on its way, (P, 1, D).
         least_s: what decoding elsewhere takes of a bucket's deadline, at least, (D,).
         every: levels are not cut: certification may plan the one that stands in for others less full.
     """
@@ -604,7 +607,7 @@ class _Engines:
         """Levels at the best steps of buckets for each fixed wait (the module's *best steps*).
 
         Args:
-            points: of fine loads.
+            points: points of fine loads.
             most, turns: of `with_waits`.
             scarce: engines that have any, (P,).
         """
@@ -658,7 +661,7 @@ class _Engines:
 
         Args:
             points, of, most, turns: n levels that serve something, (n, 1), ascending.
-            beside: whether a level and the next are neighbours of one engine, (n − 1,).
+            next to: whether a level and the next are neighbours of one engine, (n − 1,).
         """
         can, wait = of.can[:, 0], np.where(of.can, of.allowed_s, np.inf).min(axis=2)[..., None]
         takes = self.rows(points, wait, most, turns)[0][:, :, 0, 0].max(axis=0)
@@ -679,7 +682,7 @@ class _Engines:
 
 
 def fixed_waits(most_s: float, each: int = WAITS) -> Array:
-    """Waits that depend on no limit of a request, so many from one to its double, ascending."""
+    """Waits that depend on no limit of a request, this many from one to its double, ascending."""
     first, last = (math.log2(s) * each for s in (SHORTEST_WAIT_S, most_s))
     found: Array = 2.0 ** (np.arange(math.ceil(first), math.floor(last) + 1.0) / each)
     return found
@@ -720,7 +723,7 @@ def _short_enough(rows: Array, keeps: Mask, level: Index) -> Mask:
     Args:
         rows: (6, m, D), of which a wait changes those of waiting and of places.
         keeps: buckets that are served, (m, D).
-        level: of each wait, which ascend, (m,).
+        level: level of each wait, which ascend, (m,).
     """
     before, after = keeps[:-1], keeps[1:]
     with np.errstate(invalid="ignore"):
@@ -767,7 +770,7 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
     """Why no level serves a bucket.
 
     Args:
-        points: of all engines.
+        points: points of all engines.
         fits: those whose memory it fits, (P, L).
         latencies: name, limit as the file has it, what of that is left in s, and the seconds without waiting, (P, L).
     """

@@ -216,11 +216,11 @@ def _at_one_level(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
 
 
 def _evened(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
-    """The choice with deployments of a period that are alike but for region, market or price equally full.
+    """The choice with deployments of a period that are equal but for region, market or price equally full.
 
     As feasible as before: such points have the same coefficients in every row but that of their own count, which has
-    room for its part. Those on spot are alike only within a pool, whose reserve is its own; stages apart stay as they
-    are paired.
+    room for its part. Those on spot are equal only within a pool, whose reserve is its own; disaggregated stages stay
+    as they are paired.
     """
     x, moved = tables.points, choice
     columns = [tables.load, *([] if tables.capacities is None else tables.capacities)]
@@ -325,7 +325,7 @@ def _transfers(tables: FleetTables, choice: FleetChoice, t: int) -> list[Transfe
 
 
 def _tensor_parallel(tables: FleetTables, p: int) -> int | None:
-    """GPUs of a replica; None of a measured point that does not say."""
+    """GPUs of a replica; None of a measured point that does not state."""
     x = tables.points
     if x.block[p] != NONE:
         return int(tables.blocks[x.block[p]].configurations.tp[x.configuration[p]])
@@ -406,8 +406,8 @@ def _deployment(
             how = f"{FAMILY_TITLES['high_end']} in each of TP{details['tensor_parallel']} × DP{ranks}"
         batch = f"batch {int(x.slots[p])}"
         if "engine" in details:
-            how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} at a time")
-            batch = f"steps of {details['engine'].step_s * 1e3:.3g} ms"
+            how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} requests at a time")
+            batch = f"iterations of {details['engine'].step_s * 1e3:.3g} ms"
             stage = STAGES[x.stage[p]]
             how = how if stage == "both" else f"{stage} only, {how}"
         loaded = "" if details["model"] is None else f"{details['model']}, "

@@ -1,6 +1,6 @@
 """The fleet MILP: its constraint families, each stated once. README.md has the mathematics around them.
 
-`FleetModel` is the whole model, `Parameters` what its families read beside variables; column generation states some of
+`FleetModel` is the whole model, `Parameters` what its families read next to variables; column generation states some of
 the same families on other variables (`formulations.fleet.methods.columns`).
 """
 

@@ -1,8 +1,8 @@
 """A plan on the trace that it was made for, request by request: which promises the trace's own requests see kept.
 
 The requests are sent to engines in turn and at random by the planned shares, as a replay sends them, and simulated step
-by step. Nothing is drawn but who gets a request at random. A promise to a share q of a bucket is kept if so many of its
-requests are within the limit, one on the mean if their mean is, whichever way they are sent.
+by step. Nothing is drawn but who gets a request at random. A promise to a share q of a bucket is kept if this many of
+its requests are within the limit, one on the mean if their mean is, whichever way they are sent.
 """
 
 from __future__ import annotations
@@ -81,11 +81,12 @@ class OnTrace:
         return max(_at(seen, mine & (decodes | (seen.line == j)), metric, quantile)[0] for seen in self.seen.values())
 
     def load_that_holds(self, j: int, limits: Mapping[tuple[str, str], tuple[float, float | None]]) -> float:
-        """The share of its load at which a line that does whole requests keeps its limits, with more deployments; or 0.
+        """The share of its load at which a line that does whole requests meets its limits, with more deployments; or 0.
 
         Args:
             j: the line.
-            limits: of its demands by (demand, metric): seconds, and for which share of the requests (None: the mean).
+            limits: limits of its demands by (demand, metric): seconds, and for which share of the requests (None: the
+                mean).
         """
         count = self.line.deployments[j].count
         low, high = count, count + 1
@@ -96,10 +97,10 @@ class OnTrace:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._holds(j, middle, limits) else (middle, high)
-        return count / (high - 0.5)  # so many deployments are needed, and rounding lets no fewer do
+        return count / (high - 0.5)  # this many deployments are needed, and rounding lets no fewer do
 
     def _holds(self, j: int, count: int, limits: Mapping[tuple[str, str], tuple[float, float | None]]) -> bool:
-        """Whether the requests sent to a line are in time on so many deployments of it."""
+        """Whether the requests sent to a line are in time on this many deployments of it."""
         d = self.line.deployments[j]
         whole = [s.model_copy(update={"share": 1.0}) for s in d.serves]
         alone = d.model_copy(update={"count": count, "serves": whole})
@@ -118,7 +119,7 @@ class OnTrace:
 
 
 def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
-    """What the replay says of the promises of a plan (`optmodels.plans.replayed`).
+    """What the replay states about the promises of a plan (`optmodels.plans.replayed`).
 
     Demands that the plan knowingly serves late are not promised anything.
 
@@ -157,7 +158,7 @@ def of_whole_trace(case: FleetCase, plan: FleetPlan, seconds: float) -> dict[str
     Args:
         case: the instance.
         plan: its plan.
-        seconds: that the replay of the requests it keeps took.
+        seconds: seconds that the replay of the requests it keeps took.
     """
     whole, line = case.whole_trace, plan.periods[case.busiest]
     if whole is None or case.trace is None:
@@ -169,7 +170,7 @@ def of_whole_trace(case: FleetCase, plan: FleetPlan, seconds: float) -> dict[str
 
 
 def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, Any]:
-    """What a plan made for a trace does on that trace, and on other requests: blocks of it drawn anew.
+    """What a plan made for a trace does on that trace, and on other requests: blocks of it drawn again.
 
     Args:
         case: the instance, all of whose workloads were cut from traces.

@@ -51,7 +51,7 @@ STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
 MOST_REMEMBERED = 200
-MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
+MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact next to shares
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class FleetTables:
     spread: float = 1.0  # of the levels, at most (`optmodels.engine.continuous.Points.spread`)
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
-    stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them
+    stretch: float = 1.0  # the points keep limits this many times as long as the case's, and so do pairs of them
     memory: PointMemory = field(default_factory=lambda: PointMemory())  # of `rebind`: rows by model, answers by part
 
     def __repr__(self) -> str:
@@ -326,7 +326,7 @@ def in_piece(tables: FleetTables, factors: Array) -> FleetTables:
     """Tables of an instance that has only the rates of one piece of its traces.
 
     Args:
-        tables: of the instance.
+        tables: tables of the instance.
         factors: rates over the mean, (W,).
     """
     case, peaks = tables.case, tables.case.peaks
@@ -556,7 +556,7 @@ def _engine_rows(
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
     ranks = case.problem.strategies.attention_ranks
-    if ranks != (1,) and tables.case.architecture.routed:  # without routed experts: so many replicas
+    if ranks != (1,) and tables.case.architecture.routed:  # without routed experts: this many replicas
         tables = _with_ranks(tables, ranks)
     c = tables.configurations
     kinds = [
@@ -620,7 +620,7 @@ def _engine_rows(
 
 
 def _with_ranks(tables: StaticTables, listed: Sequence[int]) -> StaticTables:
-    """The tables with engines of so many attention ranks, which take the GPUs of as many replicas."""
+    """The tables with engines of this many attention ranks, which take the GPUs of as many replicas."""
     c = tables.configurations
     rows = [np.flatnonzero(c.dp % d == 0) for d in listed]
     row, ranks = np.concatenate([c.dp[:0], *rows]), np.repeat(np.array(listed, dtype=np.intp), [len(r) for r in rows])
@@ -930,7 +930,7 @@ def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple
 def _measured(case: FleetCase) -> FleetTables:
     """Points from measured throughputs; load = 1/(ρ·requests/s), the throughputs being within the SLO.
 
-    What does one stage takes no part of a deadline: there is none beside such points.
+    What does one stage takes no part of a deadline: there is none next to such points.
     """
     assert case.points is not None
     demand = {d.name: i for i, d in enumerate(case.demands)}

@@ -1,13 +1,13 @@
-"""What requests see of a plan's engines at the rates planned, beside what their levels bound.
+"""What requests see of a plan's engines at the rates planned, next to what their levels bound.
 
 A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
 of `optmodels.engine.running`, as for engines that run already.
 
-Prefill and decode apart are two such engines in a row, to both of which requests are taken to come by chance (Poisson):
-the first makes first tokens only, the second has what comes with its KV cache. TTFT is of the first, with sending the
-cache; receiving it, joining a step and the steps of S_out − 1 tokens are time per output token, of the second; E2E at a
-quantile is the sum of both at theirs. Sent in turn, requests come more evenly, and TTFT is shorter than predicted.
-``python benchmarks/apart_predicted.py`` has the errors.
+Disaggregated prefill and decode are two such engines in a row, to both of which requests are taken to come at random
+(Poisson): the first makes first tokens only, the second has what comes with its KV cache. TTFT is of the first, with
+sending the cache; receiving it, joining a step and the steps of S_out − 1 tokens are time per output token, of the
+second; E2E at a quantile is the sum of both at theirs. Sent in turn, requests come more evenly, and TTFT is shorter
+than predicted. ``python benchmarks/apart_predicted.py`` has the errors.
 """
 
 from __future__ import annotations

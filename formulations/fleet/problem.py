@@ -44,7 +44,7 @@ from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, M
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.engine.continuous import Percentile as Percentile
 from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
-from optmodels.engine.spelling import NamedModel
+from optmodels.engine.spelling import NamedModel, SloKeys
 from optmodels.engine.stages import Deployment, Link
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
@@ -131,7 +131,7 @@ class Bucket(Entry):
         return self.name or f"{self.input_tokens}x{self.output_tokens}"
 
 
-class FleetSlo(Entry):
+class FleetSlo(SloKeys):
     """Limits of one workload: a number bounds the mean, ``{at_most: 1.0, percentile: 0.95}`` a percentile.
 
     TTFT and the deadline include waiting; TPOT has none (requests wait before their first token). `tps` is the
@@ -142,7 +142,8 @@ class FleetSlo(Entry):
         default=None, description="time to the first token, waiting included"
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT", off=None)] = Field(
-        default=None, description="time per output token (TPOT); percentiles with serving: continuous"
+        default=None,
+        description="time per output token (TPOT); may be written tpot_s; percentiles with serving: continuous",
     )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(
         default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"

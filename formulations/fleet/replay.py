@@ -6,14 +6,14 @@ the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TPOT
 bucket and bursts do to a plan that was made for means. Slots serve in order of arrival.
 
 Engines that batch continuously are simulated step by step (`optmodels.simulation.continuous`), each with step costs,
-KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, beside
-what the plan promised. Prefill and decode apart are simulated one after the other, for nothing comes back: a request
-has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after those
-of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`). Of an engine of several
-attention ranks a request goes to the one with the fewest waiting and running, as by vLLM's own balancer.
+KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, next to
+what the plan promised. Disaggregated prefill and decode are simulated one after the other, for nothing comes back: a
+request has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after
+those of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`). Of an engine of
+several attention ranks a request goes to the one with the fewest waiting and running, as by vLLM's own balancer.
 
 Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line;
-where the plan's prefix-cache hits are of a routing that keeps requests together and the trace says which, these take
+where the plan's prefix-cache hits are of a routing that keeps requests together and the trace states which, these take
 their turn as one) and
 ``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
 """
@@ -252,7 +252,7 @@ def simulate_engines(
 ) -> ReplayedRequests:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
-    What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
+    What a workload's prefix cache has is there from the beginning, unless the trace states what prompts share.
     """
     engines: list[Engine] = []
     first, slower, sends, receives = [], [], [], []
@@ -357,7 +357,7 @@ def _sent(
 
 
 def _together(case: FleetCase, trace: Trace) -> Ints | None:
-    """Codes of requests that the plan's routing keeps together; None where it does not, or nobody says which."""
+    """Codes of requests that the plan's routing keeps together; None where it does not, or nobody states which."""
     known = trace.prefixes is not None if case.routing == "first_block" else "session" in trace.labels
     if case.routing is None or case.routing == "random" or not known:
         return None
@@ -401,7 +401,7 @@ def figures(
     seen: ReplayedRequests,
     stretch: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""
+    """Over all requests, and by demand: planned waiting next to the replayed, and the share within each limit."""
     served = seen.line >= 0
     rows: list[dict[str, Any]] = []
     for k, d in enumerate(case.demands):

@@ -26,7 +26,7 @@ def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int,
     """(k, N_k): the largest pool that k spare deployments protect, see `spares`; none is larger than load + k.
 
     A pool with a load of `load` deployments needs no more than that and its spare ones, so the table ends with the
-    first k that protects so many. It is empty where that takes more than `MOST_SPARES`.
+    first k that protects this many. It is empty where that takes more than `MOST_SPARES`.
 
     Args:
         unavailable: q of one deployment.

@@ -26,7 +26,7 @@ from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
 from optmodels.plans.replayed import PLACES
-from optmodels.reporting.certification import certification_lines
+from optmodels.reporting.certification import FOUND, certification_lines
 from optmodels.reporting.decision import is_refuted, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
@@ -45,7 +45,7 @@ METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
-    """What stands beside the plan: sizes, and the demands that nothing can serve."""
+    """What stands next to the plan: sizes, and the demands that nothing can serve."""
     return {
         "candidates": {
             "points": len(tables.points), "demands": len(tables.demands),
@@ -113,8 +113,8 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """Source and interval of the plan's latencies, and the limits that are missed at their pessimistic end.
 
     Every bucket's worst: what is predicted of engines whose steps take as long as 9 of 10 measurements stay below, or,
-    where nothing is predicted, what is promised at the planned steps so many times; how much fuller slower deployments
-    are is in the former only. None: the end is not known of all of them.
+    where nothing is predicted, what is promised at the planned steps this many times; how much fuller slower
+    deployments are is in the former only. None: the end is not known of all of them.
     """
     safety, known = case.problem.latency.safety, True
     of: list[tuple[str, Provenance]] = []
@@ -182,7 +182,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     bounds = result.get("problem", {}).get("serving") == "continuous"
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), bounds)
     conflict = result.get("log", {}).get("conflict")
-    if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
+    if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is stated already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:
@@ -216,27 +216,28 @@ def _attained(share: float, required: float | None) -> str:
 
 
 def _stages(stages: Mapping[str, Any] | None, unit: str, bounds: bool = True) -> list[str]:
-    """Whether prefill and decode apart pay; `bounds`: by the model's on latencies, not by what was measured."""
+    """Whether disaggregated prefill and decode pay; `bounds`: by the model's on latencies, not by what was measured."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
     if not stages["used"]:
-        said = f"fleet with prefill and decode apart {'is' if stages['none_is_better'] else 'was found that is'} better"
+        found = "is" if stages["none_is_better"] else "was found that is"
+        said = f"fleet with disaggregated prefill and decode {found} better"
         proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
         return [f"  {proved} {said} than one without.", *_pays(stages)]
     without = stages["without"]
     if without["objective"] is None:
-        return ["  Without prefill and decode apart no plan was found" + (
+        return ["  Without disaggregated prefill and decode no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     certified, bound = stages.get("certified"), without["bound"]
     found = "" if without["status"] == "optimal" and not certified else "found "  # rounds prove no least cost
-    lines = [f"  The best {fleet} {found}without prefill and decode apart: {usd(without['objective'])} {unit}"]
+    lines = [f"  The best {fleet} {found}without disaggregated prefill and decode: {usd(without['objective'])} {unit}"]
     if found and not certified and bound is not None:
         lines[0] += f" (bound {usd(bound)})"
     if bounds and not certified:
         lines.append(
-            "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
-            "[dim] compares fleets that keep their promises in simulation.[/dim]"
+            "  [dim]By the model's bounds on tails, which are wider for engines that do both: [/dim]certify: replay"
+            "[dim] compares fleets that meet their SLOs in simulation.[/dim]"
         )
     return lines
 
@@ -253,10 +254,10 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
 def _promises(
     p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False
 ) -> Table | None:
-    """What requests see against what they are promised, tightest first; None: measured points do not say.
+    """What requests see against what they are promised, tightest first; None: measured points do not state.
 
-    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow. Figures of
-    a plan that its own replay refutes have no colour.
+    Predicted at the planned rates where engines batch continuously, next to the most that their levels allow. Figures
+    of a plan that its own replay refutes have no colour.
     """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     at_rates: dict[str, Mapping[str, Any]] = {x["demand"]: x for x in report.get("predicted") or ()}
@@ -347,23 +348,23 @@ def _of(seconds: float | None, limit: float | None, coloured: bool = True) -> st
 
 def _certification(c: CertificationLine) -> list[Any]:
     pairs = sum(len(x.forbidden) for x in c.cuts)
-    cuts = f"cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+    cuts = f"cuts: {len(c.cuts)} operating points planned less full; {pairs} pairs of bucket and point excluded"
     drawn = (
-        f"all promises hold in simulation, with {c.confidence:.4g} confidence together, of Poisson arrivals,"
-        " requests as long as a trace's or, without one, as their bucket's mean"
+        f"all SLOs hold in simulation, jointly with {c.confidence:.4g} confidence, for Poisson arrivals,"
+        " with lengths from the trace or, without one, the bucket's mean"
     )
-    own = "all promises hold when the trace's own requests are replayed, sent in turn and at random"
+    own = "all SLOs hold when the trace's own requests are replayed, sent in turn and at random"
     return certification_lines(
         c,
         own if c.arrivals == "trace" else drawn,
         {
-            "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
+            "limits": lambda r: "unchanged" if r.stretch == 1 else f"× {r.stretch:g}",
             "worst, of its limit": lambda r: f"{r.worst:.1%}, {_of_latency(r.worst_of)}",
             "requests": lambda r: f"{r.requests:,}",
         },
         [cuts] if c.cuts else [],
         [
-            f"[red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
+            f"[red]{FOUND[x.found]}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
             f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} "
             f" {' of '.join(told_apart(x.seen_s, x.at_most_s, _seconds))}"
             for x in c.promises if x.found != "kept"
@@ -428,7 +429,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
         out += ["", table]
         if q is p.periods[-1]:
             out.append(
-                "[dim]In use: share of the scarcest capacity at the planned rates. The SLO holds to 100 %.[/dim]"
+                "[dim]In use: share of the scarcest capacity at the planned rates. The SLO holds up to 100 %.[/dim]"
             )
         for sent in q.transfers:
             apart = [f"{share:.0%} of {name}" for name, share in sent.demands.items()]
@@ -488,14 +489,14 @@ def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> s
 
 
 def _of_point(d: DeploymentLine) -> str:
-    """What a measured point does of its requests and loads, which names of other deployments say."""
+    """What a measured point does of its requests and loads, which names of other deployments state."""
     does = None if d.stage == "both" else f"{d.stage} only"
     said = [] if d.point is None else [x for x in (does, d.model) if x is not None]
     return f" ({plain(', '.join(said))})" if said else ""
 
 
 def _replicas(d: DeploymentLine) -> str:
-    """How many engines a machine has, of which the rest is said one by one; nothing where it is one."""
+    """How many engines a machine has, of which the rest is stated one by one; nothing where it is one."""
     replicas = d.replicas_per_machine or 1
     return f"; {replicas} replicas on each machine" if replicas > 1 else ""
 

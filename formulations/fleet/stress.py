@@ -1,6 +1,6 @@
 """A plan under more demand, slower engines and losses: what it still serves, and what a plan for that would cost.
 
-Under latency factor g every second of an engine's step becomes g seconds. An operating point then keeps its limits if
+Under latency factor g every second of an engine's step becomes g seconds. An operating point then meets its limits if
 it kept limits 1/g as long before, and a request loads it g times as much: both are exact, since capacities and
 latencies are proportional to the step time. The served share is the most that any routing of requests to the remaining
 engines serves within the SLOs (`carried`). Requests beyond it are refused or late.
@@ -158,7 +158,7 @@ def _frontier(
     problem: Fleet, plan: FleetPlan, slower: Mapping[float, FleetTables], engines: Mapping[float, Engines],
     demand: Sequence[float], latency: Sequence[float], draws: int, seed: int, time_limit: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Plans with a margin on every rate, judged on random scenarios: cost beside the unserved share."""
+    """Plans with a margin on every rate, judged on random scenarios: cost next to the unserved share."""
     rng = np.random.default_rng(seed)
     base = slower[1.0]
     names = [w.name for w in base.case.workloads]

@@ -14,8 +14,8 @@ FORMULATION = part.formulation(
     other=part("literal:literal"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
-    certifies="every plan of the linear model (class means, divisible requests; full-batch rates, or engines at their"
-    " levels, prefix caches that have what was measured); a replay may attain more",
+    certifies="every plan of the linear model (class means, divisible requests, planned speeds and prefix-cache hits);"
+    " a replay may attain more",
     current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),

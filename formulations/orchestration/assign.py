@@ -32,7 +32,7 @@ def reserve(
         t: the tables.
         counts: (C,) instances.
         goal: weights of S, T and L.
-        seed: of the swaps.
+        seed: random seed of the swaps.
         swaps: tried.
         clock: when it is over, what is found is enough; the first order is tried in any case.
     """

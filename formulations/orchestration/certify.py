@@ -2,7 +2,7 @@
 
 A plan promises of each model the share of its requests that the linear model has in time. The dispatcher that the plan
 names is replayed: on the trace itself, where nothing is left to chance, or on draws of the requests (blocks of the
-trace, Poisson arrivals at rates), each of which says by one number, the requests in time less the promised share of
+trace, Poisson arrivals at rates), each of which states by one number, the requests in time less the promised share of
 all, whether the promise holds in the mean: Student's t over the draws. Every promise of every round gets an equal part
 of the error, so that by the union bound all that is called kept is kept together.
 
@@ -215,7 +215,7 @@ class AttainmentRounds:
         )
 
     def line(self, plan: OrchestrationPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
-        """Predicted beside replayed."""
+        """Predicted next to replayed."""
         lines = [x.line for x in judged]
         requests = sum(x.requests for x in lines)
         return RoundLine(
@@ -254,7 +254,7 @@ def simulated_again(
 
 
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
-    """The model that a document's bound is of; that there is no plan is said of all passes' models."""
+    """The model that a document's bound is of; that there is no plan is stated of all passes' models."""
     if problem.certify == "none":
         return [Bounded("", problem, tables)]
     found = ((document.get("plan") or {}).get("certification") or {}).get("bound_looser")
@@ -280,7 +280,7 @@ def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
 
 
 def _judged(model: str, promised: float, good: Array, came: Array, error: float) -> _Judged:
-    """What the draws say of a promise: each is a number of requests in time, of so many."""
+    """What the draws state of a promise: each is a number of requests in time, of this many."""
     total = float(came.sum())
     seen = float(good.sum()) / total if total > 0 else 1.0
     found: Verdict = "kept" if seen >= promised - SAME else "broken"

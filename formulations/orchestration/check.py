@@ -5,7 +5,7 @@ and time bins are recomputed from the instance (`recomputed`, which shares with 
 and rates), and so is everything a plan states: every GPU is held once and works, units share a server, stock, numbers
 of instances, what stays where it runs; nobody is admitted before arriving, starts before being admitted or later than
 the deadline allows; busy slots are integrals of the curves of starts. Not checked: names and labels, and which
-dispatcher is named (a decision, of which replay says what it attains; that its parts fit together is checked).
+dispatcher is named (a decision, of which replay states what it attains; that its parts fit together is checked).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: RunningInstance) -> Key:
-    """That of what runs; of an engine, of which a plan has one level beside what runs, the first."""
+    """That of what runs; of an engine, of which a plan has one level next to what runs, the first."""
     degrees, limits = (r.tp, r.pp, r.attention_ranks, r.dp), true.case.problem.continuous
     level = None if limits is None else (limits.choices[0], limits.wait_levels[0], 0.0)
     return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, level, r.stage
@@ -436,7 +436,7 @@ def _apart(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What is said of requests that are prefilled on one configuration and decoded on another."""
+    """What is stated of requests that are prefilled on one configuration and decoded on another."""
     total = sum(q.requests for q in true.groups) or 1.0
     apart = {(k, *route): float(m.sum()) for (k, route), m in admitted.items() if route[0] != route[1]}
     stated = {(x.request_class, x.prefill, x.decode) for x in p.apart}
@@ -463,7 +463,7 @@ def _seen(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array], started: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What requests see on engines, class by class; plans of earlier versions say nothing of it."""
+    """What requests see on engines, class by class; plans of earlier versions state nothing of it."""
     names = "ttft_s", "token_s", "e2e_s", "e2e_at_most_s"
     stated = [[getattr(line, name) for name in names] for line in p.classes]
     if all(value is None for values in stated for value in values):

@@ -1,4 +1,4 @@
-"""Independent check of what a plan says of its certification: its cuts are kept, its figures fit one another.
+"""Independent check of what a plan states about its certification: its cuts are kept, its figures fit one another.
 
 What the replays saw is taken on trust (`optmodels replay` shows it, with any seed); which promises the plan makes, that
 a certified plan has none that is not kept, and that it keeps to its cuts and margins are recomputed.
@@ -38,7 +38,7 @@ def under(true: Recomputed, p: OrchestrationPlan) -> Recomputed:
 
 
 def check_certification(found: Findings, problem: Orchestration, true: Recomputed, p: OrchestrationPlan) -> None:
-    """All that a plan says of its certification."""
+    """All that a plan states about its certification."""
     c, rules = p.certification, problem.certification
     if not is_expected(found, c, problem.certify) or c is None:
         return

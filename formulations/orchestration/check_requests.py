@@ -111,7 +111,7 @@ def _stated(
     found: Findings, true: Recomputed, trace: Trace, p: OrchestrationPlan, column: Mapping[str, Any],
     served: npt.NDArray[np.bool_],
 ) -> None:  # fmt: skip
-    """What a row says of its request besides who serves it when."""
+    """What a row states about its request besides who serves it when."""
     case = true.case
     allowed = case.slo_factor * trace.output_tokens * true.t_slice_s[case.request_model]
     each = {}

@@ -22,7 +22,7 @@ class Clock:
     """The time of one method, or of one part of it.
 
     Attributes:
-        options: of the method.
+        options: options of the method.
         began, until: by `time.perf_counter`; `until` infinite: no limit.
     """
 

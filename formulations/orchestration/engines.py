@@ -64,7 +64,7 @@ class Stream:
     dispersion: float = 1.0
 
     def having(self, cached: Array) -> Stream:
-        """The same where a prefix cache has so many tokens of each prompt."""
+        """The same where a prefix cache has this many tokens of each prompt."""
         return replace(self, kind=replace(self.kind, cached=_share(cached, self.kind.input_tokens)))
 
 
@@ -81,7 +81,7 @@ class Transfer:
     """How an engine of one stage sends or receives KV caches.
 
     Attributes:
-        work, drafts: of the model's layers and of the draft model: the bytes of a cache.
+        work, draft tokens: of the model's layers and of the draft model: the bytes of a cache.
         net_bytes_per_s: its share of the server's network.
         link: share of it that is planned, and latency of a transfer.
     """
@@ -92,7 +92,7 @@ class Transfer:
     drafts: Drafts | None = None
 
     def seconds(self, prompt: Array, latency: bool) -> Array:
-        """Transfer time of the caches of prompts beside others; `latency`: with the link's latency."""
+        """Transfer time of the caches of prompts next to others; `latency`: with the link's latency."""
         found: Array = self.gigabytes(prompt) * 1e9 / self.link.rate(self.net_bytes_per_s)
         return found + (self.link.latency_s if latency else 0.0)
 
@@ -113,14 +113,14 @@ class Engine:
 
     Attributes:
         of: its costs and KV cache.
-        limits: of the engine, with the max_num_seqs of the level.
+        limits: limits of the engine, with the max_num_seqs of the level.
         points: the level, (1, 1).
         batch: requests that run on each rank in the mean.
         waits: mean wait for prefill in mean turns, at `engine.quantile`.
         wait_s: ω, mean wait for prefill; `place_wait_s`: for a place, 0: requests seldom wait for one.
         burst_s: (I − 1)·s̄.
         part: share of its model's requests that it serves at its level.
-        transfer: of caches, where it does one stage.
+        transfer: transfer of caches, where it does one stage.
         keep: share of its capacities that certification leaves.
     """
 
@@ -219,7 +219,7 @@ class Engine:
 
     @property
     def pace_s(self) -> float:
-        """Step beside the crowd of `engine.quantile`, of the mixture's mean request, seconds."""
+        """Step next to the concurrency of `engine.quantile`, of the mixture's mean request, seconds."""
         crowd = float(self.points.crowd_s.min())
         load = np.array(1.0 - self.fixed_s / self.step_s)
         running = crowd_quantile(self.limits.quantile, load * self.fixed_s / crowd, load)
@@ -275,7 +275,7 @@ class Engine:
         return max(0.0, self.kv_tokens / self.ranks - self.batch * float(weight @ one[0, 0]) / steps)
 
     def lets_in(self, running: float) -> int:
-        """max_num_seqs of each rank where so many run in the mean of the busiest bin, which seldom are more."""
+        """max_num_seqs of each rank where this many run in the mean of the busiest bin, which seldom are more."""
         if self.stage == "prefill" or self.points.placed:
             return self.slots
         load = np.array(1.0 - self.fixed_s / self.step_s)
@@ -298,14 +298,14 @@ def engines_at(
     requests take more than `QUEUED` of the shorter one's row; a wait for a place only where places are scarcest.
 
     Args:
-        costs: of its steps, and its KV cache.
-        limits: of the engine.
+        costs: costs of its steps, and its KV cache.
+        limits: limits of the engine.
         stream: its model's requests.
         batches: requests that run in the mean, of each rank.
-        stage: of the requests that it does.
-        transfer: of caches.
+        stage: stage of the requests that it does.
+        transfer: transfer of caches.
         cached: tokens of each prompt that the prefix cache of an engine has, by the engine without one and the level
-            as it is with so many; None: none are counted.
+            as it is with this many; None: none are counted.
     """
     left = list(batches)
     for n in limits.choices:
@@ -412,8 +412,8 @@ class Taken:
 
         Args:
             e: the engine.
-            rows: of the requests, (m,).
-            klass: of each, (m,).
+            rows: rows of the requests, (m,).
+            klass: klass of each, (m,).
             classes: K.
         """
         count, kind = np.maximum(np.bincount(klass, minlength=classes), 1), e.stream.kind

@@ -44,7 +44,7 @@ def make_plan(
     Args:
         t: the tables.
         a: instances and what they serve.
-        subclusters: of every used configuration, the sub-cluster of each of its instances.
+        subclusters: subclusters of every used configuration, the sub-cluster of each of its instances.
         on_servers: False leaves out the instances by name (`with_instances` adds them): of tens of thousands they take
             longer than all else.
     """
@@ -180,7 +180,9 @@ def assignment_of(t: OrchestrationTables, p: OrchestrationPlan) -> Assignment:
 
 
 def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> OrchestrationPlan:
-    """The plan with engines that let in so many times as many at once, no more than the file's and no less than run."""
+    """The plan with engines that let in this many times as many at once, no more than the file's and no less than
+    run.
+    """
     least, lines = running_of(t, p), []
     for line, c in zip(p.configurations, rows_of(t, p), strict=True):
         of = t.configurations[c].engine
@@ -236,7 +238,7 @@ def _apart(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> l
 def _seen(t: OrchestrationTables, a: Assignment) -> dict[int, dict[str, float]]:
     """TTFT, time per output token, E2E and its limit of each class that has requests in time: means over these.
 
-    Who waits does so until its start; from there on all take what the planned level says of those that may start.
+    Who waits does so until its start; from there on all take what the planned level states about those that may start.
     """
     k, r, m = a.request_class, a.configuration, a.admitted.sum(axis=1)
     waited = np.cumsum(a.admitted - a.started, axis=1).sum(axis=1) * t.bin_s

@@ -57,7 +57,7 @@ class FlowModel(Model):
         bins: T.
         arrivals, requests, one: (K, T), (K,), in units of `one` requests (`flow.demand`).
         capacity: (R, C) of an instance, in the same units: slots; or of each of `engines.RESOURCES`.
-        weights: of a unit.
+        weights: weights of a unit.
         k, c: (P,) class and route of the pairs whose requests may be in time; a route is a configuration, or one that
             prefills and one that decodes (`OrchestrationTables.legs`).
         pair: (K, routes) which of them; −1: none.
@@ -279,7 +279,7 @@ def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]
 
 
 def _each(counts: Ints) -> tuple[Ints, Ints]:
-    """Entries repeated so many times, and the number of each repetition from 0."""
+    """Entries repeated this many times, and the number of each repetition from 0."""
     entry = np.repeat(np.arange(len(counts)), counts)
     return entry, np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -458,7 +458,9 @@ def throughput_cap(m: FlowModel) -> Rows:
 
 
 def transfer(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ transfer_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
+    """Σ_k Σ_τ transfer_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (disaggregated
+    stages).
+    """
     return no_rows() if m.t.taken is None or not len(m.t.apart) else _taken(m, TRANSFER)
 
 

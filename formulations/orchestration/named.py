@@ -1,6 +1,6 @@
 """A plan's requests by name: which one is served by which instance, in which of its slots, from when on.
 
-The column form says how many requests of a class, arriving in a bin, are meant for a configuration. Here every one of
+The column form states how many requests of a class, arriving in a bin, are meant for a configuration. Here every one of
 them gets an instance, a slot and a start, or is refused:
 
 1. *Flow* (networkx), class by class. Requests of a bin that may use the same configurations are one node; a
@@ -17,7 +17,7 @@ them gets an instance, a slot and a start, or is refused:
    room is found or can be made. A request keeps its slot for prefill and decoding at the full-batch rate, the worst
    case, so that the schedule holds whatever the load.
 
-Its attainment is therefore reached by a dispatcher that knows all requests beforehand: a certified lower bound beside
+Its attainment is therefore reached by a dispatcher that knows all requests beforehand: a certified lower bound next to
 the prediction of the column form, whose requests are divisible.
 """
 
@@ -95,7 +95,7 @@ def _late() -> bool:
 def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = _late) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
-    When `over` says so, schedules are not improved further, and no further model is begun: then it is None. Either is
+    When `over` states so, schedules are not improved further, and no further model is begun: then it is None. Either is
     named as left out, so that the check of a result knows where the clock decided.
     """
     if t.taken is not None:
@@ -164,7 +164,7 @@ def _of_model(
     wait = np.minimum(t.deadline_s[mine][:, None] - service, t.case.ttft_limit_s - prefill)
     latest = np.where(wait >= 0, arrival[:, None] + wait, -np.inf)
     choice = _choice(t, p, lines, mine, wait, service, output)
-    # Slot by slot around the instances: whoever takes the first idle one spreads the load over them.
+    # Slot by slot around the instances: the one who takes the first idle one spreads the load over them.
     slots = [(q, i, s) for q, (x, own) in enumerate(zip(used, hosts, strict=True)) for s in range(x.slots) for i in own]
     kind, host, slot = (np.array(v, dtype=np.int64) for v in zip(*slots, strict=True))
     cost = np.array([x.gpus / x.slots for x in used])

@@ -1,4 +1,4 @@
-"""Units of instances into servers: the inequalities that say whether they fit, and a packing of those that do.
+"""Units of instances into servers: the inequalities that state whether they fit, and a packing of those that do.
 
 Servers with equally many working GPUs are interchangeable, so packing needs no variable per server:
 
@@ -64,7 +64,7 @@ class Room:
     def ways(self) -> float:
         """How many `patterns` there are, without listing them."""
         most = max(self.servers, default=0)
-        ways = np.zeros(most + 1)  # multisets of the sizes so far that fill so many GPUs
+        ways = np.zeros(most + 1)  # multisets of the sizes so far that fill this many GPUs
         ways[0] = 1.0
         for s in self.sizes:
             for first in range(min(s, most + 1)):
@@ -187,7 +187,7 @@ def _by_patterns(servers: _Servers, units: Sequence[int], sizes: tuple[int, ...]
 
 
 def fits_by_patterns(room: Room, units: Mapping[int, int]) -> bool:
-    """Whether so many units of each size fit the servers, whatever the sizes."""
+    """Whether this many units of each size fit the servers, whatever the sizes."""
     return _times(room, units) is not None
 
 

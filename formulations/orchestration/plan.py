@@ -92,7 +92,7 @@ class ConfigurationLine(RankedDocument):
 
     @property
     def degrees(self) -> tuple[int, int, int, int]:
-        """All that says on which GPUs it runs."""
+        """All that states on which GPUs it runs."""
         return self.tp, self.pp, self.ranks, self.dp
 
     @property
@@ -268,10 +268,11 @@ class OrchestrationPlan(Document):
         until = "wait and prefill" if any(c.engine is None for c in self.configurations) else "first token after"
         first = f"{until} {p.mean_latency_s:.3g} s"
         if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine
-            first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token in time"
+            first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token within the SLO"
         return (
             f"{count:,} instance{'s' * (count != 1)} of {kinds} model{'s' * (kinds != 1)} on {p.gpus_used:,} of"
             f" {p.gpus:,} GPUs;"
-            f" {p.attainment:.2%} of {p.requests:,.0f} requests in time, {p.throughput_tokens_per_s:,.0f} tokens/s,"
+            f" {p.attainment:.2%} of {p.requests:,.0f} requests meet the SLO,"
+            f" {p.throughput_tokens_per_s:,.0f} tokens/s,"
             f" {first}"
         )

@@ -51,11 +51,11 @@ class Configuration:
         batch: requests each replica decodes at once, or each of its attention ranks.
         unit: GPUs that must share a server; an instance has `units` of them.
         tokens_per_s: (slots,) of one request among 1 … slots.
-        prefill_s_per_token: of the prompt.
+        prefill_s_per_token: prefill seconds per token of the prompt.
         gib_per_gpu: weights, KV cache of a full batch and activations.
         engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
-        provenance: of the step latencies; None where these do not come from `latency.model`.
+        provenance: provenance of the step latencies; None where these do not come from `latency.model`.
         ranks: data-parallel attention ranks of each replica.
     """
 
@@ -106,7 +106,7 @@ class Configuration:
 
     @property
     def most_admitted(self) -> int:
-        """Requests an instance lets in at once: as many as there are slots, or as its engines' limits say."""
+        """Requests an instance lets in at once: as many as there are slots, or as its engines' limits state."""
         return self.slots if self.engine is None else self.dp * self.ranks * self.engine.slots
 
     @property
@@ -121,7 +121,7 @@ class Configuration:
 
     @property
     def degrees(self) -> tuple[int, int, int, int]:
-        """All that says on which GPUs it runs."""
+        """All that states on which GPUs it runs."""
         return self.tp, self.pp, self.ranks, self.dp
 
 
@@ -217,7 +217,7 @@ class OrchestrationTables:
     apart: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
-        """Codes of the models asked for, −1 where no candidate can hold so many tokens."""
+        """Codes of the models asked for, −1 where no candidate can hold this many tokens."""
         return np.where(np.asarray(tokens) > self.most_tokens[model] * HELD, -1, model)
 
     def __repr__(self) -> str:
@@ -403,9 +403,9 @@ def _engine_of(x: Configuration) -> Engine:
 
 
 def most_tokens(case: OrchestrationCase) -> Array:
-    """(M,) tokens of one request that the roomiest candidate holds beside the weights; ∞ where none holds even those.
+    """(M,) tokens of one request that the roomiest candidate holds next to the weights; ∞ where none holds even those.
 
-    (A model too big for all servers has no candidates, whose reasons name its own lengths.) Engines say by themselves
+    (A model too big for all servers has no candidates, whose reasons name its own lengths.) Engines state by themselves
     what they hold, so that no limit on memory changes how requests are grouped: ∞.
     """
     p, most = case.problem, np.zeros(len(case.models))
@@ -541,7 +541,7 @@ def _engines(
     for dp, batch in product(sorted(set(choose.dp)), batches):
         misfit = _misfit(case, unit, largest, tp * pp * ranks * dp, g)
         mine = [] if misfit else [e for e in made if e.batch == batch]
-        mine = mine[:1] if case.problem.change.running else mine  # what runs does not say its level
+        mine = mine[:1] if case.problem.change.running else mine  # what runs does not state its level
         for e in mine:
             yield Configuration(
                 m, g, tp, pp, dp, batch, unit, np.full(batch * ranks * dp, 1.0 / e.token_s),

@@ -57,7 +57,7 @@ class Prompts:
         """(n,) least blocks with which each request is in time, one more than it may find where none are enough.
 
         Args:
-            in_time: of tokens that the cache has of each prompt, (n,); the more the sooner.
+            in_time: in time of tokens that the cache has of each prompt, (n,); the more the sooner.
         """
         low, high = np.zeros_like(self.blocks), self.blocks + 1
         while (low < high).any():
@@ -68,7 +68,8 @@ class Prompts:
         return low
 
     def found(self, part: float, kv_tokens: float, needed: Ints | None = None) -> Array:
-        """(n,) tokens of each prompt in the caches of engines that get a part of the requests and keep so many tokens.
+        """(n,) tokens of each prompt in the caches of engines that get a part of the requests and keep this many
+        tokens.
 
         Args:
             needed: blocks without which a request is refused; None: nobody is.

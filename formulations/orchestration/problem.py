@@ -477,7 +477,7 @@ class Bins(Entry):
     )
 
     def groups(self, requests: int) -> tuple[int, int] | None:
-        """Groups by length and by allowance for this number of requests; None: every request by itself."""
+        """Groups by length and by allowance for this many requests; None: every request by itself."""
         if self.lengths is None and self.slo is None and requests <= ONE_BY_ONE:
             return None
         return self.lengths or 3, self.slo or 4
@@ -626,9 +626,9 @@ class OrchestrationCase:
     Attributes:
         gpu_types: names of the GPU types in order of first mention.
         gpus: their data.
-        vram_gib: of one GPU, by type.
+        vram_gib: VRAM GiB of one GPU, by type.
         servers: every server with its working GPUs, in file order.
-        architectures: of every model.
+        architectures: architectures of every model.
         trace: the requests one by one, or None where they are given as classes.
         request_model: (n,) model of every request.
         slo_factor: (n,) θ of every request.

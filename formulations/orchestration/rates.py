@@ -28,9 +28,9 @@ class Rates:
 
     Attributes:
         tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.
-        prefill_s_per_token: of the prompt.
+        prefill_s_per_token: prefill seconds per token of the prompt.
         reason: why there is nothing, where there is nothing.
-        provenance: of the latencies.
+        provenance: provenance of the latencies.
     """
 
     tokens_per_s: Array
@@ -45,9 +45,9 @@ class Steps:
 
     Attributes:
         costs: with the safety asked for.
-        later: first tokens take so many times as long as these costs say.
-        central: costs without safety and without drafts: what was promised does not depend on them.
-        provenance: of all of it.
+        later: first tokens take this many times as long as these costs state.
+        central: costs without safety and without draft tokens: what was promised does not depend on them.
+        provenance: provenance of the whole.
     """
 
     costs: StepCosts
@@ -161,7 +161,7 @@ class RateSource:
     def idle_s(self, model: int, gpu: int) -> float:
         """Seconds per token of one request alone on one GPU (MaaSO's t_slice); NaN where that cannot be told.
 
-        Central and without drafts, whatever the engines do: it says what was promised.
+        Central and without draft tokens, whatever the engines do: it states what was promised.
         """
         if self.case.problem.latency.model is None:
             return float(1.0 / self.rates(model, gpu, 1, 1, 1).tokens_per_s[0])
@@ -169,7 +169,7 @@ class RateSource:
         return np.nan if isinstance(found, str) else float(self._decoding(model, found.central, np.ones(1))[0])
 
     def _decoding(self, model: int, costs: StepCosts, load: Array) -> Array:
-        """Seconds of a step of so many decoding requests half-way through their outputs."""
+        """Seconds of a step of this many decoding requests half-way through their outputs."""
         experts = 0.0 if costs.experts is None else costs.experts.seconds(load)
         context = float(costs.seen(max(1.0, self.prompt[model]) + self.output[model] / 2))
         return costs.fixed_s + experts + load * (costs.decode_request_s + costs.context_s * context)

@@ -50,11 +50,11 @@ class Candidate:
         tp, pp, ranks, dp, batch: `dp` replicas of `pp` stages of `ranks` times `tp` GPUs, each rank of a replica with
             `batch` requests at once.
         unit: GPUs that must share a server.
-        tokens_per_s: of one request when the batch is full.
-        prefill_s_per_token: of the prompt.
+        tokens_per_s: tokens per seconds of one request when the batch is full.
+        prefill_s_per_token: prefill seconds per token of the prompt.
         refused: why no plan may use it; empty if one may.
-        stage: of its requests that it does.
-        level: of its engines, with continuous serving.
+        stage: stage of its requests that it does.
+        level: level of its engines, with continuous serving.
         able: share of those in time by its latencies that certification lets count.
     """
 
@@ -79,7 +79,7 @@ class Candidate:
         return self.batch * self.ranks * self.dp
 
 
-Way = tuple[Candidate, Candidate]  # that a request begins and ends on: the same one, or prefill and decode apart
+Way = tuple[Candidate, Candidate]  # where a request begins and ends: one candidate, or disaggregated stages
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class Group:
     Attributes:
         arrivals: (T,) requests by time bin.
         output_tokens, prompt_tokens, deadline_s: means.
-        weight: of a request in S.
+        weight: weight of a request in S.
         prompt, output, due: tokens, tokens and seconds of its requests one by one; of the group where it is a rate.
-        number: of each, among the requests of its model.
-        too_long: no candidate can hold so many tokens.
+        number: number of each, among the requests of its model.
+        too_long: no candidate can hold this many tokens.
     """
 
     model: int
@@ -267,10 +267,10 @@ def recompute(problem: Orchestration, plan: OrchestrationPlan | None = None) -> 
 
 
 def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
-    """Tokens of one request beside the weights on the candidate with most memory; ∞ where none holds the weights."""
+    """Tokens of one request next to the weights on the candidate with most memory; ∞ where none holds the weights."""
     choose = case.problem.models[m].candidates or case.problem.candidates
     if case.problem.continuous is not None:
-        return math.inf  # engines say what they hold: no memory changes how requests are grouped
+        return math.inf  # engines state what they hold: no memory changes how requests are grouped
     most = 0.0
     for vram_gib, working in zip(case.vram_gib, case.free_gpus.tolist(), strict=True):
         for tp in choose.tp:
@@ -476,7 +476,7 @@ def _cached(
 
 
 def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array:
-    """Of the KV caches of prompts and of what drafts for them, whatever the number of GPUs that hold them."""
+    """Of the KV caches of prompts and of what draft tokens for them, whatever the number of GPUs that hold them."""
     if drafts is not None:
         guessed = 0.0 if drafts.work is None else _cache_bytes(drafts.work, None, prompt)
         return (1.0 + drafts.head) * _cache_bytes(work, None, prompt) + guessed

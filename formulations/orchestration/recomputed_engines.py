@@ -33,7 +33,7 @@ class Sent:
     """KV caches that an engine of one stage sends or receives.
 
     Attributes:
-        bytes_of: size of the caches of prompts of so many tokens.
+        bytes_of: size of the caches of prompts of this many tokens.
         net_bytes_per_s: its share of its server's network.
         link: as in the file.
     """
@@ -43,7 +43,7 @@ class Sent:
     link: Link
 
     def moving_s(self, prompt: Array) -> Array:
-        """Seconds in which a cache goes through the network, beside the planned share."""
+        """Seconds in which a cache goes through the network, next to the planned share."""
         return self.bytes_of(prompt) / self.link.rate(self.net_bytes_per_s)
 
     def planned_s(self, prompt: Array) -> Array:
@@ -68,16 +68,16 @@ class Planned:
 
     Attributes:
         of: the level, whose requests are the model's by number.
-        limits: of the engine, with the level's max_num_seqs.
+        limits: limits of the engine, with the level's max_num_seqs.
         first_s, rest_s: mean seconds to the first token, and from there until a request leaves; of an engine that only
             decodes from a cache's leaving. (n,) each, as all that follows.
         late_s, whole_s: to the first token, and until it leaves, at `engine.quantile`.
         fits: requests that can be on it.
-        load: of each capacity the share that one start takes, seconds.
-        prompts: of the time that of the prompt.
+        load: load of each capacity the share that one start takes, seconds.
+        prompts: prompts of the time that of the prompt.
         work_s: added to steps.
         part: share of the model's requests that it serves at its level.
-        idle_kv_tokens: of a rank's cache, that its requests leave in the mean.
+        idle_kv_tokens: idle KV tokens of a rank's cache, that its requests leave in the mean.
         turn_s: mean turn of a prompt.
         places: requests that run at a time where requests wait for a place; else max_num_seqs.
         keep: share of its capacities that certification leaves.
@@ -128,14 +128,14 @@ def planned(
 
     Args:
         line: as stated.
-        costs: of its steps, and its KV cache: data.
-        limits: of the instance.
+        costs: costs of its steps, and its KV cache: data.
+        limits: limits of the instance.
         asked: the model's requests.
         batch: requests that run on each rank in the mean.
-        stage: of the requests that it does.
+        stage: stage of the requests that it does.
         sent: caches of one stage.
         cached: tokens of each prompt in its prefix cache.
-        other: instead of what the requests see, what they would at the same level with so many tokens cached.
+        other: instead of what the requests see, what they would at the same level with this many tokens cached.
     """
     n, steps = len(asked.prompt), drafted(costs.alone or costs.costs, costs.draft, costs.speculation)
     kv, places = costs.with_slots(line.level_num_seqs).kv_tokens, line.level_num_seqs
@@ -198,7 +198,9 @@ def planned(
 def as_planned(
     line: EngineLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage, cached: Array
 ) -> EngineLine:  # fmt: skip
-    """The line of the same level, without waits for a place, where a prefix cache has so many tokens of each prompt."""
+    """The line of the same level, without waits for a place, where a prefix cache has this many tokens of each
+    prompt.
+    """
     step = step_of_running(costs, limits, asked, batch, stage, line.level_num_seqs, cached)
     one = line.model_copy(update={"step_s": step, "wait_s": 1.0, "place_wait_s": 0.0})
     of = planned(one, costs, limits, asked, batch, stage, None, cached)
@@ -215,7 +217,7 @@ def _wait_s(of: Planned, batch: int) -> float:
 def step_of_running(
     costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage, slots: int, cached: Array
 ) -> float:  # fmt: skip
-    """The step at which so many requests run on each rank in the mean, seconds; 0: there is none."""
+    """The step at which this many requests run on each rank in the mean, seconds; 0: there is none."""
     steps = drafted(costs.alone or costs.costs, costs.draft, costs.speculation)
     limits = limits.model_copy(update={"max_num_seqs": slots})
     kv, requests = costs.with_slots(slots).kv_tokens, _requests(asked, cached, stage, asked.weight)
@@ -237,7 +239,7 @@ def step_of_running(
 
 
 def _work(level: Level, asked: Asked, running: float, stage: Stage, filled: float) -> float:
-    """Seconds that so many running requests of the mixture add to a step."""
+    """Seconds that this many running requests of the mixture add to a step."""
     every = [level.requests[str(i)] for i in range(len(asked.weight))]
     work, steps, new = (float(asked.weight @ [getattr(r, k) for r in every]) for k in ("work", "steps", "new"))
     if stage == "prefill":  # of the prompts that run as many are in one step as there is room for
@@ -259,7 +261,7 @@ def _requests(asked: Asked, cached: Array, stage: Stage, weight: Array) -> dict[
 
 
 def check_line(found: Findings, where: str, of: Planned, batch: int, limits: Continuous) -> None:
-    """What a line says of its level: its figures are those of its step and waits, within the instance's limits."""
+    """What a line states about its level: its figures are those of its step and waits, within the instance's limits."""
     e, level = of.line, of.of
     for what, stated, true in (
         ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
@@ -279,7 +281,7 @@ def check_line(found: Findings, where: str, of: Planned, batch: int, limits: Con
 
 
 def may_let_in(of: Planned, running: float) -> set[int]:
-    """The values of max_num_seqs that a plan may state where so many requests run on an engine in its busiest bin."""
+    """The values of max_num_seqs that a plan may state where this many requests run on an engine in its busiest bin."""
     if of.stage == "prefill" or of.line.place_wait_s > 0:
         return {of.places}
     limit, mean = of.line.level_num_seqs, max(running / of.ranks, 1.0)

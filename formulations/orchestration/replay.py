@@ -1,4 +1,4 @@
-"""A plan in the simulator: attainment, latency percentiles and throughput replayed, beside what was predicted."""
+"""A plan in the simulator: attainment, latency percentiles and throughput replayed, next to what was predicted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ENGINES_ONLINE = tuple(
         ("planned_shares", False, True), ("planned_shares", False, False),
     )
 )  # fmt: skip
-KEEPS_PREFIXES = tuple(  # besides, where requests say what their prompts share
+KEEPS_PREFIXES = tuple(  # besides, where requests state what their prompts share
     Dispatcher(policy="prefix_affine", queue="deadline", refuse_rest=rest, by_bin=by_bin)
     for rest, by_bin in ((False, True), (True, True), (True, False))
 )
@@ -131,7 +131,7 @@ def replay(
 
 
 def out_of_sample(t: OrchestrationTables, p: OrchestrationPlan, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan on requests that it was not made for, beside what it predicts and what a replay of its own saw.
+    """The plan on requests that it was not made for, next to what it predicts and what a replay of its own saw.
 
     Args:
         t: tables of an instance with a trace.
@@ -139,7 +139,7 @@ def out_of_sample(t: OrchestrationTables, p: OrchestrationPlan, found: Mapping[s
         found: the replay of its own requests.
 
     Returns:
-        ``trace``: blocks of the instance's drawn anew; ``policy``; and by metric ``predicted``, ``replayed``,
+        ``trace``: blocks of the instance's drawn again; ``policy``; and by metric ``predicted``, ``replayed``,
         ``out_of_sample``.
     """
     assert t.case.trace is not None
@@ -177,10 +177,10 @@ def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None, others: 
 def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions, of_plan: bool) -> Dispatcher:
     """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for.
 
-    On requests that the plan is not `of` only a plan that says so refuses what it does not admit.
+    On requests that the plan is not `of` only a plan that states so refuses what it does not admit.
     """
     own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
-    # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+    # A plan lets groups of requests wait apart, so the one who follows it serves by urgency.
     followed = policy == "planned_shares"
     queue: Queue = "deadline" if followed and options.overflow_protection is not False else "fifo"
     way = own or Dispatcher(policy=policy, queue=queue, refuse_rest=followed and of_plan)
@@ -247,10 +247,10 @@ def _judged(
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
-    where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
+    where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept next to.
 
-    Engines may let in fewer or more than the crowd that is planned for: fewer where bursts would slow each other down,
-    more where the level is pessimistic. The best way to send is tried with each.
+    Engines may let in fewer or more than the concurrency that is planned for: fewer where bursts would slow each other
+    down, more where the level is pessimistic. The best way to send is tried with each.
     """
     # These dispatchers know no sub-clusters, which a heuristic's own may have had.
     instances = [x if x.subcluster == -1 else x.model_copy(update={"subcluster": -1}) for x in p.instances]
@@ -304,7 +304,7 @@ def _judged(
 
 
 def _others(t: OrchestrationTables, seed: int) -> Requests | None:
-    """Requests like the instance's: blocks of its trace drawn anew, or others at its rates; None: there are none."""
+    """Requests like the instance's: blocks of its trace drawn again, or others at its rates; None: there are none."""
     if t.case.trace is None:
         found = requests_of(t, None, seed + JUDGED_ON)
     elif t.case.trace.duration_s > 0:

@@ -36,7 +36,9 @@ class Scheduled:
 
 
 def unaffordable(size: float, clock: Clock | None) -> Limit | None:
-    """Why not to make a matrix of so many nonzeros: it fills the memory, or cannot be made in the time that is left."""
+    """Why not to make a matrix of this many nonzeros: it fills the memory, or cannot be made in the time that is
+    left.
+    """
     if size > MOST_NONZEROS:
         return "memory"
     return "time" if clock is not None and size * SECONDS_PER_NONZERO > max(LEAST_S, clock.left) else None

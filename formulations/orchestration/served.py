@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> tuple[list[Engine], Ints]:
     """The engines of a plan's instances, one for every data-parallel replica, and whose each is.
 
-    Dispatchers expect `caution` times the level's step at least: whom they admit decodes beside prompts yet to come.
+    Dispatchers expect `caution` times the level's step at least: whom they admit decodes next to prompts yet to come.
     """
     rows, made, whose = rows_of(t, p), [], []
     for i, instance in enumerate(p.instances):
@@ -48,14 +48,16 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
 
 
 def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | None:
-    """Content blocks that are whole blocks of the engines' caches; others say nothing of what these share."""
+    """Content blocks that are whole blocks of the engines' caches; others state nothing of what these share."""
     if prefixes is None or any(prefixes.block_tokens % e.block_tokens for e in engines):
         return None
     return prefixes
 
 
 def _in_turn(portion: Floats, bin_s: float, arrival_s: Floats, klass: Ints) -> Mask:
-    """Of each class so many as its portion by bin, (T, K), says: whoever brings the sum to the next whole number."""
+    """Of each class this many as its portion by bin, (T, K), states: the one who brings the sum to the next whole
+    number.
+    """
     found = np.zeros(len(klass), dtype=bool)
     bins = np.minimum(arrival_s / bin_s, len(portion) - 1).astype(np.int64)
     for k in np.unique(klass[klass >= 0]):
@@ -203,7 +205,7 @@ def _apart(
 
 
 def _kinds(shares: Floats, kinds: Ints) -> Floats:
-    """Shares of so many kinds of instances as there are, the last refused; no request goes to those left out."""
+    """Shares of this many kinds of instances as there are, the last refused; no request goes to those left out."""
     most = int(kinds.max()) + 1
     return np.concatenate((shares[..., :most], shares[..., -1:]), axis=-1)
 

@@ -15,14 +15,14 @@ from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
-from optmodels.reporting.certification import certification_lines
+from optmodels.reporting.certification import FOUND, certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for, wanted
 
 ROWS_SHOWN = 40
-LATENCIES_SHOWN = 16
+LATENCIES_SHOWN = CLASSES_SHOWN = 8
 CLASSES_NAMED = 3
 MOST_REPLAYED = 200_000  # requests simulated with every solve
 MOST_OUT_OF_SAMPLE = 50_000  # a second's simulation, or more
@@ -32,7 +32,7 @@ LINES_SHOWN = 10
 
 
 def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
-    """What a reader wants beside the plan: what cannot be used or served, busy slots over time, the replay."""
+    """What a reader wants next to the plan: what cannot be used or served, busy slots over time, the replay."""
     reasons: dict[str, int] = {}
     for d in t.discarded:
         ranks = f" ranks {d.ranks}" if d.ranks > 1 else ""
@@ -151,14 +151,14 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
         out += source_lines(known["sources"])
         if (share := known["in_time_at_the_pessimistic_end"]) is not None:
-            out.append(f"  at the pessimistic end of these {share:.1%} of the requests planned in time are so, if they"
-                       " start as soon as they come")  # fmt: skip
+            out.append(f"  In the pessimistic case {share:.1%} of the requests planned within the SLO meet it, if they"
+                       " start at once")  # fmt: skip
     if late := extra.get("never_in_time"):
         largest = sorted(late, key=lambda row: -row["requests"])[:CLASSES_NAMED]
         named = ", ".join(f"{row['requests']:,.0f} × {plain(row['class'])}" for row in largest)
         more = f" and {len(late) - len(largest)} more classes" if len(late) > len(largest) else ""
-        out.append(f"[yellow]never in time: {sum(row['requests'] for row in late):,.0f} requests, to which no candidate"
-                   f" answers fast enough or holds as many tokens: {named}{more}[/yellow]")  # fmt: skip
+        out.append(f"[yellow]Cannot meet the SLO: {sum(row['requests'] for row in late):,.0f} requests. No candidate"
+                   f" is fast enough or holds their tokens: {named}{more}[/yellow]")  # fmt: skip
     if plan is None or not plan.get("instances"):
         out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
@@ -168,19 +168,19 @@ def _certification(c: CertificationLine) -> list[Any]:
     over = "the trace" if not c.copies else f"{c.copies} draws of the requests, with {c.confidence:.4g} confidence,"
     return certification_lines(
         c,
-        f"every model attains in replays of {over} what the plan promises",
+        f"replays of {over} reach the stated SLO attainment of every model",
         {
-            "margins": lambda r: "looser" if r.looser else "as they are",
-            "promised": lambda r: f"{r.attainment:.2%}",
+            "margins": lambda r: "relaxed" if r.looser else "unchanged",
+            "stated": lambda r: f"{r.attainment:.2%}",
             "replayed": lambda r: f"{r.replayed:.2%}",
         },
         [
             f"cut: engines of {plain(x.model)} planned {1 - x.keep:.1%} less full"
-            + (f"; at most {x.in_time:.1%} of a class count as able" if x.in_time < 1 else "")
+            + (f"; at most {x.in_time:.1%} of a class count as eligible" if x.in_time < 1 else "")
             for x in c.cuts
         ],
         [
-            f"[red]{x.found}[/red]: {plain(x.model)}: {x.seen:.2%} in time of {x.promised:.2%} promised"
+            f"[red]{FOUND[x.found]}[/red]: {plain(x.model)}: attainment {x.seen:.2%}, stated {x.promised:.2%}"
             for x in c.promises if x.found != "kept"
         ],
     )  # fmt: skip
@@ -192,7 +192,7 @@ def _out_of_sample(found: Mapping[str, Any]) -> str:
     replayed = "" if shares["replayed"] is None else f", replayed {shares['replayed']:.2%}"
     outside = f"out of sample [bold]{shares['out_of_sample']:.2%}[/bold]"
     return (
-        f"In time: predicted {shares['predicted']:.2%}{replayed}, {outside}"
+        f"SLO attainment: predicted {shares['predicted']:.2%}{replayed}, {outside}"
         f" ({plain(found['trace'])}; {found['policy'].replace('_', ' ')})"
     )
 
@@ -228,9 +228,8 @@ def _stage(c: ConfigurationLine) -> str:
 
 def _apart(p: OrchestrationPlan) -> Table:
     """What is prefilled on one configuration and decoded on another, and how fast."""
-    table = titled(
-        "Prefill and decode apart", "class", "prefilled on", "decoded on", "requests", "TTFT s", "TPOT ms", "KV GB"
-    )
+    title, columns = "Disaggregated prefill and decode", ("class", "prefilled on", "decoded on", "requests")
+    table = titled(title, *columns, "TTFT s", "TPOT ms", "KV GB")
     for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
         on = [f"{c.gpu} {c.parallelism} B{c.batch}" for c in (p.configurations[x.prefill], p.configurations[x.decode])]
         table.add_row(
@@ -241,17 +240,17 @@ def _apart(p: OrchestrationPlan) -> Table:
 
 
 def _stages(stages: Mapping[str, Any] | None) -> list[str]:
-    """Whether prefill and decode apart pay."""
+    """Whether disaggregated prefill and decode pay."""
     if stages is None:
         return []
     if not stages["used"]:
         proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
         said = "is" if stages["none_is_better"] else "was found that is"
-        return [f"  {proved} plan with prefill and decode apart {said} better than one without."]
+        return [f"  {proved} plan with disaggregated prefill and decode {said} better than one without."]
     without = stages["without"]
     most = "" if without["bound"] is None else f" (at most {without['bound']:.5g})"
-    return [f"  The best plan without prefill and decode apart: {without['attainment']:.2%} in time, objective"
-            f" {without['objective']:.5g}{most}"]  # fmt: skip
+    return [f"  The best plan without disaggregated prefill and decode: attainment {without['attainment']:.2%},"
+            f" objective {without['objective']:.5g}{most}"]  # fmt: skip
 
 
 def _links(p: OrchestrationPlan) -> Table:
@@ -268,19 +267,21 @@ def _links(p: OrchestrationPlan) -> Table:
 
 
 def _classes(p: OrchestrationPlan) -> Table:
-    table = titled("Requests", "class", "requests", "deadline s", "in time", "on")
+    left_out = len(p.classes) - CLASSES_SHOWN
+    more = f" ({left_out} classes with higher attainment not shown)" if left_out > 0 else ""
+    table = titled(f"Requests, lowest attainment first{more}", "class", "requests", "deadline s", "in SLO", "on")
     best: dict[int, dict[int, float]] = {}
     for k, j, m in zip(p.shares.request_class, p.shares.configuration, p.shares.admitted, strict=True):
         best.setdefault(k, {})
         best[k][j] = best[k].get(j, 0.0) + m
-    order = sorted(range(len(p.classes)), key=lambda k: (p.classes[k].model, p.classes[k].label))
-    for k in order[:ROWS_SHOWN]:
+    shares = [c.in_time / c.requests if c.requests > 0 else 1.0 for c in p.classes]
+    order = sorted(range(len(p.classes)), key=lambda k: (round(shares[k], 3), p.classes[k].model, p.classes[k].label))
+    for k in order[:CLASSES_SHOWN]:
         c = p.classes[k]
         where = sorted(best.get(k, {}).items(), key=lambda x: -x[1])[:3]
         on = [(p.configurations[j], m / max(c.requests, 1e-9)) for j, m in where]
         names = ", ".join(f"{x.parallelism} B{x.batch}{_stage(x)} {part:.0%}" for x, part in on)
-        share = c.in_time / c.requests if c.requests > 0 else 1.0
-        table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
+        table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{shares[k]:.1%}", names)
     return table
 
 
@@ -298,8 +299,8 @@ def _seen(p: OrchestrationPlan, ttft_limit_s: float | None) -> Table | None:
         return None
     rows.sort(key=lambda row: -row[0])
     left_out = len(rows) - LATENCIES_SHOWN
-    more = f" ({left_out} looser classes left out)" if left_out > 0 else ""
-    table = titled(f"What requests in time see, mean{more}", "class", "in time", "TTFT", "TPOT", "E2E of at most")
+    more = f" ({left_out} classes with more slack not shown)" if left_out > 0 else ""
+    table = titled(f"Mean latencies within the SLO{more}", "class", "requests", "TTFT", "TPOT", "E2E, limit")
     for _, cells in rows[:LATENCIES_SHOWN]:
         table.add_row(*cells)
     return table
@@ -307,7 +308,7 @@ def _seen(p: OrchestrationPlan, ttft_limit_s: float | None) -> Table | None:
 
 def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
-    columns = ("dispatch", "in time", "refused", "late", "cascaded", "tokens/s in time", "GPU use")
+    columns = ("dispatch", "in SLO", "refused", "late", "cascaded", "tokens/s in SLO", "GPU use")
     table = titled(f"Replay of {found['requests']:,} requests", *columns)
     for name, key in (("predicted", "predicted"), ("by name", "named")):
         if key in found:

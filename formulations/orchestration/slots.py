@@ -3,8 +3,8 @@
 A slot serves one request after the other; on configuration c request r takes service_rc seconds at the full-batch rate
 and must start between release_r and latest_rc. Who goes where is proposed from outside (`choice`); the rest is repair:
 
-1. *list*: on each configuration, whenever a slot is free, whoever must start first starts; who comes too late is out;
-2. *fill*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes nobody late;
+1. *list*: on each configuration, whenever a slot is free, the one who must start first starts; who comes too late is
+out; 2. *fill*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes nobody late;
 3. *renew*: around somebody who is out a few slots are emptied for as long as his service could last, and filled in
    another order; kept if that gains, or gains as much in fewer GPU-seconds.
 
@@ -44,8 +44,8 @@ def schedule(
         choice: (n,) configuration that a request is meant for; −1: none.
         kind: (S,) configuration of each slot.
         cost: (C,) GPUs of a slot.
-        tries: of step 3.
-        seed: of them.
+        tries: tries of step 3.
+        seed: random seed of them.
         over: whether to stop trying.
     """
     n, S = len(release), len(kind)
@@ -233,7 +233,7 @@ def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, 
     """Step 3 around each of some that are out, with their random numbers."""
     C, S, width = service.shape[1], len(kind), seq.shape[1]
     K = chance.shape[1] - 1
-    few, b, m = np.zeros((K, width), np.int64), np.zeros((K, width)), np.zeros((K, width))  # the slots filled anew
+    few, b, m = np.zeros((K, width), np.int64), np.zeros((K, width)), np.zeros((K, width))  # the slots filled again
     n, mine, slots = np.zeros(K, np.int64), np.zeros(K, np.int64), np.zeros(K, np.int64)
     pool, keys, place = np.zeros(4096, np.int64), np.zeros(4096), np.full(len(release), -1)
     for turn in range(len(who)):

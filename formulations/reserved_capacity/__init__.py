@@ -14,7 +14,7 @@ FORMULATION = part.formulation(
     other=part("methods.full:full"),
     plan=part("plan:ReservedPlan"),
     objective=lambda plan: plan.cost.total_usd_per_month,
-    certifies="every plan for the demand given, requests divisible",
+    certifies="every plan for the given demand, with divisible requests",
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
 )

@@ -21,7 +21,7 @@ WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 100, 400
 PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
          "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip
 SIDES = {"above": (0, -13, "center"), "below": (0, 17, "center"), "right": (12, 4, "left"), "left": (-12, 4, "right")}
-WIDE, LABELS_ON_PHONES = 600, 8  # px of a map with all its labels; so many fit on a narrower one
+WIDE, LABELS_ON_PHONES = 600, 8  # px of a map with all its labels; this many fit on a narrower one
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -99,7 +99,7 @@ class _Hours:
             {"hour": h, "region": name, "y": float(self.held[min(h, last - 1), r])}
             for r, name in enumerate(self.names)
             for h in (first, hours[-1])
-        ]  # reservations change from quarter to quarter, so within a week two points say it all
+        ]  # reservations change from quarter to quarter, so within a week two points state it all
         line = {
             "data": {"values": held},
             "transform": [chosen, {"aggregate": [{"op": "sum", "field": "y", "as": "held"}], "groupby": ["hour"]}],
@@ -265,7 +265,7 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
                             {"field": "rtt", "title": "round trip, ms", "format": ".0f"}],
             },
         })  # fmt: skip
-    # Labels have their sides at full width; on a phone the circles say who is who where there are many.
+    # Labels have their sides at full width; on a phone the circles state who is who where there are many.
     seen = {"expr": f"width < {WIDE} ? 0 : 1"} if len(side) > LABELS_ON_PHONES else 1
     layers += [
         {"params": [pick], "mark": {"type": "circle", "stroke": "#fff", "strokeWidth": 1, "opacity": 0.85},
@@ -295,7 +295,7 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
 
 
 def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
-    """USD per month by part, beside the paper's other ways to provision."""
+    """USD per month by part, next to the paper's other ways to provision."""
     c = plan.cost
     usd = (c.reserved_usd_per_month, c.beyond_horizon_usd_per_month, c.on_demand_usd_per_month, c.spot_usd_per_month,
            c.unserved_usd_per_month, c.egress_usd_per_month)  # fmt: skip

@@ -1,7 +1,7 @@
 """Independent check of a reserved-capacity plan, hour by hour: from the instance and the plan alone.
 
 Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
-of every hour are added up from the plan, and demand is served anew. First the regions with the fewest choices are
+of every hour are added up from the plan, and demand is served again. First the regions with the fewest choices are
 filled: a plan that passes is proved feasible. The hours left open go to max-flow (one service or one machine type, no
 locality loss; scipy.sparse.csgraph). Else they are filled in other orders, then solved as linear programs by SciPy's
 linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
@@ -44,7 +44,7 @@ ORDERS = 4  # further orders in which rows are filled before each has a linear p
 
 
 def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
-    """Require that something holds; more than `MOST_SHOWN` violations would say no more."""
+    """Require that something holds; more than `MOST_SHOWN` violations would state no more."""
     if not holds and len(found.violations) < MOST_SHOWN:
         found.add(requirement, value, limit, unit)
 
@@ -272,7 +272,7 @@ def _deviations(
     """Rows are served whichever regions of `users` exceed their demand, as many at once as may.
 
     A row served while all of them do is served whichever do. For the others: of `users` in one part more than may
-    deviate at once, whoever does leaves a part out.
+    deviate at once, the one who does leaves a part out.
     """
     factor = np.ones(len(case.regions))
     factor[users] += worst.deviation

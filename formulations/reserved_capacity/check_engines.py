@@ -1,4 +1,4 @@
-"""Independent check of what machines serve with continuous batching: a line's figures anew, from its step and wait."""
+"""Independent check of what machines serve with continuous batching: a line's figures again, from its step and wait."""
 
 from __future__ import annotations
 

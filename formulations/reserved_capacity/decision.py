@@ -60,7 +60,7 @@ def _busiest_purchases(p: ReservedPlan) -> str:
 
 
 def _seen(report: Mapping[str, Any]) -> Iterator[SeenLatency]:
-    """The worst of every service over the links that the plan uses, beside the limits."""
+    """The worst of every service over the links that the plan uses, next to the limits."""
     for row in report.get("promises") or ():
         for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E")):
             limit, value = row["limits"].get(name), row.get(f"{name}_s")

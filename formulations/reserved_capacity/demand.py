@@ -80,7 +80,7 @@ def written_out(names: list[str], rps: Array, start: str | None) -> InlineDemand
 
 
 class FileDemand(Entry):
-    """Demand in a CSV or Parquet file beside the instance.
+    """Demand in a CSV or Parquet file next to the instance.
 
     Either long (columns hour_start_utc or hour_start_local, region, and one of requests_per_hour / _minute / _second;
     with `service_column` rows of other services are skipped) or wide (the hour and one column per region, `unit:`).

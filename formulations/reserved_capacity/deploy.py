@@ -15,7 +15,7 @@ from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts
 
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
-    """The reservations; what is bought by the hour and where requests go is said in words."""
+    """The reservations; what is bought by the hour and where requests go is stated in words."""
     p, places = ReservedPlan.model_validate(plan), geography.places()
     purchases = [
         Purchase(

@@ -100,7 +100,7 @@ class RowLp:
             price = t.option_usd_per_hour
             small = 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
             model.f.of(compiled.costs[0])[:] += small * rtt * t.work[self.source, self.sink]
-        # Money in units that keep a solver's absolute tolerance small beside prices.
+        # Money in units that keep a solver's absolute tolerance small next to prices.
         dearest = float(t.option_usd_per_hour.max(initial=0.0))
         self.usd = 1.0 if phase_one or 1e-3 <= dearest <= 1e5 or not dearest else 2.0 ** round(np.log2(dearest))
         self.session = Session(replace(compiled, costs=compiled.costs / self.usd), None if phase_one else FINE)

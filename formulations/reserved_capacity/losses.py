@@ -32,7 +32,7 @@ class LossCase:
 
     Attributes:
         demand: requests/s, (n, I).
-        quarter: of every row, (n,).
+        quarter: quarter of every row, (n,).
         alive: share of reservations that is left, (J,).
         extra: further machines, (J,), finite.
         deviation: by which any `budget` regions may exceed their demand at once.

@@ -126,7 +126,7 @@ def counts_of(t: ReservedTables, plan: ReservedPlan) -> Array:
 
 
 def extract(model: Any, tables: ReservedTables) -> ReservedPlan:
-    """The plan of a solved Pyomo model; purchases and flows are dispatched anew (local first among equals)."""
+    """The plan of a solved Pyomo model; purchases and flows are dispatched again (local first among equals)."""
     from optmodels.model.pyomo_block import value_of
 
     k = np.array([round(value_of(model.k[c])) for c in range(len(tables.column_sink))])

@@ -18,7 +18,7 @@ from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at
 
 
 class Purchases(Model):
-    """Reservations k, minimum purchases b, and their price; families are stated by whoever adds to it."""
+    """Reservations k, minimum purchases b, and their price; families are stated by the one who adds to it."""
 
     def __init__(self, tables: ReservedTables) -> None:
         problem = tables.case.problem
@@ -98,7 +98,7 @@ def capacity(m: TrafficModel) -> Rows:
 
 
 def reservable(m: Purchases) -> Rows:
-    """Σ_c A_cq·step_c·k_c ≤ R_j: at any time the provider has so many in j."""
+    """Σ_c A_cq·step_c·k_c ≤ R_j: at any time the provider has this many in j."""
     return at_most(m.tables.sink_most[:, None], held(m, m.tables.column_active, "q"))
 
 
@@ -108,7 +108,7 @@ def minimum_purchase(m: Purchases) -> Rows:
 
 
 def purchase_only_if(m: Purchases) -> Rows:
-    """k_c ≤ K_c·b_c: only if b says so."""
+    """k_c ≤ K_c·b_c: only if b states so."""
     return at_most(0.0, m.k.among(m.b) - m.b * m.most[m.b.labels[0]])
 
 

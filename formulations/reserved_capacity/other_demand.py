@@ -1,4 +1,4 @@
-"""A plan on demand that it was not made for: days of its own hours drawn anew, region by region."""
+"""A plan on demand that it was not made for: days of its own hours drawn again, region by region."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def drawn_hours(hours: int, regions: int, seed: int) -> Index:
     Args:
         hours: at least `LEAST_HOURS`; the last, incomplete day draws from complete ones and is cut.
         regions: how many.
-        seed: of the draws.
+        seed: random seed of the draws.
     """
     rng, whole = np.random.default_rng(seed), hours // DAY_H
     days = np.arange(whole)
@@ -70,7 +70,7 @@ def other_tables(t: ReservedTables, seed: int) -> ReservedTables:
 
 
 def out_of_sample(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
-    """What a plan's reservations are worth on days drawn anew, beside its own.
+    """What a plan's reservations are worth on days drawn again, next to its own.
 
     Machines by the hour are bought as each hour needs them, as in the plan, within what the instance offers. The
     busiest hour (first quarter, first scenario) of the plan's own demand and of the first draw is simulated request by

@@ -1,7 +1,7 @@
 """The reserved-capacity problem as arrays: sources of demand, sinks of capacity, purchases, and what must survive.
 
 Every method reads these tables. Units: demand in requests per second (where machines serve less than 0.01 or more than
-10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small beside numbers as elsewhere),
+10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small next to numbers as elsewhere),
 capacity in machines, money in USD/month (730 h) averaged over the horizon.
 
     source i  (region r, service k, whether its demand may leave the region)
@@ -47,7 +47,7 @@ class Guard:
     """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity.
 
     A forwarding ceiling does not hold users in a region that is lost: what stays at home else counts as the demand of
-    the source beside it that may leave, `moved`.
+    the source next to it that may leave, `moved`.
     """
 
     name: str
@@ -367,7 +367,7 @@ def deviations(t: ReservedTables, guard: Guard) -> list[Array]:
 def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
     """The union-closed family of every connected part of a network, each (F, J); None if one has more than `most` sets.
 
-    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts say nothing new.
+    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts state nothing new.
     """
     users = np.flatnonzero(reach.any(axis=1))
     own = reach[users].astype(float)

@@ -28,6 +28,7 @@ from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, 
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.engine.lengths import ALIKE_OF_STATIC, in_words
+from optmodels.engine.spelling import SloKeys
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
@@ -180,7 +181,7 @@ class MachineType(Entry):
     )
 
 
-class ServiceSlo(Entry):
+class ServiceSlo(SloKeys):
     """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1), the deadline's with all tokens.
 
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
@@ -195,7 +196,7 @@ class ServiceSlo(Entry):
         "the percentile of ttft_s",
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
-        default=None, description="time per output token (TPOT)"
+        default=None, description="time per output token (TPOT); may be written tpot_s"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, round trip and queue included"
@@ -445,8 +446,8 @@ class ReservedCase:
         offered: (I, R).
         requests_per_second: (I, K); 0: cannot serve.
         prefill_s: (I, K).
-        e2e_s: of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline, (I, K).
-        reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
+        e2e_s: e2e seconds of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
+        (I, K). reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
         notes: remarks for the reader.
@@ -622,7 +623,7 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
     """Round trips, s, from regions with users of a service to the nearest machine of a type that may serve them.
 
     Args:
-        names: of the regions.
+        names: names of the regions.
         service: which one.
         demand_rps: its requests/s, (T, R).
         rtt_ms: (R, R).

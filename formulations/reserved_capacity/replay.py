@@ -2,7 +2,7 @@
 
 A machine becomes the replicas its throughput was derived from (`throughput`): step times and KV memory from the
 same roofline, at most the planned batch. Where an instance states throughputs only, a replica is made up that serves
-exactly that many mean requests per second, and says so in the notes.
+exactly that many mean requests per second, and states so in the notes.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ INPUT_TOKENS, OUTPUT_TOKENS, TBT_S = 512, 256, 0.05  # where an instance names n
 
 @dataclass(frozen=True)
 class RegionReplayOptions(ReplayOptions):
-    """What the replay over regions can be asked beside the verb's options.
+    """What the replay over regions can be asked next to the verb's options.
 
     Attributes:
-        hour: of the demand, with its purchases; None: the busiest.
+        hour: hour of the demand, with its purchases; None: the busiest.
         quarter, scenario: which of them.
-        seconds: of a generated trace; None: ten minutes, less where there are too many requests.
+        seconds: seconds of a generated trace; None: ten minutes, less where there are too many requests.
         lose: regions removed one at a time: ``each``, ``none``, a name; None: each, if the instance asks for it.
     """
 
@@ -64,7 +64,7 @@ def routing_of(name: str | None, fastest_rps: float = 0.0) -> RegionRouting:
     free.
 
     Args:
-        name: of the policy.
+        name: name of the policy.
         fastest_rps: requests/s of one replica, at most.
 
     Raises:
@@ -88,7 +88,7 @@ def replay(
             share machines, ``model`` with the services' names; None: generated for the hour's demand, as conversations
             with the workload's mean lengths, or one by one with lengths drawn from several.
         options: policy, seed, and what `RegionReplayOptions` adds.
-        tables: of the problem, or with another demand in its place; None: made anew.
+        tables: tables of the problem, or with another demand in its place; None: made again.
 
     Returns:
         Policy, hour, seconds, ``services`` with their metrics (`regions.Replay.metrics`), ``losses`` by region, notes.
@@ -254,8 +254,8 @@ def requests_drawn(
         lengths: shares sum to 1.
         rates: requests/s by region.
         seconds: length of the trace.
-        seed: of everything drawn.
-        name: of the trace.
+        seed: random seed of everything drawn.
+        name: name of the trace.
     """
     rng = np.random.default_rng(seed)
     counts = rng.poisson([rate * seconds for rate in rates.values()])

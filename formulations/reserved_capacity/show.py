@@ -32,7 +32,7 @@ from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
-    "global_peak": "one pool for the peak of world demand, blind to reach (SK Fig. 3b)",
+    "global_peak": "one pool for the global peak, latency limits ignored (SK Fig. 3b)",
     "on_demand": "perfect on-demand autoscaling in every region (SK Fig. 3b)",
 }
 
@@ -85,7 +85,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
 
 
 def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
-    """What a reader wants beside the plan.
+    """What a reader wants next to the plan.
 
     Returns:
         ``comparisons`` (USD/month of other ways to provision), ``regions`` (peak and mean demand in machines, reserved
@@ -110,7 +110,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 
 
 def _other_demand(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
-    """The plan on days drawn anew where its demand was recorded, if there is time; or why not."""
+    """The plan on days drawn again where its demand was recorded, if there is time; or why not."""
     from formulations.reserved_capacity.other_demand import out_of_sample, why_not
 
     why = why_not(t, plan)
@@ -124,7 +124,7 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     """What requests of each service see at most on the machines and over the links that the plan uses, and may see.
 
     TTFT = round trip + queue + prefill (SK §2.1) of the slowest link; TPOT where machines' throughput is derived; E2E,
-    likewise of the slowest link, where there is a deadline.
+    in the same way of the slowest link, where there is a deadline.
     """
     case = t.case
     p, places, kinds = case.problem, case.regions, [m.machine for m in case.problem.machines]
@@ -277,7 +277,7 @@ def _reservation_table(p: ReservedPlan) -> Table:
 def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
     known = {"tpot": "TPOT", "e2e": "E2E"}
     more = [(name, title) for name, title in known.items() if any(r.get(f"{name}_s") for r in rows)]
-    columns = ["service", "TTFT", "of it round trip", *(title for _, title in more)]
+    columns = ["service", "TTFT", "round trip in it", *(title for _, title in more)]
     table = titled("What requests see in the worst case, and their SLO", *columns)
     for r in rows[:PROMISES_SHOWN]:
         cells = []
@@ -312,7 +312,7 @@ def _serving_lines(p: ReservedPlan) -> list[str]:
         f"{plain(x.service)} on {plain(x.machine)}: {x.requests_per_second:.4g} req/s, TP={x.tensor_parallel}"
         f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
         f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
-        f" steps of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
+        f" iterations of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
         for x in p.serving
     ]
     return ["", "[bold]A machine serves[/bold], by continuous batching", *(f"  {x}" for x in lines)] if lines else []
@@ -355,7 +355,7 @@ def _flow_lines(p: ReservedPlan) -> list[str]:
 
 
 def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
-    table = titled("Cost", "way to provision", "USD/month", "against this plan")
+    table = titled("Cost", "provisioning", "USD/month", "relative to this plan")
     total = p.cost.total_usd_per_month
     table.add_row("this plan", f"{total:,.0f}", "")
     for name, value in compared.items():
@@ -390,7 +390,7 @@ def _commitment_lines(p: ReservedPlan) -> list[str]:
     c = p.cost
     if not c.committed_usd:
         return []
-    line = f"committed until the last term ends: {c.committed_usd:,.0f} USD"
+    line = f"all commitments until their terms end: {c.committed_usd:,.0f} USD"
     if c.committed_beyond_horizon_usd:
         charged = c.beyond_horizon_usd_per_month
         line += (
@@ -420,7 +420,7 @@ def _value_lines(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for x in [x for x in found["machines"] if x["usd_per_month"] > 0][:4]:
         net = ", ".join(f"{t.replace('reserved_', '')} {round(v):+,}" for t, v in x["net_usd_per_month"].items())
-        after = f" (less its price: {net})" if net else ""
+        after = f" (net of its price: {net})" if net else ""
         lines.append(f"  {plain(x['machine'])} in {plain(x['region'])}: {x['usd_per_month']:,.0f} USD/month{after}")
     if found["machines"] and not lines:
         lines.append("  one more machine anywhere: nothing")

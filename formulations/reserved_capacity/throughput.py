@@ -79,7 +79,7 @@ class ServiceMix(ServiceRates):
     _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
 
     def read(self, problem: Problem, path: str) -> None:
-        """Read the trace, if it is one, from its file beside the problem's; `path`: where that names it.
+        """Read the trace, if it is one, from its file next to the problem's; `path`: where that names it.
 
         Raises:
             InputError: there is none, or it cannot be read.
@@ -108,11 +108,12 @@ class MachineChoice:
 
     Attributes:
         rps: requests/s of the machine.
-        prefill_s: of one mean prompt; continuous: time to the first token but for waiting, as its limit bounds it.
-        e2e_s: of a request at the machine, queue included, as the deadline bounds it.
-        work: of a layer of the model.
+        prefill_s: prefill seconds of one mean prompt; continuous: time to the first token but for waiting, as its limit
+            bounds it.
+        e2e_s: e2e seconds of a request at the machine, queue included, as the deadline bounds it.
+        work: work of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
-        costs: of its steps, at the safety level; None at the peaks of the hardware.
+        costs: costs of its steps, at the safety level; None at the peaks of the hardware.
         provenance: where they come from.
     """
 
@@ -157,7 +158,7 @@ def choice_of(
     """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
     The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads; continuous batching
-    has replicas of several attention ranks of so many GPUs, too, where the workload lists any.
+    has replicas of several attention ranks of this many GPUs, too, where the workload lists any.
 
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in

@@ -1,7 +1,7 @@
 """What binds in a reserved-capacity plan, and what one more machine or 10 ms of reach would be worth.
 
 Values are differences of exact optima where solving the instance once for every place is little work. Else, where
-machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` says which.
+machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` states which.
 The work allowed is counted in cells (rows × sources × sinks), not in seconds: every machine gives the same basis.
 """
 

@@ -32,7 +32,7 @@ def plan(
     cloud: Sequence[str] = ("aws",), region: str | None = None, gpu: Sequence[str] = (),
     market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
     survive: int = 0, budget: float | None = None, engine: str = "vllm", safety: float | None = None,
-    apart: bool = False, attention_ranks: Sequence[int] = (1,), max_num_seqs: int | None = None,
+    disaggregate: bool = False, attention_ranks: Sequence[int] = (1,), max_num_seqs: int | None = None,
     certify_replay: bool | None = None, write: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None, time_limit: float | None = None, force: bool = False,
     command: str | None = None, on_question: Callable[[Question, str], object] | None = None,
@@ -61,7 +61,7 @@ def plan(
         budget: USD/h.
         engine: ``vllm``, ``sglang`` or ``trtllm``.
         safety: plan with latencies that this share of measurements stay below.
-        apart: consider disaggregated prefill and decode.
+        disaggregate: consider disaggregated prefill and decode.
         attention_ranks: numbers of data-parallel attention ranks to choose from.
         max_num_seqs: concurrent requests of an engine; None: the plan decides.
         certify_replay: simulate until every SLO holds; None: where there is a trace, on its requests.
@@ -87,8 +87,8 @@ def plan(
         ttft=one_limit("ttft", ttft, ttft_p95, ttft_p99), tpot=one_limit("tpot", tpot, tpot_p95, tpot_p99),
         e2e=one_limit("e2e", e2e, e2e_p95, e2e_p99), clouds=_several(cloud), region=region, gpus=_several(gpu),
         markets=_several(market), quota=list(quota.items() if isinstance(quota, Mapping) else quota), survive=survive,
-        budget=budget, engine=engine, safety=safety, longest=longest, apart=apart, attention_ranks=attention_ranks,
-        certify=certify_replay, max_num_seqs=max_num_seqs,
+        budget=budget, engine=engine, safety=safety, longest=longest, disaggregate=disaggregate,
+        attention_ranks=attention_ranks, certify=certify_replay, max_num_seqs=max_num_seqs,
     )  # fmt: skip
     folder = file.parent if file is not None and target is None else Path() if target is None else target.parent
     try:

@@ -1,4 +1,4 @@
-"""Policies side by side on one history: cost, SLO attainment and changes, beside the least cost with hindsight.
+"""Policies side by side on one history: cost, SLO attainment and changes, next to the least cost with hindsight.
 
 Billing begins with the order and ends with draining. A policy decides once a minute and sees nothing of the minute that
 begins; `tests/autoscaling` compares runs on truncated histories bit by bit. Costs are multiples of hindsight: the least
@@ -246,7 +246,7 @@ def backtest(
         tune: try the grid of every method; else the defaults alone.
         forecast: name of `forecast.points.METHODS`, or auto.
         policies: policies of one's own by name, run as they are.
-        say: gets one line a method.
+        state: gets one line a method.
     """
     history = History(history.requests[: (train_min + judge_min) * STEPS_A_MINUTE], history.name, history.notes)
     warm = min(MINUTES_A_DAY, train_min // 2)

@@ -69,7 +69,7 @@ class Policy(Protocol):
 class HorizontalPodAutoscaler:
     """Kubernetes HPA: ⌈n·metric/target⌉ outside a tolerance of ±10 %; down to the largest wish of a window.
 
-    Pods that start up count with a metric of 0, as the documentation says, so the wish is ⌈load/target⌉.
+    Pods that start up count with a metric of 0, as the documentation states, so the wish is ⌈load/target⌉.
     """
 
     target: float = 0.7
@@ -261,7 +261,7 @@ class QuantileRule:
     """
 
     order: Array  # requests/s at the lead time, forecast at each minute, (minutes,)
-    keep: Array  # largest requests/s within twice the lead time, likewise
+    keep: Array  # largest requests/s within twice the lead time, in the same way
 
     def __call__(self, seen: Observation) -> int:
         """Wanted replicas, ready and starting."""

@@ -209,7 +209,7 @@ def fewest_parts(whole: int) -> Index:
 def _splits(case: BatchCase, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
     """(row of `_replicas`, count) of every split of the batch into non-empty parts.
 
-    Counts are those listed; without a list the `fewest_parts` that fit beside the weights at some α, or the fewest of
+    Counts are those listed; without a list the `fewest_parts` that fit next to the weights at some α, or the fewest of
     all where none does.
     """
     batch, allowed = case.problem.workload.batch, case.problem.strategies.allowed(family)
@@ -512,7 +512,7 @@ class Nodes:
 
 
 def linearise(curves: Curves, limits: BatchLimits, max_error: float = 1e-3, most: int = 1025) -> Nodes:
-    """Interpolate E2E and TBT between so many nodes that the certified error is at most `max_error`."""
+    """Interpolate E2E and TBT between this many nodes that the certified error is at most `max_error`."""
     fastest, calm, lo, hi = curves.fastest_alpha(), curves.calmest_alpha(), curves.alpha_lo, curves.alpha_hi
     ends = [
         *curves.sublevel("ttft", limits.ttft_s, lo),

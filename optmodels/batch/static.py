@@ -1,4 +1,4 @@
-"""Serving one workload in static batches on a pool of machines: the part of an instance file that says so, resolved.
+"""Serving one workload in static batches on a pool of machines: the part of an instance file that states so, resolved.
 
 Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket of many.
 """
@@ -33,7 +33,7 @@ from optmodels.catalog.types import (
 from optmodels.engine.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import AttentionRanks
 from optmodels.engine.lengths import Length, Lengths, mean_tokens, normalised, which
-from optmodels.engine.spelling import NamedModel
+from optmodels.engine.spelling import NamedModel, SloKeys
 from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
@@ -78,7 +78,7 @@ class PrecisionChoice(Entry):
 
 
 class BatchWorkload(Entry):
-    """W = (B, S_in, S_out) of LP Table IV: requests that are all alike."""
+    """W = (B, S_in, S_out) of LP Table IV: requests that are all equal."""
 
     batch: PositiveInt = Field(description="B: requests served together")
     input_tokens: Tokens = Field(description="S_in: tokens of a prompt")
@@ -94,7 +94,7 @@ class BatchMix(Entry):
     )
 
 
-class RealTime(Entry):
+class RealTime(SloKeys):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
     kind: Literal["real_time"] = Field(description="real_time: limits on throughput and latencies")
@@ -102,7 +102,9 @@ class RealTime(Entry):
         description="input and output tokens a second together (LP 6)"
     )
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
-    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(description="time per output token (TPOT)")
+    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
+        description="time per output token (TPOT); may be written tpot_s"
+    )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, waiting included; with static batches all its passes"
     )
@@ -273,8 +275,8 @@ class OperatingPoint(Entry):
 class BatchLatency(Entry):
     """Where latencies come from: measured points, or curves over α with a level.
 
-    The level is what a `model` says of an engine's steps, what a `calibration` makes of the curves, or, without
-    either, the peaks of the hardware (``model: roofline`` says the same).
+    The level is what a `model` states about an engine's steps, what a `calibration` makes of the curves, or, without
+    either, the peaks of the hardware (``model: roofline`` states the same).
     """
 
     model: ModelChoice | None = None
@@ -356,12 +358,12 @@ class StaticBatch(NamedModel, Problem):
 
     @property
     def alike(self) -> BatchWorkload:
-        """The workload of static batches, whose requests are all alike."""
+        """The workload of static batches, whose requests are all equal."""
         assert isinstance(self.workload, BatchWorkload)
         return self.workload
 
     def lengths(self) -> tuple[Length, ...]:
-        """Classes of the requests, shares summing to 1; one where all are alike.
+        """Classes of the requests, shares summing to 1; one where all are equal.
 
         Raises:
             InputError: a trace that cannot be read.
@@ -378,7 +380,7 @@ class StaticBatch(NamedModel, Problem):
         return math.inf
 
     def named_machines(self) -> Mapping[str, str]:
-        """Path → machine of the pool that the instance names beside it; each has to be there."""
+        """Path → machine of the pool that the instance names next to it; each has to be there."""
         return {}
 
     def inline(self) -> Self:
@@ -432,7 +434,7 @@ class BatchCase:
 
     @property
     def price_source(self) -> str:
-        """Where the machines' prices are from, and of which day; empty where the instance does not say."""
+        """Where the machines' prices are from, and of which day; empty where the instance does not state."""
         return price_source(self.problem.pool, self.problem.markets.bought(self.problem.strategies.families))
 
     def provenance(self, gpu: str, tp: int, family: Family, attention_ranks: int = 1) -> Provenance:
@@ -546,7 +548,7 @@ def _resolve(p: StaticBatch) -> BatchCase:
 
 
 def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
-    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not say."""
+    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not state."""
     said = [pool.price_source]
     if pool.catalog is not None:
         said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))

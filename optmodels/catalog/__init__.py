@@ -45,7 +45,7 @@ class MachineList(Entry):
     """Where a list of machines comes from.
 
     Attributes:
-        price_dates: of the markets whose prices are of another day than `retrieved`.
+        price_dates: price dates of the markets whose prices are of another day than `retrieved`.
     """
 
     file: str

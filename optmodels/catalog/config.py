@@ -196,7 +196,7 @@ def _whole(data: Config, *keys: str) -> int:
 
 
 def _shape(data: Config, wrong: Mistakes, inside: str) -> Config:
-    """The keys of `Architecture` that the language model's section says."""
+    """The keys of `Architecture` that the language model's section states."""
     kind = data["model_type"]
     if kind == "nemotron_h":
         return _mixers(data, wrong, inside)
@@ -345,7 +345,7 @@ def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[C
         shared_width = shared * width
     if kind == "llama4_text":
         shared, shared_width = 1, width
-    if kind == "gemma4_text":  # a plain feed-forward beside the experts of every layer
+    if kind == "gemma4_text":  # a plain feed-forward next to the experts of every layer
         shared, shared_width, plain = 1, data["intermediate_size"], width
     routed = _routed(data, layers, wrong, inside)
     found = {
@@ -386,7 +386,7 @@ def _latent(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config |
         return None
     found = {k: _whole(data, k) for k in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
     found["q_lora_rank"] = data.get("q_lora_rank") or 0
-    data.get("head_dim"), data.get("num_key_value_heads"), data.get("layer_types")  # which say nothing of a latent
+    data.get("head_dim"), data.get("num_key_value_heads"), data.get("layer_types")  # which state nothing of a latent
     if data.get("index_topk"):
         found |= {
             "index_heads": _whole(data, "index_n_heads"), "index_head_dim": _whole(data, "index_head_dim"),
@@ -401,7 +401,9 @@ def _latent(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config |
 
 
 def _compressed(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config:
-    """Attention of DeepSeek-V4: `compress_ratios` says the tokens of an entry of each layer, 0 for the window alone."""
+    """Attention of DeepSeek-V4: `compress_ratios` states the tokens of an entry of each layer, 0 for the window
+    alone.
+    """
     ratios = list(data.get("compress_ratios") or [])[:layers]
     data.get("qk_rope_head_dim")  # a part of head_dim
     groups = sorted({*ratios} - {0})
@@ -517,7 +519,7 @@ _SKIPPED = re.compile(
 def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mistakes) -> tuple[str, list[Config]]:
     """Weight precision, and the parts that have another.
 
-    It is that of `quantization_config`, of `hf_quant_config.json` beside it, or what the checkpoint's name states; 16
+    It is that of `quantization_config`, of `hf_quant_config.json` next to it, or what the checkpoint's name states; 16
     bits without any.
     """
     q, beside = outer.get("quantization_config"), path.with_name("hf_quant_config.json")

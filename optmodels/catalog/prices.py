@@ -2,7 +2,8 @@
 
 * SkyPilot   ``InstanceType, AcceleratorName, AcceleratorCount, vCPUs, MemoryGiB, Price, Region, GpuInfo, SpotPrice``
 * FOCUS      ``ChargeCategory, PricingCategory, EffectiveCost, PricingQuantity, RegionId, SkuId``: effective cost by the
-             hour; Standard is on demand, Dynamic spot, Committed reserved for a year (for three where the row says so)
+             hour; Standard is on demand, Dynamic spot, Committed reserved for a year (for three where the row states
+             so)
 * ours       ``machine, region, gpu, gpu_count, vram_gib, vcpu, ram_gib, note`` and ``on_demand_usd_per_hour``,
              ``reserved_1y_usd_per_month`` …; prices of one GPU as ``on_demand_usd_per_gpu_hour``, sold from
              ``least_gpus`` to ``most_gpus`` in multiples of ``least_gpus`` times powers of two
@@ -23,7 +24,7 @@ from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.tables import csv_lines
 
 HOURS_PER_MONTH = 730.0
-MOST_GPUS = 8  # of a machine that is sold by the GPU, where the file does not say
+MOST_GPUS = 8  # of a machine that is sold by the GPU, where the file does not state
 MEMORY_WITHIN = 0.12  # of the catalogue's: files state what is marketed, or what the driver reports
 _UNITS = {"usd_per_hour": (1.0, False), "usd_per_month": (1 / HOURS_PER_MONTH, False),
           "usd_per_gpu_hour": (1.0, True), "usd_per_gpu_month": (1 / HOURS_PER_MONTH, True)}  # fmt: skip

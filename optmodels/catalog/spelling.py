@@ -41,7 +41,7 @@ _FORMATS: dict[str, tuple[str, ...]] = {
     "gguf": ("GGUF",), "bnb": ("bitsandbytes",), "nf4": ("bitsandbytes",), "mlx": ("MLX",), "exl2": ("EXL2",),
     "exl3": ("EXL3",), "hqq": ("HQQ",), "aqlm": ("AQLM",), "w4a8": ("W4A8",), "nvfp4a16": ("NVFP4A16",),
 }  # fmt: skip
-_DETAILS: dict[str, tuple[str, ...]] = {  # words beside a format that choose among its precisions
+_DETAILS: dict[str, tuple[str, ...]] = {  # words next to a format that choose among its precisions
     "block": ("fp8_block",), "4bit": ("int4", "bitsandbytes", "MLX"), "8bit": ("int8", "fp8", "bitsandbytes", "MLX"),
 }  # fmt: skip
 _EXTRAS = {

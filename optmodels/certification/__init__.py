@@ -1,4 +1,5 @@
-"""Plans confirmed by simulation, for every formulation: the rounds, what a plan's document says of them, the check.
+"""Plans confirmed by simulation, for every formulation: the rounds, what a plan's document states about them, the
+check.
 
 A formulation has a `Certifier` (what a promise, a cut and a relaxed model are there) and adds to the document and the
 check only what is its own.

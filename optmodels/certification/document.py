@@ -1,4 +1,4 @@
-"""What a plan's document says of its certification."""
+"""What a plan's document states about its certification."""
 
 from __future__ import annotations
 

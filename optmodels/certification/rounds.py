@@ -1,7 +1,7 @@
 """Rounds of certification: solve, simulate what was chosen, cut what fails, solve again.
 
-What is simulated, what a cut is and what a plan says of it is the formulation's (`Certifier`); here are the rounds, how
-they share a time limit, which of their plans is returned, and for what the bound holds.
+What is simulated, what a cut is and what a plan states about it is the formulation's (`Certifier`); here are the
+rounds, how they share a time limit, which of their plans is returned, and for what the bound holds.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Round(Generic[P]):
     """A plan that was simulated.
 
     Attributes:
-        outcome: of the solve.
+        outcome: outcome of the solve.
         number: counted from 1.
         loose: how loose a model it is of; 1: the instance's own.
-        cuts: that it was made under.
+        cuts: cuts that it was made under.
         judged: its promises.
     """
 
@@ -66,7 +66,7 @@ class Round(Generic[P]):
 
 
 class Certifier(Protocol[P]):
-    """What a formulation says and does of one problem's rounds."""
+    """What a formulation states and does of one problem's rounds."""
 
     @property
     def passes(self) -> Sequence[float]:
@@ -94,7 +94,7 @@ class Certifier(Protocol[P]):
         """The tables under cuts."""
 
     def again(self, outcome: Outcome[P], before: Sequence[Round[P]], tables: Any, seconds: float | None) -> Outcome[P]:
-        """The outcome under cuts, or with an earlier plan of the pass made anew under them if that is as good."""
+        """The outcome under cuts, or with an earlier plan of the pass made again under them if that is as good."""
 
     def judge(self, plan: P, number: int, over: Callable[[], bool]) -> tuple[Sequence[Any], bool]:
         """The promises of a round's plan; False where time ran out before all were simulated."""
@@ -116,7 +116,7 @@ def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -
     """The method, whose plans are certified where the instance asks for it and more than the bare answer is wanted.
 
     Args:
-        method: of a formulation whose problems have a field ``certify``.
+        method: method of a formulation whose problems have a field ``certify``.
         certifier: (problem, tables) → its rounds.
     """
 
@@ -276,7 +276,7 @@ class _Rounds(Generic[P]):
         if kept:
             assert best is not None
             number = len(best.judged)
-            words = f"certified in round {best.number} of {len(self.lines)}: all {number} promises {self.of.held}{of}"
+            words = f"certified in round {best.number} of {len(self.lines)}: all {number} SLOs {self.of.held}{of}"
             untried = [self.of.looser(x) for x in self.of.passes if x not in self.firsts]
             words += f"; no time was left for models with {', '.join(untried)}" if untried else ""
         else:

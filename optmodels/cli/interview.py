@@ -28,7 +28,7 @@ def interview(
     Args:
         questions: prompts in their order.
         answer: the next line of input, with its line end; empty at the end of input.
-        say: callback that shows a prompt or a mistake.
+        state: callback that shows a prompt or a mistake.
         again: ask again after an invalid answer; else it is a mistake.
 
     Raises:

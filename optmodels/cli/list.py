@@ -26,7 +26,9 @@ def list(
     folder: Annotated[
         Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
     ] = None,
-    pool: Annotated[str | None, typer.Option(help="With machines: one price list of the catalogue.")] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", "--cloud", help="With machines: one price list of the catalogue.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:

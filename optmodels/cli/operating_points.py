@@ -52,7 +52,8 @@ def operating_points(
         float | None, timed("points_table, serves: keep the loads that meet this TTFT.", options.ttft)
     ] = None,
     tbt_s: Annotated[
-        float | None, timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot)
+        float | None,
+        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tbt-s", "--tpot-s"),
     ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
@@ -76,7 +77,9 @@ def operating_points(
     llm: Annotated[
         str | None,
         typer.Option(
-            help="With default: LLM of the catalogue, or a YAML file of one; with measurements: its name there."
+            "--llm",
+            "--model",
+            help="With default: LLM of the catalogue, or a YAML file of one; with measurements: its name there.",
         ),
     ] = None,
     precision: Annotated[

@@ -84,7 +84,9 @@ def plan(
         float | None,
         typer.Option(help="Prediction quantile: 0.9 plans with latencies that 9 of 10 measurements stay below."),
     ] = None,
-    apart: Annotated[bool, typer.Option("--apart", help="Consider disaggregated prefill and decode.")] = False,
+    disaggregate: Annotated[
+        bool, typer.Option("--disaggregate", "--apart", help="Consider disaggregated prefill and decode.")
+    ] = False,
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
     ] = "1",
@@ -113,6 +115,8 @@ def plan(
     from optmodels.question import assumptions
     from optmodels.reporting.text import plain
 
+    if "--apart" in sys.argv:
+        sys.stderr.write("note: --apart is called --disaggregate now\n")
     understood: list[tuple[Question, str]] = []
     result = solved(
         optmodels.plan, as_json, model, input=input, output=output, rate=rate, trace=trace,
@@ -120,7 +124,7 @@ def plan(
         ttft=ttft, ttft_p95=ttft_p95, ttft_p99=ttft_p99, tpot=tpot, tpot_p95=tpot_p95, tpot_p99=tpot_p99,
         e2e=e2e, e2e_p95=e2e_p95, e2e_p99=e2e_p99, cloud=cloud or ["aws"], region=region, gpu=gpu or [],
         market=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive,
-        budget=budget, engine=engine, safety=safety, apart=apart,
+        budget=budget, engine=engine, safety=safety, disaggregate=disaggregate,
         attention_ranks=listed(attention_ranks, "--attention-ranks", int), max_num_seqs=max_num_seqs,
         certify_replay=certify_replay, write=write, out=out, time_limit=time_limit, force=force,
         command=path_text(shlex.join(["optmodels", *sys.argv[1:]])),
@@ -166,11 +170,11 @@ def _next(asked: Question, result: Result, write: Path | None) -> list[str]:
     else:
         lines.append("--out results: plan.json, report.html and tables; then optmodels export FOLDER --to vllm")
     if ((result.report or {}).get("latency") or {}).get("missed_at_the_pessimistic_end"):
-        lines.append("--safety 0.9: a plan that also meets the SLO at the pessimistic end of the latencies")
+        lines.append("--safety 0.9: a plan that also meets the SLO in the pessimistic case")
     if not asked.survive:
         lines.append("--survive 1: the cost of losing any one deployment without missing the SLO")
-    if not asked.apart:
-        lines.append("--apart: whether disaggregated prefill and decode cost less")
+    if not asked.disaggregate:
+        lines.append("--disaggregate: whether disaggregated prefill and decode cost less")
     if list(asked.attention_ranks) == [1] and _has_experts(result):
         lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves")
     if "spot" not in asked.markets:

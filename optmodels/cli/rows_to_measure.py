@@ -27,7 +27,8 @@ def rows_to_measure(
         str | None, named(options.gpu, "GPU of the catalogue, or a YAML file of one; default: the instance's.")
     ] = None,
     llm: Annotated[
-        str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one; default: the instance's.")
+        str | None,
+        typer.Option("--llm", "--model", help="LLM of the catalogue, or a YAML file of one; default: the instance's."),
     ] = None,
     precision: Annotated[
         str | None,

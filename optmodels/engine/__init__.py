@@ -1,1 +1,1 @@
-"""What an engine that batches continuously can do: levels, bounds and predictions of latencies, costs of its steps."""
+"""Engines with continuous batching: operating points, bounds and predictions of latencies, costs of iterations."""

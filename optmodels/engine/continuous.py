@@ -1,4 +1,4 @@
-"""Operating points of engines that batch continuously: what one instance can take, linear in the arrival rates.
+"""Operating points of engines with continuous batching: the rates one instance can take, as linear constraints.
 
 A step's seconds are additive over the requests in it (`latency.steps`): t = a₀ + Σ work. Let idle time be steps of
 a₀ alone. Over a time T with n steps T = n·a₀ + T·Σ λ_w W_w, whatever the schedule, so that with ρ = Σ_w λ_w W_w the
@@ -7,14 +7,14 @@ mean step is
     t̄ = a₀ / (1 − ρ)                                                                                         (S1)
 
 Where a share P₀ of the time is idle the steps that there are last a₀/(1 − ρ/(1 − P₀)). No request sees that mean: one
-that runs sees the crowd by the clock, and one that arrives waits for the end of a step only if there is one.
+that runs sees the concurrency by the clock, and one that arrives waits for the end of a step only if there is one.
 
 An operating point is an instance at a *level*: a step time t it is planned for and a mean wait ω before prefill. What
 rates λ keep to the level is linear, one row a capacity (`ROWS`); `Points.load` has the rows divided by their right
 sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
 
     time      Σ λ W           ≤ 1 − a₀/t                                                                    (S2)
-    running   Σ λ·steps·t     ≤ C,  the largest mean crowd with P(N ≥ max_num_seqs) ≤ `engine.most_full`    (S3)
+    running   Σ λ·steps·t     ≤ C,  the largest mean concurrency with P(N ≥ max_num_seqs) ≤ `engine.most_full`    (S3)
     memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ `engine.most_full`                         (S4)
     tokens    Σ λ·u·t         ≤ β·B, `engine.most_filled` of the prompt tokens that a step has room for     (S5)
     chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
@@ -23,11 +23,11 @@ sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
 with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s the time that a prompt
 keeps others from prefill.
 
-*Crowd.* With Poisson arrivals the running requests are a birth–death chain with rates λ and n/(steps·(a₀ + cn)), where
-c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows with
-N₀ and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below it. *KV* is a compound of it: its variance is at
-most Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are such
-that it is exact where every request is as large as the mean one (weighted by size).
+*Concurrency.* With Poisson arrivals the running requests are a birth–death chain with rates λ and n/(steps·(a₀ + cn)),
+where c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows
+with N₀ and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below it. *KV* is a compound of it: its variance
+is at most Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are
+such that it is exact where every request is as large as the mean one (weighted by size).
 
 *Prefill* is one server: while prompts wait every step has B tokens of them and lasts a₀ + D + their work, D being the
 decodes' δ·t with δ = Σ λ·decode. So s = u/B·(a₀ + δt) + prefill, and with U = Σ λ·u·t/B
@@ -42,33 +42,35 @@ only decodes has no prompts, S6 and S7: its requests join with their KV cache at
 cache while it is on its way, too.
 
 *Steps that carry prompts.* Of x = Σ λ·m·t chunks a step those that fill theirs take U = Σ λ·u·t/B steps, and others
-share theirs by chance, so that the share of steps with a prompt is
+share theirs at random, so that the share of steps with a prompt is
 
     1 − (1 − U)e^(−y)  ≤  U + 1 − e^(−y)  ≤  U + e^(−y₀)·y + 1 − (1 + y₀)e^(−y₀),   y = x − U, for each y₀ ≥ 0      (S8)
 
 A request pays `prompt_step` for U + e^(−y₀)·y of its own, and a₀ has the rest, with y₀ that of the mixture at full
 load; or a₀ has all of it where the mixture could be more then, as where most steps carry a prompt.
 
-*a₀* holds what is no sum over requests at its largest. Where experts or a slope of contexts depend on prompts, φ bounds
-the steps that have them (S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the
-share φ of the steps; contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows, idle time being
-steps without prompts: (S6) counts all steps, and (S8), concave in U and y, allows of more steps no fewer prompts.
+*a₀* holds the terms that are no sum over requests, at their largest. Where experts or a slope of contexts depend on
+prompts, φ bounds the steps that have them (S6): a₀ then has the experts that the level's largest concurrency touches,
+and all of them in the share φ of the steps; contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the
+rows, idle time being steps without prompts: (S6) counts all steps, and (S8), concave in U and y, allows of more steps
+no fewer prompts.
 
-*Speculation.* An engine with k drafts gives a decoding request g = 1 + a tokens a step (`latency.speculation`), so that
-S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1, over contexts S_in + g·j, j < R, with k more
-tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose drafts are accepted
-more or less often than others' are not told apart.
+*Speculation.* An engine with k draft tokens gives a decoding request g = 1 + a tokens a step (`latency.speculation`),
+so that S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1, over contexts S_in + g·j, j < R, with k
+more tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose draft tokens
+are accepted more or less often than others' are not distinguished.
 
 *Ranks.* An engine of D data-parallel attention ranks (experts spread over all of them) sends a request to the least
 busy one; `max_num_seqs`, B and the longest chunk are of each, and a step is one step of all. So U = Σ λ·u·t/(D·B); of
-slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's crowd is spread no
-wider than N at the level's ρ). A rank is one server for its share of the prompts, each of which takes D·s of its time:
+slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's concurrency is
+spread no wider than N at the level's ρ). A rank is one server for its share of the prompts, each of which takes D·s of
+its time:
 
     Σ λ (D·s²/2ω + s) ≤ 1                                                                                   (S9)
 
 and a prompt's own steps carry other ranks' prompts, too. A step waits for the busiest rank at every layer but the
 experts (`StepCosts.step_of_ranks`): a chunk alone in its step makes it longer by x, D − 1 times its work outside the
-experts, and several by no more than the longest of them while ranks are as many. With y_w of class w a step, by chance,
+experts, and several by no more than the longest of them while ranks are as many. With y_w of class w a step, at random,
 
     E[max] = ∫ 1 − e^(−Λ(z)) dz,   Λ(z) = Σ y_w·[x_w > z],                                                 (S10)
 
@@ -82,7 +84,7 @@ is full serves a request every
     s = steps·a₀/(n·D) + W
 
 seconds, and later by ω_p·a₀/(t·n·D) where requests hold their places for a wait ω_p for prefill besides, so that
-b = Σ λs is the share of what it could serve. The birth–death chain above with a geometric queue of
+b = Σ λs is the used share of its service capacity. The birth–death chain above with a geometric queue of
 ratio b finds n running with a probability F(b) that grows with b. Of its ρ and N₀ = (b − ρ)n it is largest where ρ is
 least, Σλs·min W/s. Who waits does so for θ = (1 − 1/(2√n))·D·max s/(1 − b) in the mean, all as long as the
 longest, which lies between M/D/1 at n = 1 and M/M/n at many, and exponentially: by ω in the mean over all, and at
@@ -93,10 +95,10 @@ quantiles as waits for prefill, with
 in place of S3 and S4. A level's wait is then divided: few turns of the longest prompt for prefill (`TURNS`), the rest
 for places.
 
-*Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no crowd's mean. The
-prompts that came after it until its last step are prefilled in them, as in a queue served in order,
+*Few decode steps.* The n decode steps of a short answer are each long, with a prompt, or short: no concurrency's mean.
+The prompts that came after it until its last step are prefilled in them, as in a queue served in order,
 
-    μ = Σλ·(n·t + m·b + p + w),   b a step beside prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
+    μ = Σλ·(n·t + m·b + p + w),   b a step next to prompts, w = Σλs²/2(1 − Σλs) the wait of its own prompt,
 
 counted as Poisson many equal prompts of p̂ = Σλp²/Σλp, each followed by those that come in its own time, and these by
 others: their number is generalised Poisson (Consul and Jain 1973). With K_q its quantile, TPOT is at most
@@ -105,7 +107,7 @@ others: their number is generalised Poisson (Consul and Jain 1973). With K_q its
     J = `MARGIN`·max(K_q·p̂, (μp̂ + z√μ·p̂ + (z² − 1)/6·max p)/(1 − Σλp))/n
 
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
-where it is more than the crowd's form, in full up to `FEW` steps and less and less until twice as many.
+where it is more than the concurrency's form, in full up to `FEW` steps and less and less until twice as many.
 
 *Bursts.* Where arrivals are more uneven than Poisson's, with an index of dispersion I (variance over mean of how many
 come in a window), the work that comes in it has the variance E[s²] + (I − 1)s̄² a request in place of E[s²]. An engine
@@ -113,8 +115,8 @@ that gets the share p of a stream whose index is I₀ sees I = 1 + p(I₀ − 1)
 
     Σ λ (s(D·s + (I − 1)·s̄)/2ω + s) ≤ 1                                                                     (S13)
 
-*Whole requests.* A deadline is for the last token. The tail of the wait and that of the crowd are seldom met at once,
-so that E2E at a quantile q is the mean and the root of the sum of squares of what either adds to its own mean,
+*Whole requests.* A deadline is for the last token. The tail of the wait and that of the concurrency are seldom met at
+once, so that E2E at a quantile q is the mean and the root of the sum of squares of what either adds to its own mean,
 
     E2E_q = TTFT + D + √((TTFT_q − TTFT)² + (D_q − D)²),   D = R·(a₀ + c)/(1 − ρ) …,   D_q = R·(a₀ + c·N_q)     (S14)
 
@@ -151,11 +153,11 @@ TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # default of `engine.most_full`
 TOKENS_FILLED = 0.9  # default of `engine.most_filled`
 MOST_LOAD = 0.95  # default of `engine.most_load`
-# Docs/certificate.md says of these constants what each decides and how it was fitted.
+# docs/certificate.md has the effect and the fit of each of these constants.
 MORE_PROMPTS = 3.0  # default of `engine.more_prompts`: φ of a level over the mixture's own
-LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
-MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
-MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+LEAST_ROOM = 16.0  # prompt tokens a step, next to its decodes, at least
+MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds this many ω does not use the point: others would wait for it
+MARGIN = 1.15  # on concurrency in quantiles of TPOT: prompts come in bursts, mixtures may be heavier than planned
 FEW = 8  # decode steps of a request in which prompts are counted one by one
 SPACING = 1.5  # of ρ/(1 − ρ) from a level to the next
 FINE = (16, 4)  # parts of that spacing: loads at which best levels of few classes, and of more, may be
@@ -194,7 +196,7 @@ def _of_engines(default: float) -> Callable[[Any, Any], float | None]:
 
 
 class EngineLimits(Entry):
-    """What the engine may do in a step; vLLM's names."""
+    """Limits of the engine's iterations; vLLM's names."""
 
     max_num_seqs: PositiveInt | None = Field(
         default=None,
@@ -301,7 +303,7 @@ class EngineLimits(Entry):
         return (*found, room) if room < n <= most and room not in found else tuple(found)
 
     def choosing(self, max_num_seqs: int) -> Self:
-        """The same with the least of its choices that lets in so many requests, or the most of them."""
+        """The same with the least of its choices that lets in this many requests, or the most of them."""
         least = next((n for n in self.choices if n >= max_num_seqs), self.choices[-1])
         return self.model_copy(update={"max_num_seqs": least})
 
@@ -341,12 +343,12 @@ class EngineLimits(Entry):
         return OVERFLOW if self.most_full is None else self.most_full
 
     def room_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
-        """Prompt tokens of a step beside a token of each running request, and its drafts."""
+        """Prompt tokens of a step next to a token of each running request, and its draft tokens."""
         running = np.minimum(crowd, self.slots)
         return np.maximum(self.max_num_batched_tokens - running * (1.0 + drafts), LEAST_ROOM)
 
     def chunk_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
-        """Tokens of one prompt in a step, likewise."""
+        """Tokens of one prompt in such a step."""
         return np.minimum(self.room_beside(crowd, drafts), self.chunk_tokens or np.inf)
 
     def speculates(self, model: Architecture) -> Speculation | None:
@@ -380,7 +382,7 @@ def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | Non
 
 @dataclass(frozen=True)
 class Classes:
-    """Request classes; shape (W,) but where said.
+    """Request classes; shape (W,) unless stated otherwise.
 
     Attributes:
         input_tokens: S_in.
@@ -481,9 +483,9 @@ class Coefficients:
         return self.step_fixed_s(np.inf, 1.0) + self.prompt_step_s
 
     def step_fixed_s(self, decoding: Array | float, mixed: Array | float) -> Array:
-        """A step's fixed seconds with so many decoding requests, where the share `mixed` of steps has prompts.
+        """A step's fixed seconds with this many decoding requests, where the share `mixed` of steps has prompts.
 
-        Every expert counts in a step with a prompt; `prompt_step` is beside.
+        Every expert counts in a step with a prompt; `prompt_step` is next to.
         """
         touched = 1.0 - self.untouched ** ((1.0 + self.drafts) * np.asarray(decoding, dtype=float))
         share = np.asarray(mixed, dtype=float)
@@ -521,7 +523,7 @@ class Coefficients:
         return work
 
     def rounds(self, decodes: Array) -> Array:
-        """Steps that make so many tokens after the first, in the mean; fewer only where drafts are accepted."""
+        """Steps that make this many tokens after the first, in the mean; fewer only where draft tokens are accepted."""
         every = np.broadcast_arrays(self.tokens, self.drafts, np.asarray(decodes, dtype=float))
         tokens, drafts, found = every[0], every[1], every[2].copy()
         kinds = {*zip(tokens.ravel().tolist(), drafts.ravel().tolist(), strict=True)} if (tokens > 1.0).any() else ()
@@ -532,7 +534,9 @@ class Coefficients:
         return found
 
     def held(self, prompt: Array, decodes: Array) -> tuple[Array, Array]:
-        """Σ over the steps of a request's decodes of the tokens that it holds with its drafts, and of their squares."""
+        """Σ over the steps of a request's decodes of the tokens that it holds with its draft tokens, and of their
+        squares.
+        """
         n, base, g = self.rounds(decodes), prompt + 1.0 + self.drafts, self.tokens
         one = n * base + g * n * (n - 1.0) / 2.0
         two = n * base**2 + g * base * n * (n - 1.0) + g * g * n * (n - 1.0) * (2.0 * n - 1.0) / 6.0
@@ -552,7 +556,7 @@ class Coefficients:
         return work
 
 
-# -------------------------------------------------------------------------------------------------------- crowds
+# -------------------------------------------------------------------------------------------------------- concurrencies
 
 
 def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | float) -> Array:
@@ -560,7 +564,7 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
 
     Args:
         count: ≥ 0.
-        fixed_crowd: N₀ = λ·steps·a₀, the mean crowd if steps lasted a₀.
+        fixed_crowd: N₀ = λ·steps·a₀, the mean concurrency if steps lasted a₀.
         load: 0 < ρ < 1.
     """
     from scipy.special import betainc
@@ -622,7 +626,7 @@ def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array
 
 @dataclass(frozen=True)
 class FewSteps:
-    """Prompts of others in the n decode steps of a request, as so many equal ones, (P, L, W) or (P, L, 1).
+    """Prompts of others in the n decode steps of a request, as this many equal ones, (P, L, W) or (P, L, 1).
 
     Attributes:
         decodes_s: seconds that a running request adds to a step by its decodes, its own kind's or the mixture's.
@@ -630,7 +634,8 @@ class FewSteps:
         expected: prompts in them without followers, mean of a Poisson distribution.
         followers: Σλp, mean number that come in a prompt's own time.
         longest_s: by which prompts prolong a step at most: they fill it.
-        counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a crowd's, and where no prompts come.
+        counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a concurrency's, and where no prompts
+            come.
     """
 
     decodes_s: Array
@@ -670,19 +675,19 @@ class Whole:
 
 @dataclass(frozen=True)
 class Points:
-    """P deployments × L step times, and what W classes take of each; `exists` says which levels there are.
+    """P deployments × L step times, and the loads of W classes on each; `exists` marks the operating points.
 
     Attributes:
         step_s: t, (P, L).
         exists: (P, L).
         fixed_s: a₀, (P, L).
         chunks: m, (P, L, W).
-        prefill_s: what a prompt adds to the steps that carry it, where others pay no `prompt_step` and its rank is the
-            busiest, (P, L, W).
+        prefill_s: seconds that a prompt adds to the steps that carry it, where others pay no `prompt_step` and its rank
+            is the busiest, (P, L, W).
         work_s: W: prefill, `prompt_step` and the busiest rank as shared, and decodes, (P, L, W).
         steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
-        beside_s: what a step lasts beside its rank's prompts, (P, L, W): with the class's own share of decodes or the
+        beside_s: what a step lasts next to its rank's prompts, (P, L, W): with the class's own share of decodes or the
             mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
@@ -770,7 +775,7 @@ class Points:
         return np.where(fits, queue + self.mean_turn_s[:, :, None, :], np.inf)
 
     def prefill_waits(self, turns: float) -> Array:
-        """Mean waits for prefill of so many turns of the longest prompt that can be on a level, (P, L)."""
+        """Mean waits for prefill of this many turns of the longest prompt that can be on a level, (P, L)."""
         longest: Array = (self.ranks * np.where(self.holds, self.turn_s, 0.0)).max(axis=2)
         return turns * longest
 
@@ -817,7 +822,7 @@ class Points:
         return place, slowest, steady
 
     def rows_of_step(self) -> Array:
-        """`load` but for what (S12) has in place of it, at the longest waits for places."""
+        """`load`, with the rows of (S12) in place of slots and memory, at the longest waits for places."""
         if not self.placed:
             return self.load
         found = self.load.copy()
@@ -849,7 +854,7 @@ class Points:
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
         largest of any mixture: Σ λW ≤ ρ, so that they are ρ times the largest prefill²/W and prefill/W of a class that
         can be there. ρ_p of F is prefill's share of the time, and it and F's prompts are the class's own or the
-        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted (S11). Drafts make several
+        mixture's. Of few output tokens (`FEW`) the prompts in their steps are counted (S11). Draft tokens make several
         tokens of one. Of one output token there is none.
         """
         each = self._decode_step_s(quantile) * self._steps_per_token
@@ -877,7 +882,7 @@ class Points:
         return found
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
-        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω.
+        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and this many times ω.
 
         Prompts that came in one step are prefilled together, half of them behind its own: F/2.
         """
@@ -951,7 +956,7 @@ def _tpot(
 
 
 def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
-    """Probability that a request finds all places taken, for a share `busy` < 1 of what full engines serve (S12).
+    """Probability that a request finds all places taken, at a share `busy` < 1 of full engines' rate (S12).
 
     Args:
         places: n that a rank has, at least 1.
@@ -1013,10 +1018,10 @@ def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np
     """Whether more slots may carry more: they are scarcest at a step of a class within its limits, or at the next one.
 
     If another capacity is scarcer at both, it is between them, too: of those that grow with the step the ratio stays,
-    and of time it only falls. With looser limits no deployment stops lacking slots.
+    and of time it only falls. With relaxed limits no deployment stops lacking slots.
 
     Args:
-        capacities: of steps, ascending, rows in the order of `ROWS`, (Q, P, L, W).
+        capacities: capacities of steps, ascending, rows in the order of `ROWS`, (Q, P, L, W).
         can: classes within their limits, (P, L, W).
     """
     running = capacities[RUNNING]
@@ -1033,7 +1038,7 @@ def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAS
 
     Args:
         most: largest load.
-        parts: of each spacing; with more than 1 every `parts`-th of the loads, from the first on, is one with 1.
+        parts: parts of each spacing; with more than 1 every `parts`-th of the loads, from the first on, is one with 1.
         least: no load is smaller.
     """
     through, top = MOST_LOAD / (1.0 - MOST_LOAD), most / (1.0 - most)
@@ -1062,13 +1067,14 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
 def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     """Step times of levels, and the one that is best for the only class of each deployment, (P, L + 1).
 
-    A longer step takes less of time and more of all else: the longest one at which the class keeps its limits and time
+    A longer step takes less of time and more of all else: the longest one at which the class meets its limits and time
     is still scarcest carries most of it. It may be shorter than every level. Found between two levels by `HALVINGS`, so
-    that it is one of as many fixed steps, and with a looser limit no shorter.
+    that it is one of as many fixed steps, and with a relaxed limit no shorter.
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
-        missed: of step times (P, J): by how much they are too long, (P, J); above 1 they are, 0: too short for a level.
+        missed: missed of step times (P, J): by how much they are too long, (P, J); above 1 they are, 0: too short for a
+            level.
     """
     seen = missed(step_s)
     L = seen.shape[1]
@@ -1098,12 +1104,12 @@ def operating_points(
     """Capacities and latencies of deployments at levels.
 
     Args:
-        costs: of P deployments.
+        costs: costs of P deployments.
         kv_tokens: tokens that their KV caches hold, (P,).
         engine: its limits.
         classes: W of them.
         step_s: t, (P, L).
-        stage: what the engines do of a request.
+        stage: stages of a request that the engines serve.
         held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
         attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
             steps of all, `kv_tokens` of all together, `engine` of each.
@@ -1146,7 +1152,7 @@ def operating_points(
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
     phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(engine.prompts_over * x, 1.0), 0.0)
 
-    # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
+    # a₀ without `prompt_step`, at the largest mean concurrency of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
         crowd = np.minimum(ranks * slots, np.maximum(t - c.fixed_s, 0.0) / lightest)
@@ -1235,7 +1241,7 @@ def _few_steps(
         rho: load of the level.
         fits: classes that can be there.
         t: step time.
-        beside: of a step beside prompts.
+        next to: of a step next to prompts.
         filled, prefill, work, chunks, decodes: of each class.
         prompts, squares: largest Σλp and Σλp² of any mixture.
         decodes_s: of `FewSteps`.
@@ -1267,11 +1273,11 @@ def _prompt_steps(
 
     Args:
         free_s: what a step lasts longer than the rest of a₀.
-        prompt_step_s: of a step that carries a prompt.
-        work_s: of a request, beside `prompt_step`.
+        prompt_step_s: prompt step seconds of a step that carries a prompt.
+        work_s: work seconds of a request, next to `prompt_step`.
         filled, sharing: its U and y.
-        weight: of the mixture, sum 1.
-        stage: of requests that the engine does.
+        weight: weight of the mixture, sum 1.
+        stage: stage of requests that the engine does.
     """
     from scipy.special import wrightomega
 
@@ -1301,7 +1307,7 @@ def _busiest_rank(
 
     Args:
         free_s, prompt_step_s, work_s, filled, weight, stage: as there.
-        chunks: of a prompt.
+        chunks: chunks of a prompt.
         longer_s: x of each, 0 where there is one rank.
     """
 
@@ -1349,7 +1355,7 @@ def _memory(
     slots = kv / typical
     mean = crowd_allowed(slots, rho, overflow)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        spread = np.sqrt(mean / (1.0 - rho))  # of the crowd
+        spread = np.sqrt(mean / (1.0 - rho))  # of the concurrency
         z, sigma = (slots - mean) / spread, typical * spread
         share = t * (one + z * two / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
     largest = S + classes.output_tokens.max(axis=1) + c.drafts
@@ -1390,19 +1396,19 @@ def predict(
 ) -> Prediction:  # fmt: skip
     """Means and quantiles at the rates themselves, of one instance.
 
-    (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT by `_first_token`.
-    Requests that come while a prompt is prefilled decode together, as one to the crowd: in the time that prompts leave
-    to decodes crowds come at the rate of requests, and with x = ρ_decode/(1 − ρ_prefill)
+    (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the concurrency's mean (N₀ + ρ)/(1 − ρ); TTFT by
+    `_first_token`. Requests that come while a prompt is prefilled decode together, as one to the concurrency: in the
+    time that prompts leave to decodes concurrencies come at the rate of requests, and with x = ρ_decode/(1 − ρ_prefill)
 
         P₀ = (1 − ρ_prefill)·(1 − x)^(N₀/x + 1) = (1 − ρ)·(1 − x)^(N₀/x)
 
-    Of D ranks each has N/D of the crowd, and chunks of one step are spread evenly, so that beyond their even work Σc
-    outside the experts it lasts D times that of the busiest rank less Σc (`_busiest`), which (S10) bounds.
+    Of D ranks each has N/D of the concurrency, and chunks of one step are spread evenly, so that beyond their even work
+    Σc outside the experts it lasts D times that of the busiest rank less Σc (`_busiest`), which (S10) bounds.
 
     Args:
-        costs: of its steps.
+        costs: costs of its steps.
         classes: W of them.
-        rates: of each, requests/s, (W,).
+        rates: rates of each, requests/s, (W,).
         engine: its settings.
         most: requests that run at a time, at most, where KV cache allows fewer than `engine`.
         quantiles: shares of requests that quantiles are wanted for.
@@ -1431,7 +1437,7 @@ def predict(
         busiest = np.zeros_like(outside)
         if ranks > 1.0:
             longest, behind = _busiest(outside / chunks, rates * chunks, together, ranks)
-            fits = np.maximum(1.0 - u / chunks / room, 0.0)  # beside a chunk of its rank
+            fits = np.maximum(1.0 - u / chunks / room, 0.0)  # next to a chunk of its rank
             busiest = ranks * chunks * (longest + behind * fits) - outside
             busiest *= float(rates @ busiest > 0.0)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
@@ -1534,10 +1540,10 @@ def _carrying(carried: float, filled: float, begun: float, longer: float, share:
 
     Args:
         carried: chunks a step.
-        filled: of them those that fill theirs.
+        filled: filled of them those that fill theirs.
         begun: share of steps before which the engine was idle: a prompt begins them.
         longer: mean steps that one with prompts lasts longer than one without.
-        share: of steps with prompts, as thought.
+        share: share of steps with prompts, as thought.
     """
     if carried <= 0.0:
         return 0.0
@@ -1573,31 +1579,31 @@ def _first_token(
     c: Coefficients, classes: Classes, rates: Array, engine: EngineLimits, crowd: Array, fixed_s: float,
     decode_s: float, prefilling: float, charged: float, busiest_s: Array, ranks: float,
 ) -> _FirstToken:  # fmt: skip
-    """TTFT where requests arrive at rates (W,): moments given the crowd, then those over crowds.
+    """TTFT where requests arrive at rates (W,): moments given the concurrency, then those over concurrencies.
 
-    While N requests decode, a step lasts d = a₀ + `decode_s`·N beside prompts, d/(1 − ρ_prefill) with them, and has
+    While N requests decode, a step lasts d = a₀ + `decode_s`·N next to prompts, d/(1 − ρ_prefill) with them, and has
     room for B(N) prompt tokens. A prompt keeps the others from prefill for s = u·d/B + prefill, as in (S7), and waits
     as in M/G/1:
 
         E[W | N] = Σλs²/2(1 − Σλs),   Var[W | N] = E[W | N]² + Σλs³/3(1 − Σλs)
 
     to which add the rest of the step that it arrives in, uniform, and its own chunks. That step and its own last as
-    long as the prompts of one step's arrivals make them: Var = Σλ·prefill²·d/(1 − ρ_prefill) each. Crowds in which
-    prefill would be overloaded do not stay: Σλs counts `BUSIEST` at most.
+    long as the prompts of one step's arrivals make them: Var = Σλ·prefill²·d/(1 − ρ_prefill) each. Concurrencies in
+    which prefill would be overloaded do not stay: Σλs counts `BUSIEST` at most.
 
     Of D ranks each is a server of λ/D, on which a prompt takes what its rank alone makes steps longer by, what others'
-    do beside it, and by how much theirs are longer than its own. Its own rank's prompts make its steps vary; that it
+    do next to it, and by how much theirs are longer than its own. Its own rank's prompts make its steps vary; that it
     comes in the midst of a step with another rank's adds R to its wait, with
 
         E[Rᵏ] = (1 − 1/D)·Σλ·m·(prefill/m)ᵏ⁺¹/(k + 1),   k = 1, 2
 
     Args:
-        crowd: N of equally likely crowds, (K, 1).
+        crowd: N of equally likely concurrencies, (K, 1).
         fixed_s: a₀.
-        decode_s: of a running request in a step.
+        decode_s: decode seconds of a running request in a step.
         prefilling: ρ_prefill.
         charged: of `Coefficients.prefill_work_s`.
-        busiest_s: of ρ_prefill, that a request's steps wait for the busiest rank, (W,).
+        busiest_s: busiest seconds of ρ_prefill, that a request's steps wait for the busiest rank, (W,).
         ranks: D.
     """
     u, chunk = classes.new_tokens, engine.chunk_beside(crowd / ranks, c.drafts)

@@ -51,7 +51,7 @@ class Steps:
 
 
 def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: float) -> Steps:
-    """What the steps of one model instance cost, drafts included.
+    """What the steps of one model instance cost, draft tokens included.
 
     Raises:
         InputError: nothing is known of its steps, or of the draft model's.
@@ -76,7 +76,7 @@ def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: fl
 
 
 def drafts_of(limits: EngineLimits, model: Architecture, weights: Precision, kv: KvPrecision) -> Drafts | None:
-    """What drafts take of the memory of a model's engines."""
+    """Memory that draft tokens take on a model's engines."""
     s = limits.speculates(model)
     if s is None:
         return None
@@ -90,11 +90,11 @@ def _shape(draft: str | Architecture) -> Architecture:
 def check_speculation(
     limits: EngineLimits | None, models: Iterable[Architecture], continuous: bool, wrong: Mistakes
 ) -> None:  # fmt: skip
-    """Name drafts and models of `engine.speculation` that are not known, or that nobody asks for.
+    """Name draft tokens and models of `engine.speculation` that are unknown, or that no workload uses.
 
     Args:
         limits: the instance's `engine` section.
-        models: that it has.
+        models: models that it has.
         continuous: whether it batches continuously.
         wrong: the mistakes so far.
     """
@@ -122,14 +122,14 @@ def written_out(limits: EngineLimits) -> EngineLimits:
 
 @dataclass(frozen=True)
 class ModelOnEngines:
-    """A model as it is served, and what says how long its steps take.
+    """A model as served, and the source of its iteration times.
 
     Attributes:
         model: its name in the catalogue, or the architecture itself.
         vram_usable: share of each GPU's memory that the engine may take.
-        runtime_gib: of each GPU, what the engine takes besides.
-        prompt_tokens: of the mean prompt.
-        request_tokens: of the shortest requests; with windows these hold most memory a token.
+        runtime_gib: memory of each GPU that the engine takes besides, GiB.
+        prompt_tokens: prompt tokens of the mean prompt.
+        request_tokens: request tokens of the shortest requests; with windows these hold most memory a token.
     """
 
     source: Source
@@ -149,13 +149,13 @@ class EngineCosts:
     """Of one engine.
 
     Attributes:
-        costs: of its steps, slower by the safety's factor of TPOT.
+        costs: costs of its steps, slower by the safety's factor of TPOT.
         slower: what TTFT is multiplied by besides, ≥ 1.
-        kv_tokens: that its cache holds beside weights and a step; 0: they do not fit.
+        kv_tokens: KV tokens that its cache holds next to weights and a step; 0: they do not fit.
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.
         ranks: data-parallel attention ranks, which `costs` and `kv_tokens` are of together.
-        slots: max_num_seqs that `kv_tokens` is beside; `logit_tokens`: what a larger one takes of it, for each more.
+        slots: max_num_seqs that `kv_tokens` is next to; `logit_tokens`: what a larger one takes of it, for each more.
     """
 
     costs: StepCosts
@@ -182,7 +182,7 @@ def engine_costs(
     """An engine on `gpus` GPUs with `vram_gib` each, for each of its attention ranks.
 
     Raises:
-        InputError: nothing is known of its steps, or nobody has measured what safety needs.
+        InputError: its iteration times are unknown, or there is no measurement for `safety`.
     """
     d = deployment(of.source, of.architecture, llm_name(of.model), gpu, gpu_name, of.weights, of.kv, gpus,
                    attention_ranks)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Requests of several lengths: what an instance says of them, and percentiles over all of them.
+"""Requests of several lengths: their keys in an instance, and percentiles over all of them.
 
 Classes w have shares f_w, Σ f_w = 1. A mean over all requests is Σ f_w·(mean of w). Of a percentile each class has its
 bound b_w(g) on latency at the shares g of `GRID`, so that at least g of its requests are within b_w(g), and
@@ -100,12 +100,12 @@ ALIKE_OF_STATIC = "input_tokens and output_tokens with serving: static, whose re
 
 
 def in_words(lengths: tuple[Length, ...] | LengthsOfTrace) -> str:
-    """What a message shows of them."""
+    """Text of the lengths in a message."""
     return f"those of {lengths.trace}" if isinstance(lengths, LengthsOfTrace) else f"a list of {len(lengths)}"
 
 
 def which(workload: object) -> str:
-    """Whether a workload is `Workload`, of requests that are all alike, or `MixedWorkload`; the tag of their union."""
+    """Whether a workload is `Workload`, of requests that are all equal, or `MixedWorkload`; the tag of their union."""
     mixed = "lengths" in workload if isinstance(workload, Mapping) else hasattr(workload, "lengths")
     return "MixedWorkload" if mixed else "Workload"
 
@@ -136,7 +136,7 @@ def classes(lengths: Sequence[Length], cached: float = 0.0) -> Classes:
 
 
 def shares_bounded(quantile: float | None, count: int) -> tuple[float | None, ...]:
-    """Shares g at which each of so many classes is bounded, ascending; one class at its own quantile alone."""
+    """Shares g at which each of this many classes is bounded, ascending; one class at its own quantile alone."""
     return (quantile,) if quantile is None or count == 1 else tuple(sorted({*GRID, quantile}))
 
 

@@ -1,24 +1,25 @@
-"""Levels of engines that serve one mixture of requests: what they carry within its limits, and how fast.
+"""Operating points of engines that serve one mixture of requests: the rates within its limits, and latencies.
 
 A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
 of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
-*Open loops* (`levels`). Step times are those of fixed loads (`loads_of_levels`), which depend on no limit, and the one
-at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
+*Open-loop runs* (`levels`). Step times are those of fixed loads (`loads_of_levels`), which depend on no limit, and the
+one at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
 requests. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
 ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
 
-*Closed loops* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second: those
-that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them is the
-one with the shortest step whose time they do not fill, and beside it the shortest wait by (S7) and (S9):
+*Closed-loop runs* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second:
+those that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them
+is the one with the shortest step whose time they do not fill, and next to it the shortest wait by (S7) and (S9):
 
     t_n = min {t : t ≥ a₀(t) + n·W(t)/steps(t)}          ⟺  λW ≤ 1 − a₀/t                                     (M3)
     ω_n = max {λ·D·E[s²]/(2(1 − λ·E[s])), D·max s/most}                                                       (M4)
 
-No limit on a latency is in (M3) or (M4): a limit only says which of these levels are allowed. So the levels at a limit
-are among those at any looser one, and what is best, or possible at all, at the tighter limit is so at the looser one.
+No limit on a latency is in (M3) or (M4): a limit only states which of these levels are allowed. So the levels at a
+limit are among those at any relaxed one, and what is best, or possible at all, at the tighter limit is so at the
+relaxed one.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class Levels:
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
-        e2e_s: of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the deadline.
+        e2e_s: e2e seconds of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the
+            deadline.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
     """
 
@@ -103,7 +105,9 @@ class Levels:
         return self.requests_per_s * self.alone_s / (1.0 - self.requests_per_s * self.work_s)
 
     def rate_of(self, row: int, in_flight: float) -> float:
-        """The requests/s of a closed loop that keeps so many in flight, at most: those that wait are served later."""
+        """The requests/s of a closed-loop run that keeps this many in flight, at most: those that wait are served
+        later.
+        """
         return float(in_flight / (self.alone_s[row] + in_flight * self.work_s[row]))
 
     def __len__(self) -> int:
@@ -217,17 +221,17 @@ def loop_levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, users: Array,
     quantiles: tuple[float | None, float | None, float | None],
 ) -> tuple[Levels, Array]:  # fmt: skip
-    """The best levels of closed loops (M3, M4), and the users of each, (n,).
+    """The best levels of closed-loop runs (M3, M4), and the users of each, (n,).
 
     Args:
         engines: whose caches hold something.
-        limits: of each engine.
+        limits: limits of each engine.
         kind: the mixture; of classes by their weights.
         users: n of an engine, whole numbers, (N,).
-        quantiles: that TTFT, time per output token and E2E are bounded at; None: the mean.
+        quantiles: quantiles that TTFT, time per output token and E2E are bounded at; None: the mean.
     """
     which, parts, before = list(range(len(engines))), [(_none(), np.zeros(0))], 0
-    for n in limits.choices:  # larger ones where slots are what an engine lacks
+    for n in limits.choices:  # larger ones where an engine lacks slots
         mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
         if not mine or not len(users):
             break
@@ -306,7 +310,7 @@ def steps_of_running(at: Callable[[Array, Classes], Points], kind: Classes, runn
         at: operating points of step times (1, L) and classes.
         kind: the mixture.
         running: n, of all ranks, (L,).
-        together: whether prompts that a step has no room for wait beside it, as where engines only prefill.
+        together: whether prompts that a step has no room for wait next to it, as where engines only prefill.
     """
 
     def needs(step_s: Array, kind: Classes) -> Array:
@@ -346,7 +350,7 @@ def steps_of_running(at: Callable[[Array, Classes], Points], kind: Classes, runn
 
 
 def _fewer(kind: Classes, most: int = 64) -> Classes:
-    """Some classes in place of many: means of those of about as many tokens."""
+    """Some classes in place of many: means of classes with about as many tokens."""
     if len(kind) <= most:
         return kind
     order = np.argsort(kind.input_tokens + kind.output_tokens.mean(axis=1), kind="stable")
@@ -366,13 +370,13 @@ def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float = math.inf, deadline: tuple[float, float | None] = (math.inf, None),
 ) -> Levels:  # fmt: skip
-    """Levels of open loops within limits, each with its longest wait.
+    """Levels of open-loop runs within limits, each with its longest wait.
 
-    At every max_num_seqs of `EngineLimits.choices` below which slots are what an engine lacks.
+    At every max_num_seqs of `EngineLimits.choices` at which an engine lacks slots.
 
     Args:
         engines: whose caches hold something.
-        limits: of each engine.
+        limits: limits of each engine.
         kind: the mixture; of classes by their weights.
         ttft: limit, waiting included.
         tpot: limit.
@@ -397,7 +401,7 @@ def _levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None],
 ) -> tuple[Levels, npt.NDArray[np.bool_]]:  # fmt: skip
-    """Those of engines told one max_num_seqs, and the engines that lack slots; arguments are those of `levels`."""
+    """Operating points at one max_num_seqs, and the engines that lack slots; arguments as in `levels`."""
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e), [e.costs for e in engines]
 

@@ -1,8 +1,9 @@
-"""A closed loop at its users: what each sees where all ask alike, evenly one after another, and again when answered.
+"""A closed-loop run at its users: what each sees where all ask alike, evenly one after another, and again when
+answered.
 
-N users keep an engine busy, so that its mean step is known without a law of the crowd. A request takes m steps of its
-prompt and R of its decodes; in the time of these each of the N has one request, unless prompts come faster than steps
-have room for them: N·u tokens of prompts take N·u/B steps at least. With n the larger,
+N users keep an engine busy, so that its mean step is known without a law of the concurrency. A request takes m steps of
+its prompt and R of its decodes; in the time of these each of the N has one request, unless prompts come faster than
+steps have room for them: N·u tokens of prompts take N·u/B steps at least. With n the larger,
 
     T = n·a₀ + N·W,   requests/s = N/T                                                                      (L1)
 
@@ -11,7 +12,7 @@ Poisson: no chance is in it). A user asks at the end of a step, so that his prom
 
 *Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that of c chunks
 in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times what the busiest rank
-does in it outside the experts: with prompts it is theirs, with those of the rank who decode beside them; else
+does in it outside the experts: with prompts it is theirs, with those of the rank who decode next to them; else
 the one with most users, and among equals with the longest contexts. What is more than an even share comes to each step.
 """
 
@@ -29,11 +30,11 @@ from optmodels.latency.steps import StepCosts
 
 @dataclass(frozen=True)
 class Loop:
-    """What every request of a loop sees, in the mean.
+    """Mean latencies of every request of a closed-loop run.
 
     Attributes:
         ttft_s, tpot_s, e2e_s: seconds, `tpot_s` 0 where answers have one token.
-        requests_per_s: of all users.
+        requests_per_s: requests per seconds of all users.
     """
 
     ttft_s: float
@@ -49,7 +50,7 @@ def loop(
     """Of an engine that serves requests whole.
 
     Args:
-        costs: of its steps, of all ranks.
+        costs: costs of its steps, of all ranks.
         slower: what TTFT is multiplied by besides (`EngineCosts.slower`); it is no time of the engine's.
         limits: its settings, of each rank.
         input_tokens, output_tokens: of every request.
@@ -90,17 +91,17 @@ def loop(
 def mean_e2e_s(
     engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float, ttft_s: float, tpot_s: float, e2e_s: float
 ) -> float:  # fmt: skip
-    """E2E of a closed loop's requests in the mean, at most, s; of an engine of one attention rank the level's own.
+    """E2E of a closed-loop run's requests in the mean, at most, s; of an engine of one attention rank the level's own.
 
-    (S10) counts what steps wait for the busiest of several ranks where requests come by chance. Those of a loop come
-    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` says of equal requests; of
-    unequal ones, whose loop is not known, no less than bounds on TTFT and TPOT allow.
+    (S10) counts what steps wait for the busiest of several ranks where requests come at random. Those of a loop come
+    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` states about equal requests;
+    of unequal ones, whose loop is not known, no less than bounds on TTFT and TPOT allow.
 
     Args:
         engine: its costs.
-        limits: of each rank, with the level's `max_num_seqs`.
+        limits: limits of each rank, with the level's `max_num_seqs`.
         kind: the mixture.
-        users: of the engine.
+        users: users of the engine.
         ttft_s, tpot_s: bounds of the level.
         e2e_s: the level's own.
     """
@@ -115,7 +116,7 @@ def mean_e2e_s(
 
 
 def _of_busiest(chunks: float, ranks: int) -> float:
-    """⌈c/D⌉ in the mean over the integers c at so many chunks a step, at least one."""
+    """⌈c/D⌉ in the mean over the integers c at this many chunks a step, at least one."""
     least = math.floor(chunks)
     more = chunks - least
     return (1.0 - more) * math.ceil(least / ranks) + more * math.ceil((least + 1.0) / ranks)
@@ -127,13 +128,13 @@ def _uneven(
     """Seconds that a step with prompts, and one without, waits for the busiest rank beyond an even share.
 
     Args:
-        costs: of a step.
+        costs: costs of a step.
         ranks: D.
         users: N.
-        chunks: of a step with prompts.
-        chunk_s: of one, outside the experts.
-        context: that one who decodes attends to, in the mean.
-        half: of an answer's tokens.
+        chunks: chunks of a step with prompts.
+        chunk_s: chunk seconds of one, outside the experts.
+        context: context that one who decodes attends to, in the mean.
+        half: half of an answer's tokens.
     """
     least, larger = divmod(users, ranks)
     most = math.ceil(users / ranks)

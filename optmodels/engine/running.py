@@ -2,7 +2,7 @@
 
 Where an operating point is an engine at a level that was chosen for it, here the level is a consequence: means and
 quantiles are those of `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides
-the requests of a group among engines that need not be alike; what it evens out says how (`shares`).
+the requests of a group among engines that need not be equal; what it evens out states how (`shares`).
 """
 
 from __future__ import annotations
@@ -91,17 +91,17 @@ def running(
     costs: StepCosts, slower: float, classes: Classes, rates: Array, kv_tokens: float, limits: EngineLimits,
     ranks: int = 1,
 ) -> Running:  # fmt: skip
-    """What an engine does at rates (W,), requests/s.
+    """Prediction of an engine at rates (W,), requests/s.
 
     Of several attention ranks the least busy one gets a request, so that they run out of slots together; its cache,
-    which nobody looks at, a rank fills by itself, with its share of the crowd spread as widely as all of it.
+    which nobody looks at, a rank fills by itself, with its share of the concurrency spread as widely as all of it.
 
     Args:
-        costs: of its steps.
+        costs: costs of its steps.
         slower: what TTFT is multiplied by besides (`latency.steps.Provenance.factors`).
         classes: W of them.
-        rates: of each.
-        kv_tokens: that its cache holds, of all ranks.
+        rates: rates of each.
+        kv_tokens: KV tokens that its cache holds, of all ranks.
         limits: its settings, of each rank.
         ranks: data-parallel attention ranks D.
     """
@@ -119,8 +119,9 @@ def running(
         found = predict(costs, classes, rates, limits, most, GRID, ranks)
     except ValueError:
         return _overloaded(len(classes))
-    # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
-    # cache is a crowd of requests of the size typical for a token, which counts large ones by what they hold.
+    # The concurrency is a birth–death chain; with all slots taken requests leave at one rate, and the queue is
+    # geometric. The cache is a concurrency of requests of the size typical for a token, which counts large ones by what
+    # they hold.
     each = found.load / steps
     alone = found.running * (1.0 - found.load) - found.load  # N₀
     busy = alone / most + found.load
@@ -141,7 +142,7 @@ def running(
 
 
 def prefilling(classes: Classes) -> Classes:
-    """Requests of which an engine makes the first token only."""
+    """Requests whose first token alone an engine makes."""
     return replace(classes, output_tokens=np.ones_like(classes.output_tokens))
 
 
@@ -149,10 +150,10 @@ def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
     """Requests whose prompt comes with its KV cache, for `running`.
 
     They join at the end of the step in which it comes and make S_out − 1 tokens here, of which the first is the first
-    token of `Running`: a prompt of one token that costs nothing, beside which others decode.
+    token of `Running`: a prompt of one token that costs nothing, next to which others decode.
 
     Args:
-        costs: of the engine's steps.
+        costs: costs of the engine's steps.
         classes: requests of two output tokens at least.
     """
     free = replace(
@@ -163,7 +164,9 @@ def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
 
 
 def _full(most: float, alone: float, load: float, busy: float) -> float:
-    """P(N ≥ most) of a crowd that grows without limit below, and whose queue above is geometric with ratio `busy`."""
+    """P(N ≥ most) of a concurrency that grows without limit below, and whose queue above is geometric with ratio
+    `busy`.
+    """
     above, beyond = (float(crowd_above(n, alone, load)) for n in (most, most + 1.0))
     queue = (above - beyond) / (1.0 - busy)
     return queue / (1.0 - above + queue)
@@ -183,8 +186,8 @@ def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Ar
 
     Args:
         dispatcher: of `EVENED`.
-        engines: of E kinds: share of the group's requests → `Running`.
-        counts: of each kind.
+        engines: engines of E kinds: share of the group's requests → `Running`.
+        counts: counts of each kind.
     """
     number = np.asarray(counts, dtype=float)
     if dispatcher == "round_robin" or len(number) == 1:

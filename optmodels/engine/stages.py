@@ -1,4 +1,4 @@
-"""Prefill and decode apart: which stages deployments may do, and how KV caches go from one to the other."""
+"""Disaggregated prefill and decode: which stages deployments may do, and how KV caches go from one to the other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Link(Entry):
     )
 
     def rate(self, network: float) -> float:
-        """What a transfer has of a network of so many bits or bytes a second: others use the planned share."""
+        """A transfer's rate on a network of this many bits or bytes a second: others use the planned share."""
         return network * (1.0 - self.most_used)
 
 

@@ -4,7 +4,7 @@ At minute t the scaled errors e_s = (y_s − f_s)/f_s^β of all forecasts whose 
 quantile forecast at level q is f_t + f_t^β·Q, where Q is the ⌈(m + 1)q⌉-th smallest of the m errors of the window
 (Vovk, Gammerman & Shafer 2005, eq. 4.6). It covers y with probability q where scaled errors are exchangeable within the
 window, whatever f is. β = 1 makes errors ratios. β = ½ suits traffic whose variance grows with its rate, as sums of
-many clients do. Missing minutes leave the window: an outage says nothing about traffic.
+many clients do. Missing minutes leave the window: an outage states nothing about traffic.
 """
 
 from __future__ import annotations

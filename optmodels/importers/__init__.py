@@ -127,7 +127,7 @@ def _detected(source: ResultFile) -> ModuleType:
     for module in FORMATS.values():
         if module.detects(source):
             return module
-    source.check_whole()  # says so, by line, where a file is cut short or empty
+    source.check_whole()  # states so, by line, where a file is cut short or empty
     keys = list(source.first or source.yaml)
     known = f"results of one of {', '.join(FORMATS)}"
     if keys:

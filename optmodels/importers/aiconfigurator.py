@@ -1,7 +1,7 @@
 """AIConfigurator's predictions: ``pareto.csv`` and ``best_config_topn.csv`` of an aggregated (``agg``) experiment.
 
 Columns as in ``ColumnsAgg`` and ``ColumnsStatic`` of its ``sdk/common.py`` (ai-dynamo/aiconfigurator 0.2 to 0.12; its
-docs/cli_user_guide.md says where ``--save_dir`` puts them): isl, osl, concurrency of one replica, ttft and tpot in
+docs/cli_user_guide.md states where ``--save_dir`` puts them): isl, osl, concurrency of one replica, ttft and tpot in
 milliseconds, tp, pp, dp (attention ranks), moe_ep, backend, version, system, gemm (precision of the weights).
 Disaggregated results have no replica that serves alone and are refused.
 """

@@ -2,8 +2,8 @@
 
 Fields as in ``benchmark/schemas/generative`` of its source: distributions over the successful requests, TTFT and
 inter-token latency in milliseconds. Its time per output token counts the first token too; the time between tokens,
-which is meant here, is its inter-token latency. A benchmark of so many streams has these in flight; another has the
-mean concurrency that it measured.
+which is meant here, is its inter-token latency. A benchmark of this many streams has these in flight; another has
+the mean concurrency that it measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "GuideLLM"
 
 
 def detects(source: ResultFile) -> bool:
-    """Benchmarks with its metrics; or the CSV that it writes beside, which `read` refuses in words."""
+    """Benchmarks with its metrics; or the CSV that it writes next to, which `read` refuses in words."""
     found = source.first.get("benchmarks")
     if isinstance(found, list) and found and isinstance(found[0], dict):
         return isinstance(found[0].get("metrics"), dict)

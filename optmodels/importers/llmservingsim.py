@@ -3,7 +3,7 @@
 Its profiler (casys-kaist/LLMServingSim, profiler/README.md; MIT) leaves ``HARDWARE/ORGANISATION/MODEL/VARIANT`` with
 ``meta.yaml`` and of every TP degree a folder ``tpN`` with ``attention.csv`` (the measured steps), ``dense.csv``,
 ``per_sequence.csv`` and, with experts, ``moe.csv``, each plain or gzipped; or the same names joined by ``__``. Give
-``attention.csv`` or a folder above; the others are read beside it. A step of L layers (its profiler/models/*.yaml)
+``attention.csv`` or a folder above; the others are read next to it. A step of L layers (its profiler/models/*.yaml)
 
     embedding + L·(2 layernorm + qkv_proj + qk_norm + rotary_emb + attention + o_proj + MLP) + final_layernorm
     + lm_head + sampler,    MLP = gate_up_proj + act_fn + down_proj, or moe
@@ -13,7 +13,7 @@ E·(1 − (1 − k/E)ⁿ) experts that n tokens touch in the mean; between measu
 table reaches, or the GPUs' memory, are left out.
 
 *Several GPUs.* A shard's kernels lack collectives. They are all-reduces of ``hardware.yaml`` of the profile, if it has
-them among as many GPUs, two a layer and one of the embedding; else what the shipped engine coefficients say
+them among as many GPUs, two a layer and one of the embedding; else what the shipped engine coefficients state
 (`resolve.collective_costs`). Where ``tpN`` has no ``moe.csv``, that of ``tp1`` stands for expert parallelism: a GPU has
 1/N of the experts and of their tokens.
 
@@ -121,7 +121,7 @@ def read(
 
 
 class _Profile:
-    """What lies beside a table of attention."""
+    """What lies next to a table of attention."""
 
     def __init__(self, path: Path, source: ResultFile) -> None:
         joined = re.fullmatch(r"(.*__)tp(\d+)__attention\.csv(\.gz)?", path.name)
@@ -164,7 +164,7 @@ class _Profile:
         return None
 
     def collectives(self, tokens: Array) -> Array:
-        """Seconds of all-reduces among the GPUs in steps of so many tokens."""
+        """Seconds of all-reduces among the GPUs in steps of this many tokens."""
         sizes = STATE_BYTES * self.llm.hidden * tokens
         for folder in (x for x in self.path.resolve().parents[1:5] if (x / "hardware.yaml").is_file()):
             data, _ = read_document(folder / "hardware.yaml")
@@ -189,7 +189,7 @@ class _Profile:
 
 
 def _experts(about: _Profile, tokens: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Seconds of the experts of steps of so many tokens, and where the table reaches."""
+    """Seconds of the experts of steps of this many tokens, and where the table reaches."""
     from scipy.interpolate import RegularGridInterpolator
 
     moe = about.llm.moe
@@ -249,7 +249,7 @@ def _column(source: ResultFile, name: str, positive: bool = False) -> Array:
 
 
 def _only(source: ResultFile, wanted: Mapping[str, object]) -> None:
-    """Refuse kernels and drafts that a step here does not have.
+    """Refuse kernels and draft tokens that a step here does not have.
 
     Raises:
         InputError: by line.

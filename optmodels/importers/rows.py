@@ -1,4 +1,4 @@
-"""The measurement file that `calibrate` reads: rows, and a header that says where they come from."""
+"""The measurement file that `calibrate` reads: rows, and a header that states where they come from."""
 
 from __future__ import annotations
 

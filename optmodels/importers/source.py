@@ -26,7 +26,7 @@ class ResultFile:
 
     Attributes:
         name: as the user named it.
-        text: of the file.
+        text: text of the file.
         notes: on what a reader left out of it.
         allow_failed: whether runs with many failed requests are read.
     """

@@ -1,6 +1,6 @@
 """Places in an instance document by name: ``workloads[chat].slo.ttft_s``, ``pool.machines[0].prices.spot``.
 
-A key is what the file says or could say (the schema knows keys that the file leaves to their default); a list entry
+A key is what the file states or could state (the schema knows keys that the file leaves to their default); a list entry
 goes by index, by its name, or ``[*]`` for all; a mapping's key with dots in it goes in brackets.
 """
 
@@ -40,11 +40,11 @@ class Place:
 
 
 def find(document: Mapping[str, Any], schema: type[BaseModel], path: str, file: str | None = None) -> list[Place]:
-    """The places a path names, several where it says ``[*]``.
+    """The places a path names, several where it states ``[*]``.
 
     Args:
         document: an instance as read from its file.
-        schema: of the instance.
+        schema: schema of the instance.
         path: see the module's docstring.
         file: how to name the instance in messages.
 

@@ -118,7 +118,7 @@ def parsed_yaml(text: str, name: str) -> dict[str, Any]:
 
     Args:
         text: one document.
-        name: of its file, for messages.
+        name: name of its file, for messages.
 
     Raises:
         InputError: no mapping, bad syntax, duplicate keys, or over a limit: on values, on nesting.
@@ -189,7 +189,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
 
 
 def not_utf8(data: bytes) -> str:
-    """What the first bytes of a file that is no UTF-8 text say it is."""
+    """What the first bytes of a file that is no UTF-8 text state it is."""
     return "UTF-16 text" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not UTF-8"
 
 
@@ -316,7 +316,7 @@ def parsed_json(text: str, name: str) -> Any:
 
     Args:
         text: one JSON value.
-        name: of its file, for messages.
+        name: name of its file, for messages.
 
     Raises:
         InputError: bad syntax, duplicate keys, nested too deeply, more digits than Python reads.
@@ -430,6 +430,23 @@ def _without_union_noise(found: list[Mistake]) -> list[Mistake]:
     return [by_path[p] for p in deepest]
 
 
+OTHER_NAMES = {"tbt_s": "tpot_s"}  # keys of instance files → another name that is read
+
+
+def as_written(location: Location, data: Any) -> Location:
+    """The location with the names that a document uses, where `OTHER_NAMES` has two."""
+    found: list[str | int] = []
+    for part in location:
+        if isinstance(data, Mapping) and part not in data and OTHER_NAMES.get(str(part)) in data:
+            part = OTHER_NAMES[str(part)]
+        if (isinstance(data, Mapping) and part in data) or (
+            isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+        ):
+            data = data[part]  # else the tag of a union
+        found.append(part)
+    return tuple(found)
+
+
 _UNIT_OF_SUFFIX = {  # the first that ends a name
     "requests_per_s": "requests/s", "_bytes_per_s": "B/s", "_usd_per_hour": "USD/h", "_s": "s", "_gib": "GiB",
     "_gbps": "Gbps", "_tokens": "tokens", "tps": "tokens/s", "_flops": "FLOP/s", "on_demand": "USD/h",
@@ -445,7 +462,7 @@ def _mistake(
     line: Callable[[Location], int | None],
     prefix: str,
 ) -> Mistake:
-    location: Location = e["loc"]
+    location: Location = as_written(e["loc"], data)
     value: object = None if e["type"] == "missing" else e["input"]
     path = dotted(location, data, missing=e["type"] == "missing")
     expected, hint = e["msg"], None

@@ -94,7 +94,7 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
 def read_parquet(path: Path) -> pd.DataFrame:
     """A Parquet file of plain columns, of at most `MAX_COLUMN_BYTES` in memory.
 
-    What a file says it holds is looked at first, and texts are counted before they are written out: a few bytes of
+    What a file states it holds is looked at first, and texts are counted before they are written out: a few bytes of
     Parquet may stand for many equal rows.
 
     Raises:
@@ -166,11 +166,11 @@ def read_frame(path: Path, what: str = "a CSV or Parquet file") -> pd.DataFrame:
 
 
 def uneven(error: Exception, file: str, skipped: int = 0) -> Mistake | None:
-    """What pandas says of a row with more cells than the header, in words; None: it says something else.
+    """What pandas states about a row with more cells than the header, in words; None: it states something else.
 
     Args:
         error: pandas' own.
-        file: that was read.
+        file: file that was read.
         skipped: lines of it that pandas did not see.
     """
     found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
@@ -241,7 +241,7 @@ def _float(cell: Any) -> float:
 
 
 def check_columns(text: io.TextIOBase, name: str) -> None:
-    """Refuse a header of so many columns that reading it alone takes all memory.
+    """Refuse a header of this many columns that reading it alone takes all memory.
 
     Raises:
         InputError: more than `MAX_COLUMNS`.

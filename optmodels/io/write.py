@@ -18,7 +18,7 @@ from typing import Any
 from optmodels.errors import InputError, Mistake, NotWrittenError
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")  # after apostrophes too: taking one off gives back what there was
-# What a file system without hard links says: exFAT, some network and FUSE mounts, Android's.
+# What a file system without hard links states: exFAT, some network and FUSE mounts, Android's.
 NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 NEW_NAME = "a new file name, or --force"
 DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT") for i in range(1, 10))}  # of Windows
@@ -76,7 +76,7 @@ def _name_anew(temporary: Path, path: Path) -> None:
     """Give a file its name, atomically where the file system has hard links.
 
     Raises:
-        FileExistsError: the name is taken, whoever took it meanwhile.
+        FileExistsError: the name is taken, the one who took it meanwhile.
     """
     try:
         os.link(temporary, path)

@@ -9,7 +9,7 @@ The one term that is no sum, the longest context of a mixed step, is divided by 
 (Littlechild & Owen 1973): with contexts sorted upwards, the stretch between two neighbours is split equally among all
 that are at least as long. It too sums exactly, and nobody pays for a length beyond their own.
 
-VTC shares, in proportion to tokens processed, stand beside them: what token counting would have charged.
+VTC shares, in proportion to tokens processed, stand next to them: what token counting would have charged.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Admission:
 
 
 def admit(attributor: Attributor, requests: Sequence[StepRequest], newcomer: StepRequest, tp: int = 1) -> Admission:
-    """What-if: the step with `newcomer` beside the step without."""
+    """What-if: the step with `newcomer` next to the step without."""
     before = attributor.latency(*arrays(requests), float(tp))
     after = attribute(attributor, (*requests, newcomer), tp)
     return Admission(after.latency_s - before, float(after.request_s[-1]), after)

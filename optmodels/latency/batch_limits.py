@@ -40,7 +40,7 @@ class LengthMoments:
     Attributes:
         mean: μ. std: σ.
         sample: observed totals, for the exact distribution; None when only moments are given.
-        correlation: of input and output lengths, where known.
+        correlation: correlation of input and output lengths, where known.
     """
 
     mean: float

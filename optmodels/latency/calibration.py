@@ -70,7 +70,7 @@ class Calibration(Entry):
     model: Any = Field(default=None, description="the fitted model these come from: errors, intervals, provenance")
 
     def find(self, gpu: str, family: str, phase: Phase) -> ScaledCoefficient | None:
-        """The coefficient that applies, or None where the file says nothing."""
+        """The coefficient that applies, or None where the file states nothing."""
         for c in self.coefficients:
             if c.phase == phase and c.gpu in (ANY, gpu) and c.family in (ANY, family):
                 return c
@@ -89,7 +89,7 @@ def calibrate(
 
     Args:
         curves: Latency curves of n configurations.
-        calibration: The coefficients; curves that it says nothing about stay as they are.
+        calibration: The coefficients; curves that it states nothing about stay as they are.
         gpus: GPU of each row.
         families: Strategy family of each row.
         safety: Probability with which measured latencies stay below, or None for the central estimate.

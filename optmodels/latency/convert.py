@@ -3,7 +3,7 @@
 A fitted model is asked for what its measurements were (single steps, whole static batches, the mean step of a closed
 loop) on a grid over the range it was fitted on, at the deployment's tensor parallelism; non-negative least squares on
 relative errors finds the costs that give these. Terms that are sums over requests come back as they are; hinges and
-the longest context of a step, which are none, leave an error, which is measured on the grid, said, and added to the
+the longest context of a step, which are none, leave an error, which is measured on the grid, stated, and added to the
 interval. A `scaled` model gives times at the peaks of the catalogue its slopes and intercepts.
 """
 
@@ -57,11 +57,11 @@ def convert(
     """Costs of a step from a fitted model.
 
     Args:
-        model: fitted to steps, static batches or closed loops.
+        model: fitted to steps, static batches or closed-loop runs.
         tp: GPUs of the deployment that share a request.
         prompt_tokens: typical length of a prompt.
         at_peak: times at the peaks of the deployment's GPU; its experts and windows are the LLM's.
-        path: of the model in the instance.
+        path: path of the model in the instance.
 
     Raises:
         InputError: a model that is no sum over requests, or of pairs of predictions.
@@ -92,13 +92,13 @@ def convert(
         ttft = _alone(model, tp, S)
         own = costs.step(np.array([S]), np.zeros(1), np.zeros(0))
         costs = replace(costs, request_s=max(0.0, ttft - own))
-    if not (costs.prompt_token_s or costs.prompt_pair_s):  # says nothing of prompts
+    if not (costs.prompt_token_s or costs.prompt_pair_s):  # states nothing of prompts
         costs = replace(costs, prompt_token_s=at_peak.prompt_token_s, prompt_pair_s=at_peak.prompt_pair_s)
     return Converted(costs, predicted / (X @ found))
 
 
 def _alone(model: LatencyModel, tp: int, prompt_tokens: float) -> float:
-    """Seconds to the first token of a lone request: what its own prompt takes, and nothing of a crowd."""
+    """Seconds to the first token of a lone request: what its own prompt takes, and nothing of a concurrency."""
     one = np.ones(1)
     values = {"concurrency": one, "input_tokens": prompt_tokens * one, "output_tokens": one, "tp": tp * one}
     terms = [t for segment in model.targets["ttft_s"].segments for t in segment.terms if t.name in OWN_PROMPT]

@@ -32,11 +32,11 @@ MAX_REQUESTS = 256.0  # whose logits a pass has: vLLM's max_num_seqs
 
 @dataclass(frozen=True)
 class Drafts:
-    """What drafts take of an engine's memory.
+    """What draft tokens take of an engine's memory.
 
     Attributes:
         drafts: k, verified of a request in a pass, so that it has k more logits.
-        work: of the draft model; None without one.
+        work: work of the draft model; None without one.
         head: share of the model's weights and cache that a draft head has.
     """
 
@@ -105,18 +105,19 @@ def kv_tokens(
     """Tokens of KV cache of a whole deployment on tp·attention_ranks·pp GPUs; 0 where the weights do not fit.
 
     Args:
-        work: of the model at its precisions.
-        vram_bytes: of one GPU.
+        work: work of the model at its precisions.
+        vram_bytes: vram bytes of one GPU.
         tp: GPUs that share one attention rank.
         attention_ranks: data-parallel attention ranks, each with requests and cache of its own.
         pp: pipeline stages of equal layers.
         utilization: share of the memory that the engine may take.
-        runtime_bytes: of one GPU, what the engine takes besides (CUDA context, communication, CUDA graphs).
+        runtime_bytes: runtime bytes of one GPU, what the engine takes besides (CUDA context, communication, CUDA
+            graphs).
         chunk_tokens: prompt tokens of a pass.
         max_requests: sequences of a pass.
         request_tokens: length of the requests; matters only where layers have windows or recurrent states. None: long
             ones, of which a windowed layer's share is nothing.
-        drafts: of engines that speculate. The cache of a draft model or head holds the same tokens beside.
+        drafts: drafts of engines that speculate. The cache of a draft model or head holds the same tokens next to.
     """
     found = drafts or Drafts(0)
     gpus = tp * attention_ranks * pp

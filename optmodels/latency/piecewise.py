@@ -14,7 +14,7 @@ row can be measured again.
 2-D (batch × context) tables interpolate bilinearly on a grid. For a fixed choice of contexts the fewest batch sizes
 follow from the same recursion, a segment being admissible if it is for every context; all choices of contexts are
 tried while there are at most `EXACT_CONTEXTS` of them inside, which makes the number of rows the least possible, and
-otherwise only the nested family that 1-D tables of growing accuracy suggest (`proved_fewest` says which). Bilinear
+otherwise only the nested family that 1-D tables of growing accuracy suggest (`proved_fewest` states which). Bilinear
 interpolation errs most at a point of the fine grid along each axis, and the certificate also covers the cells between,
 because a ratio of two functions that are affine along each axis takes its extremes at the corners of a fine cell.
 

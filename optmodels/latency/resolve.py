@@ -52,7 +52,7 @@ from optmodels.problem import Problem
 Engine = Literal["vllm", "sglang", "trtllm"]
 StatedEngine = Annotated[Engine, spelled("engine")]
 UNCALIBRATED = "uncalibrated: real engines took 1.5–7× these times"
-PROMPT_TOKENS = 1024.0  # of a prompt, where nobody says
+PROMPT_TOKENS = 1024.0  # of a prompt, where nobody states
 
 OUTPUT_TOKENS = 256.0  # of a lone request, whose first token hardly depends on it
 BATCH = 16.0  # requests, at which a model is compared with the global coefficients
@@ -98,8 +98,8 @@ class Source:
     """The `latency` section of an instance, read.
 
     Attributes:
-        engine: that the deployments run.
-        coefficients: of the engines; None for times at peak.
+        engine: engine that the deployments run.
+        coefficients: coefficients of the engines; None for times at peak.
         models: fitted to measurements of some deployments; elsewhere the coefficients carry them over.
         known: what was resolved before.
     """
@@ -119,10 +119,10 @@ def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", p
     """Read what an instance's `latency` section names.
 
     Args:
-        problem: the instance, beside which files lie.
-        model: ``default``, ``roofline``, a file beside the instance, a shipped latency model, or documents.
-        engine: that all deployments run.
-        path: of the section in the instance.
+        problem: the instance, next to which files lie.
+        model: ``default``, ``roofline``, a file next to the instance, a shipped latency model, or documents.
+        engine: engine that all deployments run.
+        path: path of the section in the instance.
 
     Raises:
         InputError: no such file, or not a latency model.
@@ -242,7 +242,7 @@ def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepC
 
 
 def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
-    """What of a deployment a model was not measured on, the gravest first; what it does not say counts as such.
+    """What of a deployment a model was not measured on, the gravest first; what it does not state counts as such.
 
     Its engine, where it names none, is taken to be the deployment's.
     """
@@ -319,7 +319,7 @@ def _transferred(
 
 
 def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object], ...]:
-    """What a model was measured on beside what the deployment is."""
+    """What a model was measured on next to what the deployment is."""
     low, high = model.domain.get("tp", (1.0, 1.0))
     measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
     split = f"TP {d.gpus // d.attention_ranks}" + (f" × DP {d.attention_ranks}" if d.attention_ranks > 1 else "")
@@ -344,7 +344,7 @@ def roofline_costs(d: Deployment) -> StepCosts:
 def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
     """The global coefficients at a deployment.
 
-    Their mean step in a closed loop (`engines.terms`) is the mean of the steps that these costs give, but for the
+    Their mean step in a closed-loop run (`engines.terms`) is the mean of the steps that these costs give, but for the
     experts that a step with a short prompt leaves untouched. What a request costs outside the steps is what a lone
     one's first token takes longer than its prompt's step, in which its attention rank keeps the others waiting.
     """

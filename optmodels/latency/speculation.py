@@ -1,8 +1,8 @@
 """Speculative decoding: what an engine's steps cost and make where a draft guesses tokens that the model verifies.
 
-In a step a decoding request has k drafts beside its last token. The model runs over all k + 1 at once and keeps the
-drafts up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them drafts.
-Where each is accepted with probability p, whatever came before it,
+In a step a decoding request has k draft tokens next to its last token. The model runs over all k + 1 at once and keeps
+the draft tokens up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them
+draft tokens. Where each is accepted with probability p, whatever came before it,
 
     a = p + p² + … + pᵏ         (Leviathan, Kalman, Matias, ICML 2023, equation (1): 1 + a = (1 − pᵏ⁺¹)/(1 − p))
 
@@ -12,7 +12,7 @@ for the last step makes more than is asked for.
 
 A verified draft costs what a prompt token over the same context does. The draft model or head takes k passes one after
 another, each over one token of every decoding request, and the first also over the prompt tokens of the step. Nothing
-says how much longer a step gets for choosing among samples; measured step costs of an engine that speculates have it.
+states how much longer a step gets for choosing among samples; measured step costs of an engine that speculates have it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACTLY = 1024  # tokens up to which R(D) is that of the recursion; from there o
 
 
 def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray[np.float64]:
-    """R(D): steps that so many tokens after the first take in the mean, where a step has drafts.
+    """R(D): steps that this many tokens after the first take in the mean, where a step has draft tokens.
 
     Args:
         decodes: D; between whole numbers R is linear.
@@ -100,12 +100,12 @@ class Speculation(Entry):
 
 
 def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> StepCosts:
-    """Costs of steps that verify drafts.
+    """Costs of steps that verify draft tokens.
 
     Args:
-        costs: of the model's steps without.
+        costs: costs of the model's steps without.
         s: how it speculates.
-        draft: of the draft model's steps, where there is one.
+        draft: draft of the draft model's steps, where there is one.
 
     Raises:
         InputError: the model attends to a window or to picked tokens, and the draft model does not.

@@ -8,9 +8,9 @@ A step processes prompt chunks (p tokens over k earlier ones) and decoding reque
 
 Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
 does not depend on the others (`engine.continuous`). Where an engine speculates (`speculation`), a decode costs what
-its drafts do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines' global
-coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is said beside it by
-`Provenance`.
+its draft tokens do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines'
+global coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is stated next to
+it by `Provenance`.
 
 An engine of D data-parallel attention ranks takes one step with all of them. Its costs are those of work that is even
 over the ranks: a rank that has all of it takes D times its seconds, and the others wait for it at every layer, but for
@@ -51,12 +51,12 @@ class Experts:
 
 @dataclass(frozen=True)
 class AttentionWindow:
-    """What attends to so many tokens only: layers with a window, or attention that an indexer picks the tokens of.
+    """What attends to this many tokens only: layers with a window, or attention that an indexer picks the tokens of.
 
     Attributes:
-        share: of the layers, or of the bytes of context read.
-        tokens: that these attend to at most.
-        pair_share: of the seconds of a prompt's pairs.
+        share: share of the layers, or of the bytes of context read.
+        tokens: tokens that these attend to at most.
+        pair_share: pair share of the seconds of a prompt's pairs.
     """
 
     share: float
@@ -71,8 +71,8 @@ def attended_pairs(tokens: Array, earlier: Array, window_tokens: Array | float, 
 
     Args:
         tokens, earlier: p and k.
-        window_tokens: that layers with a window attend to at most; infinite without any.
-        pair_share: of those layers.
+        window_tokens: window tokens that layers with a window attend to at most; infinite without any.
+        pair_share: pair share of those layers.
     """
     hidden, before = (np.maximum(x - window_tokens, 0.0) for x in (earlier + tokens, earlier))
     return tokens * (earlier + tokens / 2.0) - pair_share * (hidden - before) * (hidden + before) / 2.0
@@ -94,8 +94,8 @@ class StepCosts:
         request_s: a request, once, outside the engine's steps (tokeniser, HTTP): in TTFT, and nobody else's time.
         experts: None for dense models.
         window: None where every layer attends to everything.
-        drafts: k, tokens that a decoding request has verified in a step beside its own.
-        tokens: that it gets of a step, in the mean: 1 without drafts.
+        drafts: k, tokens that a decoding request has verified in a step next to its own.
+        tokens: tokens that it gets of a step, in the mean: 1 without draft tokens.
         prompt_expert_s, decode_expert_s: of `prompt_token_s` and `decode_request_s`, products with routed experts.
     """
 
@@ -181,7 +181,7 @@ def static_batch(
     Prompts fill steps of `chunk_tokens` one after another; then every request decodes in S_out − 1 steps.
 
     Args:
-        costs: of a step.
+        costs: costs of a step.
         batch: requests of each batch, integers ≥ 1, (n,).
         input_tokens: S_in of every request.
         output_tokens: S_out.
@@ -251,7 +251,7 @@ class Provenance:
 
         Args:
             safety: the probability that they do, or None for the central prediction.
-            path: of the level in the instance.
+            path: path of the level in the instance.
 
         Raises:
             InputError: a level that the measurements do not support, or nobody has measured.

@@ -57,7 +57,7 @@ def peak_flops(gpu: Gpu, weights: Precision) -> float | None:
 
 
 def band(S: Any, tokens: Any) -> Any:
-    """Mean over a prompt of S tokens of the earlier ones each attends to, at most so many: W·(1 − W/2S), W ≤ S."""
+    """Mean over a prompt of S tokens of the earlier ones each attends to, at most this many: W·(1 − W/2S), W ≤ S."""
     W = np.minimum(S, tokens)
     return W * (1.0 - W / (2.0 * S))
 
@@ -372,7 +372,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         + (shared + latent) * _bytes_each(arch, shown, "shared", moe_share * layers) + router * plain
     )  # fmt: skip
     kv_bytes = with_attention * (one.kv_elements * KV_BYTES[kv] + one.index_bytes)
-    if arch.compressed is not None:  # an indexer's keys and products are beside, of every entry
+    if arch.compressed is not None:  # an indexer's keys and products are next to, of every entry
         window_share *= one.kv_elements * KV_BYTES[kv] / kv_bytes
         pair_share *= one.pair_flops / (one.pair_flops + one.index_flops)
     whole_activations = 2 * h * arch.residual_streams * ACTIVATION_BYTES

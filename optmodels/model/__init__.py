@@ -25,8 +25,8 @@ From that statement come the arrays HiGHS gets (`Model.compiled`), a Pyomo block
     FAMILIES = (demand_met, capacity)
 
 **Variables** live on index sets. ``labels`` are one integer array for each set, entry by entry, so a coefficient is
-written with NumPy's indexing: ``usd[i, j]``. A variable exists where `over` says: on a grid ``(I, J)``, or only for the
-labels given. Bounds are scalars, tables over the sets, or one number for each entry.
+written with NumPy's indexing: ``usd[i, j]``. A variable exists where `over` states: on a grid ``(I, J)``, or only for
+the labels given. Bounds are scalars, tables over the sets, or one number for each entry.
 
 **Terms** are a variable's entries with coefficients and the row each belongs to; a variable is its own terms.
 

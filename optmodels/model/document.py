@@ -55,7 +55,7 @@ def _cell(words: str) -> str:
 
 
 def written(readme: str, families: Iterable[Family], file: str = "README.md") -> str:
-    """The README with its table anew.
+    """The README with its table again.
 
     Raises:
         InputError: the marks are not there, once each and in order.
@@ -69,7 +69,7 @@ def written(readme: str, families: Iterable[Family], file: str = "README.md") ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the table, or with ``--check`` say whether it is as the code has it; returns the exit status."""
+    """Write the table, or with ``--check`` state whether it is as the code has it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m optmodels.model.document", description=__doc__)
     parser.add_argument("module", help="has the families in FAMILIES")
     parser.add_argument("readme", type=Path)

@@ -17,7 +17,9 @@ Labels: TypeAlias = tuple[Ints, ...]
 """One (n,) array for each index set: entry i has the label (labels[0][i], labels[1][i], …)."""
 
 LARGEST = int(np.iinfo(np.intp).max)
-TABLE = 1 << 20  # a lookup table of so many places costs nothing; a larger one pays only if there are labels to fill it
+TABLE = (
+    1 << 20
+)  # a lookup table of this many places costs nothing; a larger one pays only if there are labels to fill it
 
 
 class StatementError(SolverError):

@@ -28,7 +28,7 @@ class Terms:
 
     Attributes:
         sets: names of the index sets; ``""`` where `at` gave labels without names.
-        sizes: of each set, from 0; known to be at least the largest label + 1.
+        sizes: sizes of each set, from 0; known to be at least the largest label + 1.
         parts: the summands.
     """
 
@@ -141,7 +141,7 @@ class Terms:
         return self[np.isin(mine, theirs)]
 
     def lag(self, name: str, steps: int = 1, *, cyclic: bool = False) -> Terms:
-        """v of t − `steps` as a term of row t. What has no such row is left out, or begins anew where `cyclic`."""
+        """v of t − `steps` as a term of row t. What has no such row is left out, or begins again where `cyclic`."""
         i = self._position(name)
         at, size = self.labels[i] + steps, self.sizes[i]
         if cyclic:

@@ -1,4 +1,4 @@
-"""What a solve document claims beside its plan: what has to agree with the plan, and what stays a claim."""
+"""What a solve document claims next to its plan: what has to agree with the plan, and what stays a claim."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def digest(problem: Mapping[str, Any]) -> str:
 
 
 def on_trust(document: Mapping[str, Any], paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Those of `paths` (path → why) at which the document says something."""
+    """Those of `paths` (path → why) at which the document states something."""
     for path, why in paths.items():
         if any(value not in (None, "", [], {}) for value in _at(document, path.split("."))):
             yield path, why
@@ -65,7 +65,7 @@ def check_result(
     Args:
         found: takes the violations.
         r: the document, which has a plan.
-        objective: of the plan; None: not known.
+        objective: objective of the plan; None: not known.
         goal: sense and unit of the instance's objective.
     """
     sense, unit = goal

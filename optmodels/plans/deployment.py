@@ -1,4 +1,4 @@
-"""What a plan says to run and to buy, in terms that every serving stack and provisioning tool knows."""
+"""What a plan states to run and to buy, in terms that every serving stack and provisioning tool knows."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Purchase(Document):
 
 
 class Deployments(Document):
-    """Everything a plan asks for; `notes` says what of the plan is in neither list."""
+    """Everything a plan asks for; `notes` states what of the plan is in neither list."""
 
     name: str
     deployments: list[Deployment] = []
@@ -140,7 +140,7 @@ def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
 
 
 def stage_note(stage: Stage) -> str:
-    """What engines of one stage need beside their settings."""
+    """What engines of one stage need next to their settings."""
     other = "decode" if stage == "prefill" else "prefill"
     return (
         f"It does the {stage} of its requests alone; its counterparts are the {other} deployments of the same model and"

@@ -70,7 +70,7 @@ class Request:
 
 
 def steps_after(output: float, drafts: int, tokens: float) -> float:
-    """Mean number of steps for the tokens after the first, where each of the drafts is accepted by chance.
+    """Mean number of steps for the tokens after the first, where each of the draft tokens is accepted at random.
 
     Up to 1,024 tokens it is the number expected, linear between whole ones; every further `tokens` take a step.
     """
@@ -86,7 +86,7 @@ def steps_after(output: float, drafts: int, tokens: float) -> float:
 
 @cache
 def _expected_steps(drafts: int, tokens: float) -> list[float]:
-    """Of 0 to 1,024 tokens: a step makes one and, with probability pʲ, at least j drafts more."""
+    """Of 0 to 1,024 tokens: a step makes one and, with probability pʲ, at least j draft tokens more."""
     p, most = 0.5, 1.0
     least = 0.0
     while most - least > 1e-15:
@@ -111,14 +111,14 @@ def _decoding_sums(r: Request, first: float) -> tuple[float, float]:
 
 
 def drafted(alone: StepCosts, draft: StepCosts | None, s: Speculation | None) -> StepCosts:
-    """A step's costs with drafts: k passes of the draft, and k tokens more of each decoding request to verify."""
+    """A step's costs with draft tokens: k passes of the draft, and k tokens more of each decoding request to verify."""
     if s is None:
         return alone
     guess = draft or alone.scaled(s.head or 0.0)
     a_pass = guess.fixed_s + (guess.experts.all_s if guess.experts else 0.0)
     found = {x: getattr(alone, x) + getattr(guess, x) for x in vars(alone) if x.startswith("prompt_")}
     of_each = alone.prompt_token_s * s.drafts + s.drafts * guess.decode_request_s
-    pairs = alone.prompt_pair_s * sum(range(s.drafts + 1))  # with the drafts before it and itself
+    pairs = alone.prompt_pair_s * sum(range(s.drafts + 1))  # with the draft tokens before it and itself
     found["fixed_s"] = alone.fixed_s + sum(a_pass for _ in range(s.drafts))
     found["decode_request_s"] = alone.decode_request_s + of_each + pairs
     for x in ("context_s", "mixed_context_s"):
@@ -143,7 +143,7 @@ def _contexts(costs: StepCosts, r: Request) -> float:
 
 
 def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
-    """Chunks and seconds of a prompt, beside what a step costs because it carries one."""
+    """Chunks and seconds of a prompt, next to what a step costs because it carries one."""
     earlier, chunks = r.prompt - r.new, math.ceil(r.new / chunk)
     pairs = r.new * (earlier + r.new / 2)
     if costs.window is not None:
@@ -158,7 +158,7 @@ def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
 
 @cache
 def _largest_mean(most: float, load: float, full: float) -> float:
-    """Largest mean crowd whose probability of at least `most` is `full`."""
+    """Largest mean concurrency whose probability of at least `most` is `full`."""
     from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
@@ -254,7 +254,7 @@ class Level:
         return self.load * max((r.prompt_work**power / r.work for r in self.able), default=0.0)
 
     def beside(self, r: Request, step: float) -> float:
-        """What a step lasts beside prompts."""
+        """What a step lasts next to prompts."""
         own = r.decode / r.work if r.work > 0 else 0.0
         return self.fixed + self.load * step * max(own, 1 - self.prefill_share)
 
@@ -344,7 +344,7 @@ def at_level(
 
 
 def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]]:
-    """Each chunk's `longer`, in order, by how much it exceeds the one before, and chunks of a request so long."""
+    """Each chunk's `longer`, in order, by how much it exceeds the one before, and chunks of a request this long."""
     chunks = dict[float, float]()
     for r in requests.values():
         chunks[r.longer] = chunks.get(r.longer, 0.0) + r.weight * r.chunks
@@ -357,7 +357,7 @@ def _longest(requests: Mapping[str, Request]) -> list[tuple[float, float, float]
 
 
 def _requests_of_a_step(prompt_step: float, free: float, requests: Mapping[str, Request], stage: Stage) -> float:
-    """Mean requests that end in a step and fill it: their work, its prompts' cost, its longest chunk by chance."""
+    """Mean requests that end in a step and fill it: their work, its prompts' cost, its longest chunk at random."""
     every, longest = list(requests.values()), _longest(requests)
     total = sum(r.weight for r in every)
     work = sum(r.weight * r.work for r in every) / total
@@ -559,7 +559,7 @@ def whole(
 
 
 def step_beside(level: Level, slots: int, quantile: float) -> float:
-    """Seconds of a step beside so many running requests as are not exceeded at a quantile; at least one."""
+    """Seconds of a step next to so many running requests as are not exceeded at a quantile; at least one."""
     alone = level.load * level.fixed / level.typical
     mean = (alone + level.load) / (1 - level.load)
     z, skew = NormalDist().inv_cdf(quantile), (1 + level.load) / math.sqrt(alone + level.load)
@@ -577,11 +577,11 @@ def seen_at_least(
     must not be below it. 0 of several attention ranks, and of the mean.
 
     Args:
-        level: of the engine, whose requests have their work.
-        costs: of its steps.
+        level: level of the engine, whose requests have their work.
+        costs: costs of its steps.
         r: the bucket.
-        rates: of every bucket on one engine, requests/s.
-        quantile: that the bound is for.
+        rates: rates of every bucket on one engine, requests/s.
+        quantile: quantile that the bound is for.
     """
     if quantile is None or level.ranks > 1 or level.stage != "both" or r.decodes <= 0:
         return 0.0
@@ -657,9 +657,9 @@ def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, flo
     The least x such that, of each class the largest share with a bound within x, the classes' parts add up to it.
 
     Args:
-        bound: of a class at a share of its requests.
-        shares: of each class.
-        quantile: of all.
+        bound: bound of a class at a share of its requests.
+        shares: shares of each class.
+        quantile: quantile of all.
     """
     if quantile is None:
         return sum(share * bound(k, None) for k, share in shares.items())
@@ -706,10 +706,10 @@ def check_engine(
         where: the line, in words.
         line: as stated.
         engine: its costs, of the model and of the draft model alone, and KV tokens: data.
-        limits: of the instance.
+        limits: limits of the instance.
         kind: the requests.
-        rate: requests/s that the line promises; None: those of a closed loop.
-        in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
+        rate: requests/s that the line promises; None: those of a closed-loop run.
+        in_flight: requests of the closed-loop run, of which at most N/(steps·a₀ + N·W) end in a second.
     """
     e, costs = line, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
     limits = limits.choosing(line.max_num_seqs)

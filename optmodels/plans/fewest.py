@@ -19,10 +19,10 @@ class Fewest:
     """What a search found.
 
     Attributes:
-        gpus: of the plan; None: there is none.
+        gpus: GPUs of the plan; None: there is none.
         bound: no plan attains it with fewer; None: none attains it with any number.
         attained: by the plan, at least.
-        result: of the plan, on its own instance.
+        result: result of the plan, on its own instance.
         tried: (GPUs allowed, attained, bound on what they can attain) of every solve.
     """
 
@@ -38,7 +38,7 @@ def least_number(
 ) -> Fewest:  # fmt: skip
     """Bisection over a number of GPUs, of which more attain no less.
 
-    A plan that attains it shows that its GPUs suffice; a bound below it that so many do not. Where a limit stops a
+    A plan that attains it shows that its GPUs suffice; a bound below it that this many do not. Where a limit stops a
     solve in between, nothing is shown: the search goes on above, and the bound stays.
 
     Args:

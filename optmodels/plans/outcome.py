@@ -33,7 +33,7 @@ class Outcome(Generic[P]):
         bound: no plan is better than this.
         limit: what stopped the method early.
         seconds: by phase.
-        size: of the model solved, if any.
+        size: size of the model solved, if any.
         log: free-form facts worth keeping (what pruning cut, …).
         events: incumbents and bounds over time.
     """
@@ -99,7 +99,7 @@ class Proof(Document):
 
 
 class DocumentReport(CheckReport):
-    """Verdict on a whole solve document and the tables beside it."""
+    """Verdict on a whole solve document and the tables next to it."""
 
     rebuilt: list[str] = Field(
         default=[], description="parts and files found as the program that writes them makes them again"
@@ -109,7 +109,7 @@ class DocumentReport(CheckReport):
 
 
 def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:
-    """Why an answer is wrong whatever its method says: the plan fails its check, or is better than the bound.
+    """Why an answer is wrong whatever its method states: the plan fails its check, or is better than the bound.
 
     Returns:
         The reason in words; None: nothing speaks against it.
@@ -126,7 +126,7 @@ def fault(objective: float | None, bound: float | None, sense: str, check: Check
 def judged(
     outcome: Outcome[P], objective: float | None, sense: str, check: CheckReport | None, missed: str | None = None
 ) -> Outcome[P]:
-    """The outcome with the status that check, bound and replay leave it, whatever its method says.
+    """The outcome with the status that check, bound and replay leave it, whatever its method states.
 
     One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
     than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``. One of which a replay of its
@@ -189,7 +189,7 @@ class Result(Document):
         """The result's tables as pandas data frames by name (those written as CSV).
 
         Raises:
-            ValueError: the result was read from a file; its CSV files lie beside it.
+            ValueError: the result was read from a file; its CSV files lie next to it.
         """
         if self._frames is None:
             raise ValueError("only a result of solve() has frames; read the CSV files beside plan.json instead")
@@ -217,7 +217,7 @@ class Result(Document):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """The same in a notebook, and what the plan says where this is a result of solve()."""
+        """The same in a notebook, and what the plan states where this is a result of solve()."""
         said = "" if self._said is None else self._said()
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self._facts().items())
         return f"<table>{rows}</table>{said}"

@@ -1,4 +1,6 @@
-"""What the replay of a plan on its own requests says of its promises, as every document has it (`report.replayed`)."""
+"""What the replay of a plan on its own requests states about its promises, as every document has it
+(`report.replayed`).
+"""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ def backtest_lines(found: Mapping[str, Any]) -> list[str]:
     if able:
         best = min(able, key=lambda r: r["usd"])
         lines.append(
-            f"[bold]{best['method']}{_setting(best)} is the cheapest that kept the goal:[/bold] {best['usd']:,.0f} USD "
+            f"[bold]{best['method']}{_setting(best)} meets the goal at the least cost:[/bold] {best['usd']:,.0f} USD "
             f"for {days:g} days, {best['over_hindsight']:.2f} × hindsight, {best['attained']:.2%} within the SLO"
         )
     else:
-        lines.append(f"[bold]No autoscaler kept the goal of {goal:.2%} within the SLO.[/bold]")
+        lines.append(f"[bold]No autoscaler meets the goal of {goal:.2%} within the SLO.[/bold]")
     lines.append(f"Hindsight, the least cost with perfect knowledge: {found['hindsight_usd']:,.0f} USD (exact).")
     what = f"{replica['machines']}, " if "machines" in replica else ""
     lines.append(

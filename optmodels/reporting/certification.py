@@ -8,6 +8,8 @@ from typing import Any
 
 from optmodels.reporting.text import first_lines, titled
 
+FOUND = {"kept": "satisfied", "broken": "violated", "undecided": "inconclusive"}  # tests of SLOs, in words
+
 
 def certification_lines(
     c: Any, held: str, columns: Mapping[str, Callable[[Any], str]], cuts: Sequence[str], unkept: Sequence[str]
@@ -17,8 +19,8 @@ def certification_lines(
     Args:
         c: the `certification` of a plan.
         held: what a certified plan's promises do, in words.
-        columns: of its rounds, besides what all have: title → a round's cell. Rounds that are alike in the first of
-            them and follow each other are shown as one, but for that of the plan.
+        columns: columns of its rounds, besides what all have: title → a round's cell. Rounds that are equal in the
+            first of them and follow each other are shown as one, but for that of the plan.
         cuts: in words.
         unkept: promises that were not found kept, in words.
     """
@@ -26,13 +28,13 @@ def certification_lines(
     words = {
         "certified": held,
         "incomplete": "not certified: the rounds were stopped",
-        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
+        "not kept": "not certified: no plan is left that satisfies the cuts",
     }[c.status]
     out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
     if c.rounds:
         runs = _runs(c.rounds, c.of_round, next(iter(columns.values())))
-        title = "Of several rounds the one with the fewest broken" if any(len(run) > 1 for run in runs) else ""
-        table = titled(title, "round", "objective", "promises", "broken", "undecided", *columns)
+        title = "Of several rounds the one with the fewest violated" if any(len(run) > 1 for run in runs) else ""
+        table = titled(title, "round", "objective", "SLOs", "violated", "inconclusive", *columns)
         for run in runs:
             which = " (this plan)" if run == [c.of_round] and len(c.rounds) > 1 else ""
             number = f"{run[0]}{which}" if len(run) == 1 else f"{run[0]} to {run[-1]}"

@@ -36,7 +36,7 @@ class Rented(NamedTuple):
 
 
 class SeenLatency(NamedTuple):
-    """One latency beside its limit; `at` names the statistic, `of` the requests."""
+    """One latency next to its limit; `at` names the statistic, `of` the requests."""
 
     latency: str
     at: str
@@ -54,10 +54,10 @@ def summary(
 
     Args:
         machines: everything that is rented at the same time; equal lines are added up.
-        notes: of machine types, by machine and region.
-        slo: predictions beside their limits, in sentences.
+        notes: notes of machine types, by machine and region.
+        slo: predictions next to their limits, in sentences.
         verdict: (good, warn or bad; sentence) on how sure the plan is, the most important first.
-        usd_per_hour: of all machines; None: nothing has a price.
+        usd_per_hour: USD per hour of all machines; None: nothing has a price.
         per_token: cost of tokens, in words.
         headline, cost: in place of those made from the machines.
         headroom: `share` of the planned rate (None: not computed) and `text`; None: requests have no rates.
@@ -133,7 +133,7 @@ def usd(value: float) -> str:
 
 
 def rounded(value: float, digits: int = 3) -> float:
-    """A number to so many digits."""
+    """A number to this many digits."""
     return float(f"{value:.{digits}g}")
 
 
@@ -217,8 +217,8 @@ def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
         return known, None
     tbt, ttft = max(e["tbt_at_most"] for e in ends), max(e["ttft_at_most"] for e in ends)
     level = min(e["level"] for e in ends)
-    factors = "" if max(tbt, ttft) < PLANNED_FOR else f" (TPOT × {tbt:.2f}, TTFT × {ttft:.2f})"
-    return known, f"at the {level:.0%} end of the measurements{factors}"
+    factors = "" if max(tbt, ttft) < PLANNED_FOR else f": TPOT × {tbt:.2f}, TTFT × {ttft:.2f}"
+    return known, f"in the pessimistic case ({level:.0%} of the measurements{factors})"
 
 
 def listed(items: Sequence[str], most: int = 3) -> str:
@@ -250,10 +250,10 @@ def _safer(document: Mapping[str, Any]) -> list[str]:
         return []
     option, cost = f"--safety {safer['safety']:g}", safer.get("usd_per_hour")
     if cost is None:
-        return [f"{option}: no plan meets the SLO at that end."]
+        return [f"{option}: no plan meets the SLO in that case."]
     now = (document.get("summary") or {}).get("usd_per_hour")
     more = f" ({cost / now - 1:+.0%})" if now else ""
-    return [f"{option} plans for that end: {cost_words(cost)}{more}, {safer['headline']}."]
+    return [f"{option} plans for that case: {cost_words(cost)}{more}, {safer['headline']}."]
 
 
 def is_refuted(document: Mapping[str, Any]) -> bool:

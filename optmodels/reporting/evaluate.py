@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.reporting.decision import usd
 from optmodels.reporting.replay import requests_of, shown, words
 from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
@@ -43,15 +44,16 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     asked = "its own requests" if found["trace"] is None else requests_of(found["requests"], found["trace"])
     lines: list[Any] = [f"{plain(found['instance'])}  [dim]{plain(asked)}[/dim]"]
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
-    price = f"{report['usd_per_hour']:,.4f} USD/h, " if "usd_per_hour" in report else ""
+    price = f"{usd(report['usd_per_hour'])} USD/h, " if "usd_per_hour" in report else ""
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
     lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
         at = report.get("predicted_at") if how == "predicted" else None  # its mean decides nothing: the replay does
         kept = report["keeps_every_slo"].get(how) if at is None else None
-        verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
+        verdict = {True: ", [green]every SLO met[/green]", False: ", [red]SLOs missed[/red]", None: ""}[kept]
         name = HOW.get(how, plain(words(how))) + ("" if at is None else f" at {plain(at)}")
         lines.append(f"  {name}: {share:.1%} of requests within their SLO{verdict}")
+    lines += _distance(found)
     for title, key, columns in (
         ("Deployments", "deployments", DEPLOYMENT), ("Requests within their SLO", "demands", DEMAND)
     ):  # fmt: skip
@@ -64,7 +66,6 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     if found["left_out"]:
         lines += ["", f"Left out at the time limit: {plain(', '.join(found['left_out']))}"]
     lines += ["", *source_lines(report.get("latency", ()))]
-    lines += ["", *_distance(found)]
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
     return lines
@@ -93,9 +94,10 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
         why = best["reason"] or "none was found in the time given"
         state = "No plan keeps every SLO" if best["status"] == "infeasible" else "No plan"
         return [f"[bold]{state}[/bold]: {plain(why)}"]
-    bound = "" if best["bound"] is None else f", bound {best['bound']:,.4f}"
+    shown_by = usd if unit == "USD/h" else "{:,.4f}".format
+    bound = "" if best["bound"] is None else f", bound {shown_by(best['bound'])}"
     proof = "proved optimal" if best["status"] == "optimal" else f"{best['status']}{bound}"
-    lines = [f"[bold]Best plan: {best['objective']:,.4f} {plain(unit)}[/bold] ({proof})"]
+    lines = [f"[bold]Best plan: {shown_by(best['objective'])} {plain(unit)}[/bold] ({proof})"]
     if best["headline"]:
         lines.append(f"  {plain(best['headline'])}")
     if best.get("replayed_attainment") is not None:
@@ -116,23 +118,25 @@ def _saving_lines(found: Mapping[str, Any], saving: Mapping[str, Any]) -> list[s
     proved, limits = best["status"] == "optimal", "your limits" if today["keeps_every_slo"] else "the limits"
     if best["sense"] == "max":
         if share >= 0:
-            lines = [f"The plan attains {by} more than what you run, {today['objective']:,.4f} {unit}."]
+            lines = [f"The plan attains {by} more than today's fleet, {today['objective']:,.4f} {unit}."]
         else:
-            lines = [f"What you run attains {by} more than the plan that was found."]
+            lines = [f"Today's fleet attains {by} more than the plan that was found."]
         end = "No plan attains more than this one." if proved else _at_most("attains", "more", least_or_most)
     elif share >= 0:
-        lines = [f"You could pay {by} less than the {today['objective']:,.4f} {unit} of today."]
+        lines = [f"You could save {by}."]
         if not today["keeps_every_slo"]:
-            lines = [f"What you run {_misses(found['report'])}. The plan keeps them and costs {by} less."]
+            lines = [f"Today's fleet {_misses(found['report'])}. The plan meets them and costs {by} less."]
         end = (
-            f"No cheaper plan keeps {limits}." if proved else _at_most("keeps the limits and saves", "", least_or_most)
+            f"No plan that meets {limits} costs less."
+            if proved
+            else _at_most("meets the limits and saves", "", least_or_most)
         )
     else:
         name = "the cheapest plan" if proved else "the plan found"
-        lines = [f"What you run costs {by} less than {name} that keeps the limits."]
+        lines = [f"Today's fleet costs {by} less than {name} that meets the limits."]
         if not today["keeps_every_slo"]:
             lines.append(f"It {_misses(found['report'])}.")
-        end = "" if proved else _at_most("keeps the limits and saves", "", least_or_most)
+        end = "" if proved else _at_most("meets the limits and saves", "", least_or_most)
     return [*lines, *([end] if end else [])]
 
 

@@ -50,7 +50,7 @@ def _feasible(document: Mapping[str, Any]) -> list[Any]:
     unit = document["unit"]
     binding = [line for line in document["limits"] if line["binds"] is not False]
     if binding:
-        out += ["[bold]What binds[/bold]", *(f"  • {plain(line['words'])}" for line in binding), ""]
+        out += ["[bold]Binding limits[/bold]", *(f"  • {plain(line['words'])}" for line in binding), ""]
     if document["limits"]:
         table = Table("limit", "value", "binds", "stays best from … to", f"gain without it ({plain(unit)})", box=None)
         for row in limit_rows(document):

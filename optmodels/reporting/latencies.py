@@ -51,7 +51,7 @@ def _model_lines(model: LatencyModel) -> list[str]:
 
 
 def attribution_lines(found: Mapping[str, Any]) -> list[str]:
-    """Shares of a step's latency by tenant and by request, beside those by tokens alone."""
+    """Shares of a step's latency by tenant and by request, next to those by tokens alone."""
     lines = [f"step: {1e3 * found['latency_s']:.3f} ms"]
     for name, key, entries in (("tenant", "tenant", found["tenants"]), ("request", "id", found["requests"])):
         lines.append(f"{name:<24}{'share ms':>12}{'by tokens ms':>14}")

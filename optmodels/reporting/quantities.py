@@ -15,7 +15,7 @@ UNITS: tuple[tuple[str, str], ...] = (
     ("hours", "h"), ("_ms", "ms"), ("_s", "s"), ("share", "%"), ("probability", "%"), ("bytes", "bytes"),
     ("gib", "GiB"),
 )  # fmt: skip
-# What is said of a number whose name is its unit alone.
+# What is stated of a number whose name is its unit alone.
 BARE = {
     "USD/h": "Cost", "USD/month": "Cost", "USD": "Cost", "USD per million tokens": "Cost of tokens",
     "tokens/USD": "Cost efficiency", "tokens/s per USD/h": "Cost efficiency", "tokens/s": "Throughput",

@@ -29,7 +29,7 @@ def replan_lines(found: Mapping[str, Any]) -> list[str]:
     for x in found["kept_idle"]:
         lines += [f"  keep {x['count']} idle × {plain(x['machine'])}", f"    [dim]{plain(x['reason'])}[/dim]"]
     proof = "" if tick["gap"] is None else f"; {tick['objective_usd']:,.2f} USD over the horizon, gap {tick['gap']:.2%}"
-    lines.append(f"From: {SOURCES[tick['source']]}, {plain(tick['why'])}{proof}")
+    lines.append(f"Decided by: {SOURCES[tick['source']]}, {plain(tick['why'])}{proof}")
     lines += ["", f"{'in':<8}{'workload':<18}{'capacity':>10}{'median':>10}{'highest quantile':>18}"]
     for row in found["path"]:
         for name, capacity in row["capacity"].items():

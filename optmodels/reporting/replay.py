@@ -1,16 +1,18 @@
-"""A replay in the terminal: predicted beside replayed, then whatever else the formulation reports."""
+"""A replay in the terminal: predicted next to replayed, then whatever else the formulation reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.reporting.decision import at_words, short_seconds
 from optmodels.reporting.quantities import ACRONYMS
-from optmodels.reporting.text import CALLED, plain
+from optmodels.reporting.text import CALLED, plain, titled
 
-FIRST = ("period", "requests", "seconds", "demands", "policies")  # what was promised, then what is predicted
+FIRST = ("demands", "policies", "period", "requests", "seconds")  # the decision, then its figures
 OF_A_ROW = ("ttft", "tpot", "deadline")
 MAX_ROWS = 40
+BUCKETS_SHOWN = 8
 MAX_FIGURES = 24
 
 
@@ -31,7 +33,9 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
         value = report[key]
         if key in ("predicted", "sent"):
             continue
-        if key == "policies" and isinstance(value, Mapping):
+        if key == "demands":
+            lines += _slo_lines(value)
+        elif key == "policies" and isinstance(value, Mapping):
             lines += ["", _beside(report.get("predicted", {}), value), ""]
         elif isinstance(value, list) and value and all(isinstance(r, Mapping) for r in value):
             lines += [f"[bold]{plain(words(key))}[/bold]", _table(value)]
@@ -69,7 +73,7 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     }  # fmt: skip
     expected = _flat(predicted)
     metrics = list(dict.fromkeys(k for columns in (expected, *runs.values()) for k in columns))
-    rows: dict[tuple[Any, ...], list[str]] = {}  # what is replayed → metrics; a prediction may say less
+    rows: dict[tuple[Any, ...], list[str]] = {}  # what is replayed → metrics; a prediction may state less
     for m in metrics:
         replayed = tuple(run.get(m) for run in runs.values())
         told = m in expected or not m.endswith((" p50", " p90"))
@@ -81,6 +85,61 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
         table.add_row(plain(" = ".join(map(words, same))), *(shown(v) for v in (said, *replayed)))
     table.caption = "replayed by dispatch policy; p50, p90 and what is zero everywhere: see --json"
     return table
+
+
+def _slo_lines(rows: list[Mapping[str, Any]]) -> list[Any]:
+    """Whether every SLO was met, by dispatch policy, and the tightest buckets with their replayed latencies.
+
+    Args:
+        rows: by bucket and policy, seconds and the share within each limit (`formulations.fleet.replay`).
+    """
+    seen: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}  # (bucket, latency) → by policy
+    for row in rows:
+        for one in _by_latency(row):
+            key = (
+                str(one["demand"]),
+                str(one.get("latency") or next(words(n) for n in OF_A_ROW if f"{n}_limit_s" in one)),
+            )
+            named = {k.removeprefix(f"{n}_"): v for n in OF_A_ROW for k, v in one.items() if k.startswith(f"{n}_")}
+            seen.setdefault(key, {})[str(row["policy"])] = {**one, **named}
+    if not seen:
+        return []
+    policies = list(dict.fromkeys(str(row["policy"]) for row in rows))
+    missed = [policy for policy in policies if any(_is_missed(x[policy]) for x in seen.values() if policy in x)]
+    met = [policy.replace("_", " ") for policy in policies if policy not in missed]
+    lines: list[Any] = [f"[green]Every SLO is met: {', '.join(met)}.[/green]"] if met else []
+    if missed:
+        lines.append(f"[red]SLOs are missed: {', '.join(policy.replace('_', ' ') for policy in missed)}.[/red]")
+    worst: dict[str, float] = {}
+    for (bucket, _), by in seen.items():
+        worst[bucket] = max(worst.get(bucket, 0.0), *((x["replayed_s"] or 0.0) / x["limit_s"] for x in by.values()))
+    shown_first = sorted(worst, key=lambda bucket: -worst[bucket])[:BUCKETS_SHOWN]
+    left_out = len(worst) - len(shown_first)
+    title = "Replayed latencies by bucket" + (f", the {BUCKETS_SHOWN} tightest of {len(worst)}" if left_out else "")
+    table = titled(title, "requests", "latency", "SLO", *(policy.replace("_", " ") for policy in policies))
+    for bucket in shown_first:
+        for (of, latency), by in seen.items():
+            if of == bucket:
+                first = next(iter(by.values()))
+                cells = [_replayed(by[policy]) if policy in by else "" for policy in policies]
+                at = at_words(first.get("percentile"))
+                table.add_row(plain(bucket), f"{latency} {at}", short_seconds(first["limit_s"]), *cells)
+    return [*lines, "", table]
+
+
+def _is_missed(x: Mapping[str, Any]) -> bool:
+    if x.get("percentile") is not None:
+        return bool(x["within"] is not None and x["within"] < x["percentile"])
+    return bool(x["replayed_s"] is not None and x["replayed_s"] > x["limit_s"] * (1 + 1e-6))
+
+
+def _replayed(x: Mapping[str, Any]) -> str:
+    """Replayed seconds and the share of the requests within the limit."""
+    if x["replayed_s"] is None:
+        return "no requests"
+    colour = "red" if _is_missed(x) else "green"
+    within = "" if x["within"] is None else f", {x['within']:.1%} within"
+    return f"[{colour}]{short_seconds(x['replayed_s'])}{within}[/{colour}]"
 
 
 def _by_latency(row: Mapping[str, Any]) -> list[dict[str, Any]]:

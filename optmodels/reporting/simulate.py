@@ -77,7 +77,7 @@ def prefix_lines(found: Mapping[str, Any]) -> list[Any]:
 
 
 def _spark(values: list[float]) -> str:
-    """A line of bars, from 0 to the largest value, which is said."""
+    """A line of bars, from 0 to the largest value, which is stated."""
     top = max(values, default=0.0)
     width = max(1, -(-len(values) // WIDTH))
     means = [sum(values[k : k + width]) / len(values[k : k + width]) for k in range(0, len(values), width)]

@@ -1,4 +1,4 @@
-"""Where a plan's latencies come from, how far they may be off and of which requests, as all formulations say it."""
+"""Where a plan's latencies come from, how far they may be off and of which requests, as all formulations state it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from optmodels.engine.lengths import Length
 from optmodels.latency.steps import Provenance, never_measured
 from optmodels.reporting.text import plain
 
-LEVEL = 0.9  # of the pessimistic end, where so many were measured
+LEVEL = 0.9  # of the pessimistic end, where this many were measured
 
 
 def end_level(provenance: Provenance) -> float | None:
@@ -34,7 +34,7 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
 
     Args:
         of: what runs (GPU, LLM, …) and where its latencies come from.
-        safety: that the plan's latencies have.
+        safety: safety that the plan's latencies have.
     """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for what, p in of:
@@ -97,14 +97,12 @@ def _end(entry: Mapping[str, Any]) -> str:
         return "no measurement of their error available"
     level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
     share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
-    if entry["transfer"]:
-        slower = f"may be {tbt:.2f} times as slow in TPOT and {ttft:.2f} in TTFT"
-        return f"{slower} ({share} measurements stay below)"
-    return f"{share} measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"
+    known = "similar measurements" if entry["transfer"] else "measurements"
+    return f"in {share} {known} TPOT was at most {tbt:.2f} × and TTFT {ttft:.2f} × the planned one"
 
 
 def of_requests(limits: Iterable[LatencyLimit | None], lengths: Sequence[Length]) -> list[str]:
-    """What a plan for requests of such lengths says of its percentiles, in a sentence; nothing without any."""
+    """What a plan for requests of such lengths states about its percentiles, in a sentence; nothing without any."""
     if len(lengths) == 1:
         one = lengths[0]
         said = f"prompts of exactly {one.input_tokens:,} and answers of exactly {one.output_tokens:,} tokens"

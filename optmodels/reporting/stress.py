@@ -21,13 +21,13 @@ def stress_lines(found: Mapping[str, Any]) -> list[str]:
         f"Worst: {plain(name_of(worst))}, {worst['attained']:.1%} of the requests within the SLO.",
         f"Plan: {found['usd_per_hour']:,.2f} USD/h. Served shares are the best of any routing to its engines.",
         "",
-        f"{'scenario':<44}{'attained':>10}  {'least served':<30}{'plan for it, USD/h':>20}",
+        f"{'scenario':<40}{'attained':>10}  {'least served':<30}{'plan, USD/h':>14}",
     ]
     for r in rows:
         mark = " " if r["attained"] >= 1 - KEPT else "✗"
         least = "" if r["attained"] >= 1 - KEPT else f"{r['worst_attained']:.0%} of {r['worst']}"
         cost = "" if r["lost"] else "none" if r["usd_per_hour"] is None else f"{r['usd_per_hour']:,.2f}"
-        lines.append(plain(f"{name_of(r)[:43]:<44}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>20}"))
+        lines.append(plain(f"{name_of(r)[:39]:<40}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>14}"))
     if found["frontier"]:
         lines += ["", f"Plans with a margin on every rate, on {found['draws']} random scenarios:",
                   f"{'margin':<12}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'all served':>12}"]  # fmt: skip

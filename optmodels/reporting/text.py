@@ -11,7 +11,7 @@ from rich.table import Table
 from optmodels.errors import printable
 from optmodels.limits import figure
 
-CALLED = {  # names in documents, without their units, that say less than they should
+CALLED = {  # names in documents, without their units, that state less than they should
     "mean_latency": "mean_TTFT", "step": "step_of_the_engine", "wait": "wait_before_prefill",
     "ce_capped": "cost_efficiency,_capped_at_the_SLO", "ce_uncapped": "cost_efficiency,_uncapped",
     "penalty": "penalties", "change": "changes_between_periods",
@@ -36,7 +36,7 @@ def short(value: object) -> str:
 
 
 def seconds(value: float, more: int = 0) -> str:
-    """A latency for people: ms below a second; with so many more digits than usual."""
+    """A latency for people: ms below a second; with this many more digits than usual."""
     return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{4 + more}g} s"
 
 
@@ -46,7 +46,7 @@ def told_apart(one: float, other: float, text: Callable[[float, int], str] = sec
     Args:
         one: a number.
         other: its upper limit.
-        text: of a number, with so many more digits than usual.
+        text: text of a number, with this many more digits than usual.
     """
     texts = text(one, 0), text(other, 0)
     for more in range(1, DIGITS):
@@ -57,7 +57,7 @@ def told_apart(one: float, other: float, text: Callable[[float, int], str] = sec
 
 
 def beside_limit(value_s: float, limit_s: float, quantile: float | None) -> str:
-    """A latency beside the most it may be, as markup: green where it is kept."""
+    """A latency next to the most it may be, as markup: green where it is kept."""
     colour, at = "green" if value_s <= limit_s * (1 + 1e-6) else "red", f" (p{100 * quantile:g})" if quantile else ""
     value, limit = told_apart(value_s, limit_s)
     return f"[{colour}]{value}[/{colour}] of {limit}{at}"
@@ -69,7 +69,7 @@ def titled(title: str | None, *columns: str, **looks: Any) -> Table:
 
 
 def first_lines(lines: list[str], most: int = 20) -> list[str]:
-    """At most so many lines, and how many are left out."""
+    """At most this many lines, and how many are left out."""
     more = len(lines) - most
     return [*lines[:most], f"  and {more:,} more"] if more > 0 else lines
 

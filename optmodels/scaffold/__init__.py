@@ -26,7 +26,7 @@ def write_formulation(name: str, parent: Path = Path()) -> Path:
     """Write the package folder ``parent/name``; returns it.
 
     Args:
-        name: of the formulation, its package and its folder.
+        name: name of the formulation, its package and its folder.
         parent: made if need be.
 
     Raises:

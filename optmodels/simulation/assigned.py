@@ -19,7 +19,7 @@ from optmodels.simulation.cluster import Cluster, Floats, Ints, Outcomes, Reques
 def follow(
     requests: Requests, cluster: Cluster, instance: Ints, slot: Ints, start_s: Floats, *, speed: Speed = "load"
 ) -> Outcomes:  # fmt: skip
-    """Serve requests where and in the order that a plan says.
+    """Serve requests where and in the order that a plan states.
 
     Args:
         requests: in order of arrival.
@@ -27,7 +27,7 @@ def follow(
         instance: (n,) of each request; −1: refused.
         slot: (n,) of its instance.
         start_s: (n,) planned starts; only their order in a slot matters.
-        speed: of decoding, as in `cluster.simulate`.
+        speed: speed of decoding, as in `cluster.simulate`.
 
     Raises:
         InputError: an instance or slot that is not there, or an instance of another model.

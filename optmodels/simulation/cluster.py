@@ -20,8 +20,8 @@ Policies choose an instance among those of the request's model and sub-cluster t
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
 never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
-instance serves whoever must start first, and admits a request if then nobody in its queue is late: those with time wait
-for those without, as in plans that let groups of requests wait apart.
+instance serves the one who must start first, and admits a request if then nobody in its queue is late: those with time
+wait for those without, as in plans that let groups of requests wait apart.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def simulate(
         requests: in order of arrival.
         cluster: the instances.
         policy: how an instance is chosen, see the module.
-        speed: of decoding, see the module.
+        speed: speed of decoding, see the module.
         overflow_protection: refuse where a timeout is predicted.
         queue: order in which an instance serves; ``deadline`` needs overflow protection.
         shares: of ``planned_shares``.

@@ -1,4 +1,4 @@
-"""What the first simulation of an installation takes beside itself: its loop is compiled, and kept for later ones."""
+"""What the first simulation of an installation takes next to itself: its loop is compiled, and kept for later ones."""
 
 from __future__ import annotations
 

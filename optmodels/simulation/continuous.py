@@ -4,7 +4,7 @@ An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCo
 
 1. each request that decodes gets room for one more token in the paged KV cache; where no block is free or can be
    evicted, the least urgent request (the last to have come among equals) gives up its blocks and waits again: what it
-   had is computed anew;
+   had is computed again;
 2. prompts under way get the rest of ``max_num_batched_tokens`` in order of admission, at most ``chunk_tokens`` each;
 3. unless somebody was preempted, waiting requests are admitted by priority and arrival while fewer than
    ``max_num_seqs`` run, tokens are left, and the first of them has room for its whole prompt.
@@ -12,7 +12,7 @@ An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCo
 With `overlap` a step is chosen while the one before it runs (vLLM's asynchronous scheduling, the overlap schedulers of
 SGLang and TensorRT-LLM): who is admitted computes nothing in the step that begins then, unless the engine was idle.
 
-A prompt's last chunk makes the first token, every later step one more. Where the costs have k drafts a step, each
+A prompt's last chunk makes the first token, every later step one more. Where the costs have k draft tokens a step, each
 decoding request takes k + 1 tokens of a step's budget and room for as many in the cache, of which it gives back what is
 not accepted; and all get as many tokens, so that after n steps of the instance they are ⌊n·g⌋ for g = 1 + a: the mean
 acceptance, without its chance. Content blocks of prompts (`traces.Prefixes`)
@@ -31,11 +31,11 @@ A dispatcher sends a request at its arrival to an instance of its pool, a rank b
 * ``earliest_finish``: by a prediction from the queue, what runs, the step costs and how long steps have lately been
   (`continuous_kernel._predicted`).
 * ``planned_shares``: the kind of instance whose planned share of the request's class is furthest behind (deficit round
-  robin), there as another dispatcher says (`within`), else whichever takes it; a last share is refused.
+  robin), there as another dispatcher states (`within`), else whichever takes it; a last share is refused.
 * ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
   where queues are uneven.
 
-Requests `assigned` to an engine, and those of its closed loops, go to its rank with the fewest waiting and running.
+Requests `assigned` to an engine, and those of its closed-loop runs, go to its rank with the fewest waiting and running.
 
 With ``refuse`` an instance on which the first or last token is predicted to be late cannot be chosen, and a request
 that finds no other is refused at once. Predictions use `expected_output_tokens`. Nothing is random.
@@ -69,16 +69,17 @@ class Engine:
     """One engine: its step costs and vLLM's limits, which are of each rank.
 
     Attributes:
-        costs: of its steps; of all ranks.
-        kv_tokens: that its cache holds, a rank's; whole blocks count.
+        costs: costs of its steps; of all ranks.
+        kv_tokens: KV tokens that its cache holds, a rank's; whole blocks count.
         max_num_seqs: requests that run at a time.
         max_num_batched_tokens: prompt tokens, decodes and their drafts of a step; at least those of `max_num_seqs`.
-        chunk_tokens: of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its own.
-        block_tokens: of a KV block.
+        chunk_tokens: chunk tokens of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its
+            own.
+        block_tokens: block tokens of a KV block.
         overlap: whether a step is chosen while the one before it runs.
-        step_s: in predictions, steps after the first token last at least so long (a plan's step time, say).
-        pool: requests of the same pool may be sent here (a model, say).
-        kind: that planned shares name it by.
+        step_s: in predictions, steps after the first token last at least this long (a plan's step time, say).
+        pool: requests of the same pool may be sent here (a model, state).
+        kind: kind that planned shares name it by.
         available_from_s: before it nothing is sent here.
         ranks: data-parallel attention ranks.
     """
@@ -199,10 +200,10 @@ class ServedRequests:
     Attributes:
         instance: index of the engine; −1: refused. Times of refused requests are NaN.
         start_s: first scheduled. first_s, finish_s: first and last token, the engine's `request_s` included.
-        hit_tokens: of the prompt, found in the cache at its first admission.
+        hit_tokens: hit tokens of the prompt, found in the cache at its first admission.
         preemptions: (n,) how often a request was.
         steps, busy_s: of each engine; the mean step is their ratio.
-        most_running: of each engine, all ranks together.
+        most_running: most running of each engine, all ranks together.
         series: None where not asked for.
     """
 
@@ -254,7 +255,7 @@ def simulate(
 
     Args:
         arrivals: requests.
-        engines: of which the instances are.
+        engines: engines of which the instances are.
         dispatcher: who sends a request where.
         assigned: (n,) engines by request, in place of a dispatcher; −1: refused.
         planned: (bins, classes, kinds + 1) shares of each class by kind of instance, the last refused, for
@@ -263,7 +264,7 @@ def simulate(
         within: who is chosen of a kind.
         refuse: whether requests that are predicted to be late are refused.
         bin_s: width of the bins of the series; None: no series.
-        bins: at most so many.
+        bins: at most this many.
 
     Raises:
         InputError: what the requests and engines do not allow.

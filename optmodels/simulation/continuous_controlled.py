@@ -1,7 +1,7 @@
 """One engine with continuous batching and what its compiled loop cannot call: a controller, users who wait.
 
 A `latency.controllers.Controller` sets the batch limit before every step. Users keep their number of requests in the
-system whatever the arrival times say: each asks again when it is answered.
+system whatever the arrival times state: each asks again when it is answered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def simulate_controlled(
         controller: sets the batch limit; None: `max_num_seqs`.
         interval_steps: steps between two calls of it. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
             completed requests be replaced until the next call, so that a batch that is too large hardly shrinks.
-        users: closed loop of so many.
+        users: closed-loop run of this many.
 
     Raises:
         InputError: what the requests and the engine do not allow, a request larger than a rank's cache, or a

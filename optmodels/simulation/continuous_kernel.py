@@ -3,9 +3,9 @@
 A step costs the same however many requests are in it. All who decode advance together, so an instance counts its steps
 and keeps of each decoding request only the step at which something happens to it (its context outgrows the attention
 window, it is answered), in a heap; how many of them fill a block of the KV cache is counted by their context modulo the
-block's size; sums over contexts grow by the number of requests. With drafts all who decode get as many tokens of a
-step, and it is these tokens, the instance's `clock`, that it counts. An instance is brought forward only when somebody
-looks at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
+block's size; sums over contexts grow by the number of requests. With draft tokens all who decode get as many tokens of
+a step, and it is these tokens, the instance's `clock`, that it counts. An instance is brought forward only when
+somebody looks at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
     tokens = r.input + r.made
     units, idle = _found(s, j, i, tokens)
     context = max(units * s.unit_tokens, r.received)
-    # Who decodes at once needs room for its next token and the drafts beside it.
+    # Who decodes at once needs room for its next token and the draft tokens next to it.
     blocks = -(-(tokens + (context == tokens) * (1 + x.drafts)) // x.block)
     if blocks + (idle - units) * x.unit > x.free:
         return -1
@@ -515,7 +515,7 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
     x = s.x[j]
     x.steps += 1
     made = _clock(x, x.steps) - x.clock
-    x.free += _growing(s, x, made, 1 + x.drafts)  # of drafts that were not accepted
+    x.free += _growing(s, x, made, 1 + x.drafts)  # of draft tokens that were not accepted
     x.clock += made
     x.sum_c += x.decoding * made
     x.sum_w += x.below * made
@@ -787,7 +787,7 @@ def schedule(s):  # type: ignore[no-untyped-def]
 def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
 
-    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so, of
+    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that states so, of
     several ranks that is the first of, to the least busy;
     `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
     """

@@ -26,7 +26,7 @@ def controllers(text: str, requests: Requests, cluster: Cluster) -> list[Control
     """One controller for each instance; of several named, the least limit counts (§III-B).
 
     `memory` divides what KV tokens an instance holds by the mean lengths of its requests (Algorithm 1), `sla` searches
-    for the batch whose decode step lasts so long (Algorithm 2), `static` is a fixed limit; none exceeds the slots.
+    for the batch whose decode step lasts this long (Algorithm 2), `static` is a fixed limit; none exceeds the slots.
 
     Args:
         text: names and values.

@@ -109,7 +109,7 @@ def serve(
     trace: Trace, engine: Engine, instances: int = 1, dispatcher: Dispatcher = "earliest_finish", refuse: bool = False,
     limits: GoodputLimits | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Serve a trace on instances that are alike.
+    """Serve a trace on instances that are equal.
 
     Args:
         trace: the requests.
@@ -117,7 +117,7 @@ def serve(
         instances: how many.
         dispatcher: who sends a request where.
         refuse: requests whose first or last token is predicted to be later than the limits are refused.
-        limits: of goodput and refusals.
+        limits: limits of goodput and refusals.
 
     Returns:
         The report, JSON-ready, and a table of the requests, a column an entry.

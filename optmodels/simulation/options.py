@@ -13,16 +13,17 @@ from optmodels.simulation.cluster import Queue, Speed
 class ReplayOptions:
     """What the verb `replay` passes to a formulation's hook.
 
-    A hook returns JSON-ready data, of which the command line shows ``predicted`` (metric → value) beside ``policies``
+    A hook returns JSON-ready data, of which the command line shows ``predicted`` (metric → value) next to ``policies``
     (policy → metrics of the same names), and whatever else it holds: numbers, texts, and lists of records as tables.
 
     Attributes:
         policy: who gets a request; None: what the formulation replays by default.
-        speed: of decoding: ``load`` as the batch is, ``worst_case`` as if it were always full.
+        speed: speed of decoding: ``load`` as the batch is, ``worst_case`` as if it were always full.
         overflow_protection: refuse a request where a timeout is predicted; None: as the policy is by default.
         queue: order in which an instance serves, ``fifo`` or ``deadline``; None: as the policy is by default.
-        controller: of every instance's batch, as `simulation.controlled` reads it; None: the limit is the slots.
-        seed: of everything drawn.
+        controller: controller of every instance's batch, as `simulation.controlled` reads it; None: the limit is the
+            slots.
+        seed: random seed of everything drawn.
         keep: called with the name of a run and its columns, one row a request, where somebody wants them written.
     """
 

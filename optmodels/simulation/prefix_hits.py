@@ -2,13 +2,13 @@
 
 Each engine has a cache of its own, which forgets what was used longest ago (LRU). What a request finds at the head of
 its prompt depends on the size C of the cache by the *stack distance* of its blocks alone (Mattson, Gecsei, Slutz and
-Traiger, IBM Systems Journal 9(2), 1970): so many blocks were used since the block itself was, itself included, and it
+Traiger, IBM Systems Journal 9(2), 1970): this many blocks were used since the block itself was, itself included, and it
 is there exactly if these are no more than C. One pass over the trace finds all of them: a Fenwick tree counts the
 blocks whose last use is later.
 
 A request uses the blocks of its prompt, its root last, so that what is left of a prompt is its head whatever C is, and
 once and for all those of its answer and of the prompt's last, partial block. That running requests hold theirs is left
-out: C is what is left to prompts that nobody works on, beside them.
+out: C is what is left to prompts that nobody works on, next to them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Distances:
 
     Attributes:
         block_tokens: tokens of a block.
-        request: of each block, (m,).
+        request: request of each block, (m,).
         distance: blocks used since its last use, at least; itself included, (m,); of a prompt never less than of the
             block before.
     """
@@ -54,7 +54,8 @@ def engines_of(trace: Trace, engines: int, routing: Routing, seed: int = 0) -> I
         trace: requests.
         engines: how many.
         routing: ``random``; by the prompt's ``first_block``, so that equal ones meet; by ``session``.
-        seed: of what is random. Requests without a block, and blocks and sessions by a hash of it, are spread evenly.
+        seed: random seed of what is random. Requests without a block, and blocks and sessions by a hash of it, are
+            spread evenly.
 
     Raises:
         InputError: requests without sessions.
@@ -95,13 +96,13 @@ def distances(
 
     Args:
         trace: requests, with prefixes.
-        engine: of each, (n,).
+        engine: engine of each, (n,).
         kv_tokens: what an engine's cache keeps at most.
         needed: (n,) blocks that a request has to find, or else it is not served and leaves nothing in the cache; None:
             all are served.
 
     Raises:
-        InputError: nothing is said of what prompts share.
+        InputError: nothing is stated of what prompts share.
     """
     p = trace.prefixes
     if p is None:
@@ -183,8 +184,8 @@ def prefix_hits(
         kv_tokens: sizes of the cache of an engine.
         engines: how many requests are split over.
         routing: as for `engines_of`.
-        by: label of the requests whose shares are told apart, such as ``class``; None: of all together.
-        seed: of what is random.
+        by: label of the requests whose shares are distinguished, such as ``class``; None: of all together.
+        seed: random seed of what is random.
 
     Returns:
         ``hits``: a row for each, as an instance of fleet takes them in ``prefix_cache.hits``; ``busiest``: by number of

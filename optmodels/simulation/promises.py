@@ -1,12 +1,12 @@
 """Promised latencies of engines, tested on the step simulator until each is kept or broken beyond its interval.
 
 Independent copies of the engines are simulated, each with Poisson streams of its own at the same rates. What a copy
-says about a promise is one number: for "a share q of the requests sees at most L", the requests within L less q times
+states about a promise is one number: for "a share q of the requests sees at most L", the requests within L less q times
 all; for "the mean is at most L", the sum of what they stay below L. Its expectation is at least 0 exactly if the
 promise holds, whatever the correlation of the requests of a copy, so that Student's t over the copies gives the
 interval.
 
-*Engines.* Poisson streams split at random stay Poisson and independent: of engines that are alike and do all of their
+*Engines.* Poisson streams split at random stay Poisson and independent: of engines that are equal and do all of their
 requests, one stands for all. Where some prefill for others, what reaches these is not Poisson, and all that exchange
 caches are simulated together: a request goes to any engine of its station, and from there to any of the next.
 
@@ -40,7 +40,7 @@ LONG = 8.0  # longest latencies planned that a copy is observed for, at least
 BEFORE, AFTER = 4.0, 1.0  # the same before and after it is
 WARM_UP = 0.5  # of the seconds observed, before them besides: queues near their limit take long to fill
 TAIL = 50.0  # requests expected beyond a quantile of a stream in the first look, all copies together
-LEAST_REQUESTS = 4000  # of a stream, likewise
+LEAST_REQUESTS = 4000  # of a stream, in the same way
 MOST_REQUESTS = 200_000  # of a first look
 AT_ONCE = 2_000_000  # requests that are simulated together, about: copies by turns where they have more
 RARE = 0.005  # of a station's time and of any other capacity: streams are drawn so often, together
@@ -48,10 +48,10 @@ RARE = 0.005  # of a station's time and of any other capacity: streams are drawn
 
 @dataclass(frozen=True)
 class Station:
-    """Engines that are alike; requests go to any of them.
+    """Engines that are equal; requests go to any of them.
 
     Attributes:
-        slower: TTFT of measured engines is so many times that of their steps.
+        slower: TTFT of measured engines is this many times that of their steps.
     """
 
     engine: Engine
@@ -76,7 +76,7 @@ class Stream:
         requests_per_s: at all engines of its station.
         input_tokens, output_tokens, received_tokens: of each request; the last are in the prefix cache.
         lengths: prompt and answer of recorded requests, of which each has those of any, with the same share of its
-            prompt in the cache; without any all are alike.
+            prompt in the cache; without any all are equal.
         load: share of the scarcest capacity of a station that one request/s takes, of all stations at most.
         longest_s: a latency that is about the longest of requests of `output_tokens`.
         station: where it begins.
@@ -96,7 +96,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Promise:
-    """At most so many seconds: the mean (quantile None), or a share `quantile` of the streams' requests."""
+    """At most this many seconds: the mean (quantile None), or a share `quantile` of the streams' requests."""
 
     streams: tuple[int, ...]
     metric: Metric
@@ -106,7 +106,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the simulation says of a promise.
+    """What the simulation states about a promise.
 
     Attributes:
         found: ``kept`` or ``broken`` beyond the interval; ``undecided``: neither after the last look, or no time.
@@ -132,7 +132,7 @@ def judge(
     """Test the promises of engines that are simulated together.
 
     Streams that are too rare to be seen are drawn more often, until they make `RARE` of a station's load together: its
-    other requests see a little more load than planned, never less. Beside other streams of a promise they count as
+    other requests see a little more load than planned, never less. Next to other streams of a promise they count as
     often as they come.
 
     Args:
@@ -140,9 +140,9 @@ def judge(
         streams: what arrives.
         promises: what is promised to them.
         error: probability with which one look may be wrong about one promise.
-        seed: of all that is drawn, with the number of the look.
+        seed: random seed of all that is drawn, with the number of the look.
         over: whether there is no time for another look.
-        looks: at most so many.
+        looks: at most this many.
         hopeful: after the second one only at promises that seem kept, of which more copies may show it. That fewer are
             looked at makes no wrong "kept" more likely.
     """

@@ -312,8 +312,8 @@ def simulate_slowly(
 
     Args:
         requests, cluster, policy, speed, overflow_protection, queue, shares, seed: as there.
-        controllers: of the instances; None: the batch limit is the slots. Overflow predictions take the limit of the
-            moment, so that with a controller an admitted request may miss its deadline.
+        controllers: controllers of the instances; None: the batch limit is the slots. Overflow predictions take the
+            limit of the moment, so that with a controller an admitted request may miss its deadline.
 
     Raises:
         InputError: as there.

@@ -3,7 +3,7 @@
 Replicas batch continuously: a step either prefills what was admitted or decodes one token for everybody running; a
 request is admitted when its uncached prompt and the output tokens owed to the batch fit the KV memory; where memory
 runs out the youngest goes back to the queue and is recomputed. Replicas with `Engine.costs` put prompts, in chunks,
-beside those that decode, keep nothing free for output tokens, and step as `simulation.continuous` does, but for KV
+next to those that decode, keep nothing free for output tokens, and step as `simulation.continuous` does, but for KV
 memory: tokens count, not blocks. Finished prompts and answers stay in a prefix cache of
 whole blocks until memory is needed (least recently used first).
 
@@ -42,15 +42,15 @@ class RegionEngine:
 
     Attributes:
         kv_tokens: tokens the KV cache holds.
-        decode_s: of a step, whatever is in it (weights read).
+        decode_s: decode seconds of a step, whatever is in it (weights read).
         decode_per_kv_token_s: for every token of context read.
         decode_per_sequence_s: compute of one sequence's token; a step takes the longer of memory and compute.
         prefill_s, prefill_per_token_s, prefill_per_pair_s: of a prefill step, its new tokens, and its pairs of new
             token and context token.
         max_batch: sequences at once.
         prefill_tokens: most prompt tokens of one step.
-        costs: of its steps, in place of the seconds above; `prefill_tokens` are then prompt tokens, decodes and their
-            drafts of a step (vLLM's max_num_batched_tokens).
+        costs: costs of its steps, in place of the seconds above; `prefill_tokens` are then prompt tokens, decodes and
+            their drafts of a step (vLLM's max_num_batched_tokens).
         chunk_tokens: with `costs`, of one prompt in a step; None: no limit of its own.
     """
 
@@ -119,7 +119,7 @@ class RegionRouting:
         balance_absolute, balance_relative: outstanding requests of the busiest replica over the idlest, and their
             ratio, past both of which it is out of balance. As in earlier versions of SGLang's router (with `match`
             0.5); newer ones have 64 and 1.5 with 0.3 (docs/papers/skylb.md).
-        virtual_nodes: of every target on the hash ring.
+        virtual_nodes: virtual nodes of every target on the hash ring.
         trie_share: size of a balancer's trie over the blocks its targets can hold.
         sample_s: between two samples of load.
     """
@@ -301,9 +301,9 @@ def simulate(
             every request its own); prefixes make the caches and tries useful.
         fleet: replicas and distances.
         routing: policy.
-        programs: which requests wait for which; None: all are sent when the trace says.
+        programs: which requests wait for which; None: all are sent when the trace states.
         until_s: simulated seconds at most; default: ten minutes after the last arrival.
-        seed: of the hash rings.
+        seed: random seed of the hash rings.
 
     Raises:
         InputError: an unknown region, or the central balancer's is.

@@ -229,7 +229,7 @@ def release(w: Any, p: int, i: int) -> None:
 
 @njit(cache=True)
 def enter(w: Any, p: int, owed: int, most: int) -> int:
-    """The first of the queue joins the batch, if its prompt has room beside the `owed` tokens kept free.
+    """The first of the queue joins the batch, if its prompt has room next to the `owed` tokens kept free.
 
     Returns its prompt tokens that are not cached; −1 where it has no room, or where they are more than `most`.
     """
@@ -340,7 +340,7 @@ def grow(w: Any, p: int) -> tuple[int, int]:
 
 @njit(cache=True)
 def mix(w: Any, p: int) -> float:
-    """Seconds of a step of prompts beside everybody who decodes, scheduled and priced as by `continuous`."""
+    """Seconds of a step of prompts next to everybody who decodes, scheduled and priced as by `continuous`."""
     e, bt = w.replica[p], w.rule[0].block_tokens
     e.made = clock(e, e.steps + 1) - clock(e, e.steps)
     preempted = False

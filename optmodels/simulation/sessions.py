@@ -31,7 +31,7 @@ def in_sessions(
         first: rounds at most.
 
     Returns:
-        Report and columns of the last round, its requests, and what to say of the arrivals (empty: nothing).
+        Report and columns of the last round, its requests, and what to state of the arrivals (empty: nothing).
     """
     if trace.follows is None:
         return *run(trace), trace, ""
@@ -53,7 +53,7 @@ def in_sessions(
 
 
 def beside_measured(trace: Trace, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trace's log measured beside what is simulated: means and percentiles of requests that have both."""
+    """What the trace's log measured next to what is simulated: means and percentiles of requests that have both."""
     found: dict[str, Any] = {}
     for name, measured in trace.measured.items():
         seen: Floats = np.asarray(columns[name], dtype=float)

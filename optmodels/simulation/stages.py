@@ -22,7 +22,7 @@ class Staged:
     Attributes:
         queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each of those after it
             (NaN for answers of one), until the last.
-        busy_s: of all engines together.
+        busy_s: busy seconds of all engines together.
     """
 
     queue_s: Floats
@@ -42,7 +42,7 @@ def simulate_stages(
         arrivals: requests.
         engines: instances.
         first: (n,) of them, where each request begins; −1: refused.
-        slower: (n,) what steps say of the time to its first token is multiplied by (`EngineCosts.slower`).
+        slower: (n,) what steps state of the time to its first token is multiplied by (`EngineCosts.slower`).
         then: (n,) where it is decoded; −1: where it began.
         sends_s, receives_s: (n,) from the end of its prefill until it has its first token, and from then on until its
             cache has arrived; of requests that go on elsewhere.

@@ -37,11 +37,11 @@ def pairs(x, p, k):  # type: ignore[no-untyped-def]
 
 @compiled
 def experts(x, tokens):  # type: ignore[no-untyped-def]
-    """Seconds for the experts that so many tokens touch (`Experts.seconds`)."""
+    """Seconds for the experts that this many tokens touch (`Experts.seconds`)."""
     return x.experts_s * (1.0 - np.exp(tokens * x.untouched)) if x.experts_s > 0 else 0.0
 
 
 @compiled
 def clock(x, steps):  # type: ignore[no-untyped-def]
-    """Tokens of a request that decoded in so many steps."""
+    """Tokens of a request that decoded in this many steps."""
     return steps if x.drafts == 0 else int(steps * x.tokens + 1e-9)

@@ -1,4 +1,5 @@
-"""The time limit of one call beside the solve itself: reports, shadow prices and reasons that cost solves of their own.
+"""The time limit of one call next to the solve itself: reports, shadow prices and reasons that cost solves of their
+own.
 
 It travels in a context variable, as `cancel`'s event does, so that what a formulation reports need not be told. What
 there is no time for is left out and named.
@@ -44,7 +45,7 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("optmodels_deadline", defau
 
 @contextmanager
 def deadline(seconds: float | None, without: Container[str] = ()) -> Iterator[list[str]]:
-    """What is done inside has so many seconds from now (None: no limit), and nothing that is named in `without`.
+    """What is done inside has this many seconds from now (None: no limit), and nothing that is named in `without`.
 
     Yields what is left out, in words.
     """
@@ -57,7 +58,7 @@ def deadline(seconds: float | None, without: Container[str] = ()) -> Iterator[li
 
 
 def seconds_for(what: str, most: float, least: float = 0.0) -> float:
-    """Seconds that something beside the answer may take, at most `most`; 0: none, and it is named as left out.
+    """Seconds that something next to the answer may take, at most `most`; 0: none, and it is named as left out.
 
     What takes `least` seconds or more has none where fewer are left.
 
@@ -82,7 +83,7 @@ def leave_out(what: str) -> None:
 
 
 def wanted(what: str) -> bool:
-    """Whether something beside the answer is done at all; if not, it is named as left out.
+    """Whether something next to the answer is done at all; if not, it is named as left out.
 
     Enough to ask of what is as short as a check, and done whatever the time.
     """

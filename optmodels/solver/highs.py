@@ -52,13 +52,13 @@ class Report:
     iterations: int = 0  # of the simplex method, where HiGHS is the solver
 
 
-ZERO = 1e-10  # bound beside an objective of 0, in its unit: `relative_gap`
+ZERO = 1e-10  # bound next to an objective of 0, in its unit: `relative_gap`
 
 
 def relative_gap(objective: float | None, bound: float | None) -> float | None:
     """|objective − bound| / |objective|, as HiGHS defines it; None without both.
 
-    Beside an objective of 0 a bound counts as 0 up to `ZERO`, which is what rounding leaves of a dual bound.
+    Next to an objective of 0 a bound counts as 0 up to `ZERO`, which is what rounding leaves of a dual bound.
     """
     if objective is None or bound is None or not math.isfinite(bound):
         return None
@@ -89,7 +89,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
 
     * A point is verified against our own arrays, every row by its own size (`verify`).
     * "Infeasible" is proved in our own arithmetic (`infeasible.refute`). Where that takes too long, a second run,
-      without presolve and with another seed, has to come to it too, and the message says so; else it is not reported.
+      without presolve and with another seed, has to come to it too, and the message states so; else it is not reported.
     * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * Where HiGHS gives up on every run, the model is solved without its costs, for a point or the proof of none.
@@ -117,8 +117,8 @@ def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array
 
     Args:
         model: as the session had it then (`Session.compiled`).
-        session: of which a row asks for a whole number by a hair.
-        settings: of the others.
+        session: session of which a row asks for a whole number by a hair.
+        settings: settings of the others.
 
     Returns:
         Point (n,) and bound as minimised; None without.
@@ -367,7 +367,7 @@ class _Solve:
         return given_up._replace(ended="limit", limit="gap", x=run.x, problem=None)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
-        """What runs say together: the best of their points, and a bound that no point refutes.
+        """What runs state together: the best of their points, and a bound that no point refutes.
 
         A point refutes that there is none. Where one run's bound is not enough, it is one that two have reached.
         """
@@ -431,7 +431,7 @@ class _Solve:
 def verify(model: Compiled, x: Array) -> Array:
     """The point with integers rounded, after checking it; continuous parts follow the rounding where they must.
 
-    Values a hair beside a bound, as the solver's tolerances leave them, are moved onto it where rows need that.
+    Values a hair next to a bound, as the solver's tolerances leave them, are moved onto it where rows need that.
 
     Raises:
         SolverError: it is not feasible, even so.
@@ -456,7 +456,7 @@ def _onto_bounds(model: Compiled, x: Array) -> Array:
 
 
 def _completions(model: Compiled, x: Array) -> Iterator[Array]:
-    """The best continuous parts beside the integers of x, by LP."""
+    """The best continuous parts next to the integers of x, by LP."""
     whole, rest = np.flatnonzero(model.integer), np.flatnonzero(~model.integer)
     fixed = model.A[:, whole] @ x[whole]
     part = replace(
@@ -505,7 +505,7 @@ def relaxation(
     Args:
         model: the arrays.
         settings: limits.
-        prefer: small costs (n,) to minimise beside the objective, to choose among its many optima.
+        prefer: small costs (n,) to minimise next to the objective, to choose among its many optima.
         most: the largest value of prefer·x at any feasible point; the bound, of the objective alone, is looser by it.
 
     Returns:

@@ -3,7 +3,7 @@
 *Pyomo*'s optional-dependency hook loads scipy.stats, .integrate and .spatial (over a second) as soon as anybody touches
 scipy; a linear compile needs scipy.sparse alone. *scipy* copies every public name of numpy, and thereby loads numpy's
 test tools, f2py and masked arrays (a tenth of a second), which later imports get all the same; and it parses and
-prints anew the docstrings of its functions, to note which array libraries they know. Where these private hooks are
+prints again the docstrings of its functions, to note which array libraries they know. Where these private hooks are
 absent or scipy is already loaded, nothing changes but start-up time.
 """
 
@@ -100,7 +100,7 @@ class _Later(MetaPathFinder, Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As its own loader does, beside a scipy that is not loaded yet."""
+        """As its own loader does, next to a scipy that is not loaded yet."""
         module.__loader__ = self.loader
         if module.__spec__ is not None:
             module.__spec__.loader = self.loader

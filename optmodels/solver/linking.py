@@ -1,4 +1,4 @@
-"""Rows that say outright what a tiny coefficient says to real arithmetic alone: with x > 0, a whole unit is needed.
+"""Rows that state outright what a tiny coefficient states to real arithmetic alone: with x > 0, a whole unit is needed.
 
 In Σ_j a_j·x_j ≤ Σ_k b_k·n_k + β with whole n, a share x_j = 1 whose a_j is 10⁻⁷ is within the solver's tolerance of
 needing nothing. But the right side is a multiple of some g, so where it is not 0 it is g at least, and with x_j ≤ u_j
@@ -22,7 +22,7 @@ WHOLE = 1e-9  # relative, within which a ratio counts as a whole number
 
 
 def linked(model: Compiled) -> Compiled:
-    """The model with a row more for every tiny term of a continuous column beside whole ones."""
+    """The model with a row more for every tiny term of a continuous column next to whole ones."""
     A = sp.csr_matrix(model.A)
     added: list[tuple[Array, Array, float]] = []  # columns, coefficients, right-hand side
     rows = np.flatnonzero(np.asarray((abs(A) @ model.integer.astype(float)) > 0).ravel())

@@ -1,4 +1,4 @@
-"""Runs by another solver, or by HiGHS in another way than usual, for whoever doubts an answer.
+"""Runs by another solver, or by HiGHS in another way than usual, for the one who doubts an answer.
 
 The choice travels in a context variable: the methods of formulations know nothing of it.
 """
@@ -17,10 +17,10 @@ class Way:
     """How every run inside is made.
 
     Attributes:
-        solver: of compiled models (`solve_compiled`): HiGHS; SCIP, through its own package; or any name that
+        solver: solver of compiled models (`solve_compiled`): HiGHS; SCIP, through its own package; or any name that
             `pyomo_solver.named` lets pass. A kept `Session` is always HiGHS'.
         seed: added to that of the settings.
-        options: of HiGHS, over those of the settings.
+        options: options of HiGHS, over those of the settings.
         said: how each run by another solver ended, in its words; filled as they are made.
     """
 

@@ -23,7 +23,7 @@ from optmodels.errors import SolverError
 from optmodels.solver.cancel import cancelled, caught_interrupt
 
 LOOK_S = 0.02
-SIZE = 8  # bytes that say how long a call is
+SIZE = 8  # bytes that state how long a call is
 T = TypeVar("T")
 START = "import sys; sys.path[:] = {path!r}; from optmodels.solver.own_process import _serve; _serve()"
 

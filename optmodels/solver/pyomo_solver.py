@@ -1,7 +1,7 @@
 """Compiled models by any solver that Pyomo knows and finds: CBC, GLPK, SCIP, Gurobi, CPLEX, Xpress and so on.
 
 Each is asked for the gap that was asked for (their own defaults differ, and Gurobi's of 10⁻⁴ is no proof); what it
-answers is mapped to the words of a `Session`. Its bound stands on its word, its point is verified by whoever asks.
+answers is mapped to the words of a `Session`. Its bound stands on its word, its point is verified by the one who asks.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def run_pyomo(
         model: scaled, as HiGHS would get it.
         seconds: limit; None: none.
         gap: relative, at which to stop.
-        seed: of the solver's random numbers, where it has an option for it.
+        seed: random seed of the solver's random numbers, where it has an option for it.
 
     Returns:
         How it ended, what stopped it, in the solver's words, the best point (n,), the bound and the nodes, 0 where
-        it does not say.
+        it does not state.
 
     Raises:
         SolverError: it failed, or Pyomo did with it.
@@ -118,7 +118,7 @@ def run_pyomo(
     point = None if ended in ("infeasible", "unbounded") or None in values else np.array(values, dtype=float)
     bound = _number(results.problem.lower_bound) if ended in ("optimal", "limit") else None
     if ended == "optimal" and bound is None and point is not None:
-        bound = float(model.costs[0] @ point + model.offsets[0])  # it says that nothing is better
+        bound = float(model.costs[0] @ point + model.offsets[0])  # it states that nothing is better
     if ended == "error" and point is not None:
         ended, limit = "limit", "interrupt"
     return ended, limit, f"{name}: {said}", point, bound, 0
@@ -186,7 +186,7 @@ def _end(bound: float) -> float | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Pyomo's warnings about statuses say what the mapping here says."""
+    """Pyomo's warnings about statuses state what the mapping here states."""
     logger = logging.getLogger("pyomo")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -23,7 +23,7 @@ def least_value(
     model: Compiled, cost: Array, y: Array, tolerance: float = 0.0, lower: Array | None = None,
     upper: Array | None = None,
 ) -> float:  # fmt: skip
-    """A number that cost·x is not below at any point of the relaxation; −∞ if y says nothing.
+    """A number that cost·x is not below at any point of the relaxation; −∞ if y states nothing.
 
     Columns without a bound that y needs get the one that the rows imply.
 

@@ -73,7 +73,7 @@ def scaled(model: Compiled) -> Scaled:
 
 
 def _fixed_in_offsets(model: Compiled) -> Compiled:
-    """The model with the costs of fixed columns, which decide nothing, in its offsets: beside them others vanish."""
+    """The model with the costs of fixed columns, which decide nothing, in its offsets: next to them others vanish."""
     fixed = model.lower == model.upper
     offsets = model.offsets + model.costs[:, fixed] @ model.lower[fixed]
     return replace(model, costs=np.where(fixed, 0.0, model.costs), offsets=offsets)
@@ -189,7 +189,7 @@ def _range(model: Compiled) -> Array:
 def extremes(model: Compiled) -> str | None:
     """What about a scaled model is beyond the trust in one run of the solver, in words; None: nothing.
 
-    Terms that are rounding beside the rest of their row do not count.
+    Terms that are rounding next to the rest of their row do not count.
     """
     i, j, a = _entries(model)
     if len(a):

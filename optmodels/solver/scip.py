@@ -33,7 +33,7 @@ def run_scip(
         model: scaled, as HiGHS would get it.
         seconds: limit; None: none.
         gap: relative, at which to stop.
-        seed: of SCIP's random numbers.
+        seed: random seed of SCIP's random numbers.
 
     Returns:
         How it ended, what stopped it, in SCIP's word, the best point (n,), the bound and the nodes.

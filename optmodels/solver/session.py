@@ -1,6 +1,6 @@
 """The one place that talks to HiGHS: a model that is kept, changed in place and solved again from its last basis.
 
-Costs, bounds, rows, columns and integrality change without passing the model anew, so that cutting planes, column
+Costs, bounds, rows, columns and integrality change without passing the model again, so that cutting planes, column
 generation, conflict searches and lexicographic objectives pay only for what is new in each run. Array arguments may be
 NumPy arrays or lists; rows and columns are counted from zero in the order of their addition, and a deletion closes up.
 """
@@ -63,12 +63,12 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-# What some row asks of an integer may lie a hair beside a whole number, about as far as HiGHS' tolerances reach. Then
+# What some row asks of an integer may lie a hair next to a whole number, about as far as HiGHS' tolerances reach. Then
 # HiGHS 1.15 and 1.16 prove false optima: presolve calls a column free whose bound a row implies within tolerance, and
-# gives that bound to the integer beside it (of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1), and the tree, with presolve or
+# gives that bound to the integer next to it (of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1), and the tree, with presolve or
 # without, cuts off "n = 4, x = 0.9999992" of n ≥ 4.0000032·x. Such a model is run with a tolerance well below the hair
 # and without the two rules of presolve that rest on free columns. Others keep both: tight tolerances have their price.
-HAIR, COUNTED = 2e-6, 1_000.0  # of a column; larger integers are not looked at: one of so many
+HAIR, COUNTED = 2e-6, 1_000.0  # of a column; larger integers are not looked at: one of this many
 BESIDE = 0.005  # of HAIR: nearer is the same number to HiGHS
 FINELY = {"presolve_rule_off": (0, 1 << 9 | 1 << 12), "mip_feasibility_tolerance": (1e-6, 1e-9)}  # as usual, and then
 
@@ -111,7 +111,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 def _by_a_hair(
     A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_], fills: Array
 ) -> bool:  # fmt: skip
-    """Whether what some row can ask of an integer column at most lies a hair beside a whole number.
+    """Whether what some row can ask of an integer column at most lies a hair next to a whole number.
 
     Columns are at their upper bound, or where they alone fill a row without integers, which is noted in `fills`, (n,).
     """
@@ -194,7 +194,7 @@ class Session:
         self._integer = np.zeros(0, dtype=bool)  # by column
         self._counted = self._integer  # those of the model as loaded, relaxed by now or not
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
-        self.hair = False  # whether one is a hair beside a whole number in some row that was looked at
+        self.hair = False  # whether one is a hair next to a whole number in some row that was looked at
         self.made_whole = False  # whether some such row makes a continuous column integer
         self.believed = True  # whether objective, point and bound of the last run agree
         self._ran = False  # whether anything is kept of a run before
@@ -226,7 +226,7 @@ class Session:
             A: sparse of SciPy, (m, n).
             row_lower, row_upper: (m,).
             integer: (n,); None: all continuous.
-            offset: of the objective.
+            offset: offset of the objective.
             maximise: the sense.
         """
         A = A.tocsc()
@@ -395,9 +395,9 @@ class Session:
                 self.set_option("output_flag", False)
 
     def run(self, seconds: float | None = None) -> Ended:
-        """Solve what there is now and say how it ended: an LP from the last basis, a MIP from its start alone.
+        """Solve what there is now and state how it ended: an LP from the last basis, a MIP from its start alone.
 
-        Where objective, point and bound do not agree the model is passed anew and solved again; where they do not
+        Where objective, point and bound do not agree the model is passed again and solved again; where they do not
         agree then, neither bound nor optimality is reported.
 
         Args:
@@ -421,7 +421,7 @@ class Session:
         return self.status
 
     def forget(self) -> None:
-        """Pass the model anew: nothing of earlier runs is kept, no basis, point or start."""
+        """Pass the model again: nothing of earlier runs is kept, no basis, point or start."""
         lp = self._h.getLp()
         self._h.clearModel()
         _must(self._h.passModel(lp), "the model")
@@ -495,7 +495,7 @@ class Session:
         return rest.values() if rest.run() == "optimal" else None
 
     def _agrees(self) -> bool:
-        """Whether the objective is what costs make of the point, and no bound says that the point cannot be."""
+        """Whether the objective is what costs make of the point, and no bound states that the point cannot be."""
         if self._info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible or not self.columns:
             return True
         terms = np.append(self._cost * self.values(), self._offset)
@@ -509,7 +509,7 @@ class Session:
         return not math.isfinite(bound) or self._sense * (bound - objective) <= max(room, BEYOND * abs(objective))
 
     def _by_a_hair(self) -> bool:
-        """Whether an integer is a hair beside a whole number in any row so far.
+        """Whether an integer is a hair next to a whole number in any row so far.
 
         Rows that are new since the last look are looked at, and all where bounds of integers are others.
         """
@@ -562,7 +562,7 @@ class Session:
         return np.array(self._solution.col_dual)
 
     def dual_ray(self) -> Array | None:
-        """Row multipliers that should prove an LP infeasible (`safe.least_value` says whether they do), (m,)."""
+        """Row multipliers that should prove an LP infeasible (`safe.least_value` states whether they do), (m,)."""
         _, found, ray = self._h.getDualRay()
         return np.array(ray) if found else None
 

@@ -25,7 +25,7 @@ class Axis:
 
     Attributes:
         key: its path in the instance.
-        values: of a grid or list, or what a random choice is made of.
+        values: values of a grid or list, or what a random choice is made of.
         span: (from, to) of a random number, in place of `values`.
         log: the random number is uniform in its logarithm.
         random: drawn for each sample, not combined with every other value.
@@ -69,7 +69,7 @@ def points(given: Sequence[Axis], whole: Mapping[str, bool], samples: int | None
         given: what is varied.
         whole: whether the field of a key takes whole numbers only.
         samples: draws of the random fields; None where there are none.
-        seed: of the draws.
+        seed: random seed of the draws.
 
     Raises:
         InputError: samples without a random field or the other way round; too many points.

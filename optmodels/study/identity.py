@@ -1,4 +1,4 @@
-"""What an instance says, as a digest: its values, the files it names, the catalogue entries it refers to."""
+"""What an instance states, as a digest: its values, the files it names, the catalogue entries it refers to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def canonical(data: Any) -> bytes:
 
 
 def digest(document: Mapping[str, Any], folder: Path | None) -> str:
-    """Identity of what an instance says: its values, whatever their layout, and the files it names.
+    """Identity of what an instance states: its values, whatever their layout, and the files it names.
 
     Args:
         document: as in its file.
@@ -54,7 +54,7 @@ def instance_digest(path: Path) -> str:
 
 
 def named_file(text: str, folder: Path | None) -> Path | None:
-    """The file beside an instance that a text of it names, if it names one."""
+    """The file next to an instance that a text of it names, if it names one."""
     try:
         path = folder / text if folder is not None and 0 < len(text) < 200 else None
         return path if path is not None and path.is_file() else None

@@ -1,12 +1,12 @@
-"""The bound of a document derived anew: by another form of the problem, another solver, another way through it.
+"""The bound of a document derived again: by another form of the problem, another solver, another way through it.
 
 A bound is confirmed if a run that shares as little as possible with the one that claimed it comes to one that is as
 tight; it is refuted by a plan that passes the check and is better. That there is no plan is confirmed by a run that
 finds none either, and refuted by a plan. Running out of time is neither.
 
-A formulation says of which models a document's bound is where it is not the instance's own (`Formulation.bounded`): a
-certified plan's is that of the loosest linear model that its rounds went through. Each is derived, and the loosest one
-counts.
+A formulation states about which models a document's bound is where it is not the instance's own
+(`Formulation.bounded`): a certified plan's is that of the loosest linear model that its rounds went through. Each is
+derived, and the loosest one counts.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def proved(
 
 
 def prove(form: Formulation, problem: Any, document: Mapping[str, Any], time_limit: float = TIME_LIMIT) -> Proof:
-    """Derive the bound of a document anew.
+    """Derive the bound of a document again.
 
     Args:
         form: the formulation of the problem.
         problem: the instance.
-        document: a solve document whose plan has passed the check, or one that says there is none.
+        document: a solve document whose plan has passed the check, or one that states there is none.
         time_limit: seconds for everything.
     """
     began = time.perf_counter()
@@ -76,7 +76,7 @@ def prove(form: Formulation, problem: Any, document: Mapping[str, Any], time_lim
 
 
 def _of_one(form: Formulation, model: Bounded, document: Mapping[str, Any], time_limit: float) -> Proof:
-    """The bound derived anew for one of the models that it is of."""
+    """The bound derived again for one of the models that it is of."""
     began, problem = time.perf_counter(), model.problem
     proof = Proof(verdict="not refuted", claimed=document.get("bound"))
     infeasible = document.get("status") == "infeasible"
@@ -136,7 +136,7 @@ def _ways(form: Formulation, document: Mapping[str, Any]) -> Iterator[tuple[str,
 def _attempt(
     form: Formulation, model: Bounded, words: str, method: Method, way: Way, seconds: float
 ) -> tuple[Attempt, bool]:
-    """One derivation, and whether it says that there is no plan."""
+    """One derivation, and whether it states that there is no plan."""
     began = time.perf_counter()
     solver = way.solver if way.solver == "SCIP" else "HiGHS, without presolve, another seed"
     attempt = Attempt(form=words, solver=solver, status="error", of=model.words, seconds=0.0)

@@ -90,13 +90,13 @@ def _milestones(outcome: Outcome[Any], took: float) -> dict[str, float | None]:
 
 
 def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, seed: int = 0) -> Row:
-    """The figures of a replay of the plan as columns ``replay.…``; where there is none, ``replay.none`` says why.
+    """The figures of a replay of the plan as columns ``replay.…``; where there is none, ``replay.none`` states why.
 
     Args:
         form: the formulation.
         problem: the instance, whose own trace or demand is replayed.
         plan: as JSON data, or None.
-        seed: of what is drawn.
+        seed: random seed of what is drawn.
     """
     if plan is None:
         return {"replay.none": "no plan"}

@@ -47,12 +47,12 @@ _OF_A_ROW = {"status": str, "seconds": dict, "size": dict, "headline": str, "pro
 
 @dataclass(frozen=True)
 class Task:
-    """What all solves of a sweep share; small, picklable, no file but those beside the instance.
+    """What all solves of a sweep share; small, picklable, no file but those next to the instance.
 
     Attributes:
         document: the instance.
         folder: where the files it names are.
-        identity: of the instance, its files' contents included.
+        identity: identity of the instance, its files' contents included.
         places: where the varied keys lead.
         method: its name.
         options: how it may run.
@@ -95,7 +95,7 @@ def solve_point(task: Task, point: Point) -> Row:
         return _no_row(f"{type(error).__name__}: {error}")
     with caught_interrupt() as stop:
         row, plan = solved_row(form, problem, tables, task.method, task.options)
-    if stop.is_set():  # also where the solve had ended by then and its result does not say so
+    if stop.is_set():  # also where the solve had ended by then and its result does not state so
         raise KeyboardInterrupt
     del row["events"]
     found: Row = finite(row | {"plan": None if plan is None else figures(plan, "plan")})
@@ -224,7 +224,7 @@ class SweepInterrupted(KeyboardInterrupt):
     """Ctrl-C during a sweep; what was finished is in its folder.
 
     Attributes:
-        folder: of the sweep, None if it has none.
+        folder: folder of the sweep, None if it has none.
         done: solves finished.
         total: solves asked for.
     """
@@ -289,7 +289,7 @@ class _Base:
         return []
 
     def _write_out(self, key: str) -> bool:
-        """Write out the smallest sections that a key leads into and that leave what the instance says as it is."""
+        """Write out the smallest sections that a key leads into and that leave what the instance states as it is."""
         schema = type(self.problem)
         with contextlib.suppress(InputError):
             for place in _places(self.written, schema, key, self.file):
@@ -328,7 +328,7 @@ def _checked(task: Task, base: _Base, design: Sequence[Point]) -> None:
     """Every point against the schema, and every value by itself against what it refers to.
 
     A name that does not exist is a mistake; a number that the instance cannot be resolved with (a limit below any
-    latency there is) becomes a row that says so, unless none is better.
+    latency there is) becomes a row that states so, unless none is better.
 
     Raises:
         InputError: at most `MOST_MISTAKES` mistakes.

@@ -88,7 +88,7 @@ class CutTrace:
 
     Attributes:
         cells: buckets, empty ones left out.
-        requests: of the trace, or of its busiest stretch where there are more than `MOST_REQUESTS`.
+        requests: requests of the trace, or of its busiest stretch where there are more than `MOST_REQUESTS`.
         pieces: stretches of even rates.
         whole: all requests, in the order of their arrival, at the rate that is planned for.
         bucket: (n,) the cell of each of them.
@@ -111,7 +111,7 @@ def sort_into_buckets(
 
     Args:
         input_tokens, output_tokens: (n,) of the requests.
-        bounds: of each bucket: prompt above and up to, answer above and up to; None: the bucket has none.
+        bounds: bounds of each bucket: prompt above and up to, answer above and up to; None: the bucket has none.
         means: tokens of each bucket's mean prompt and answer.
     """
     found = np.full(len(input_tokens), -1, np.int64)
@@ -135,9 +135,9 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0, notes: list[s
     The rate is requests / (last − first timestamp), times `rate_factor`. Pieces are as long as in the file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         trace: its columns, and the edges of buckets.
-        rate_factor: requests come so many times as often.
+        rate_factor: requests come this many times as often.
         notes: added to: what was done to the file's rows.
 
     Raises:

@@ -98,7 +98,7 @@ class Role:
     Attributes:
         field: of `NAMES`.
         rank: how sure: the least of all columns of a field is its column.
-        seconds: that one unit lasts, where the name states it.
+        seconds: seconds that one unit lasts, where the name states it.
     """
 
     field: str

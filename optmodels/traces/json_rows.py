@@ -25,7 +25,7 @@ SESSION = "session_id"  # of turns listed in one object that names no session
 
 
 class JsonColumn:
-    """Cells of one key: numbers packed, whatever else kept beside them."""
+    """Cells of one key: numbers packed, whatever else kept next to them."""
 
     def __init__(self) -> None:
         self.packed, self.odd = array("d"), dict[int, Any]()
@@ -194,7 +194,7 @@ class RequestColumns:
                 yield from self._requests(line, entry, shared, depth + 1)
 
     def _is_request(self, merged: Mapping[str, Any], shared: Mapping[str, Any]) -> bool:
-        """Whether an object has the lengths of a request outside its lists, or where a mapping says."""
+        """Whether an object has the lengths of a request outside its lists, or where a mapping states."""
         return self.complete(set(flat(shared, self.whole))) or any(
             "[" in k and k in self.keep for k in flat(merged, self.whole)
         )

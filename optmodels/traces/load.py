@@ -17,8 +17,8 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
 
     Args:
         spec: its section.
-        beside: resolves a file named in the instance: `Problem.beside`, which keeps to the instance's folder.
-        path: of the section, for messages.
+        next to: resolves a file named in the instance: `Problem.beside`, which keeps to the instance's folder.
+        path: path of the section, for messages.
 
     Raises:
         InputError: every mistake in the file, or nothing left of it.

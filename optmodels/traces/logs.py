@@ -6,8 +6,8 @@ sent as the tool sends them: gaps are drawn at ``request_rate`` (exponential, or
 none), no more than ``max_concurrency`` at a time, each in the order of the list as one before it ends (``ttfts`` +
 ``itls``).
 
-*Servers.* SGLang's ``--log-requests``, text or JSON, says of each request that ends its tokens and how long it took.
-vLLM's ``--enable-log-requests --enable-log-outputs`` has token ids, from 0.10.2 on of prompts only with
+*Servers.* SGLang's ``--log-requests``, text or JSON, states about each request that ends its tokens and how long it
+took. vLLM's ``--enable-log-requests --enable-log-outputs`` has token ids, from 0.10.2 on of prompts only with
 ``VLLM_LOGGING_LEVEL=DEBUG``, and no year. Other lines of a log are passed over.
 """
 
@@ -100,7 +100,7 @@ def _sent(file: str, data: dict[str, Any], requests: int) -> tuple[list[float], 
 
 
 def _one_ends(file: str, data: dict[str, Any], ready: list[float], most: int) -> list[float]:
-    """When requests are sent of which so many are under way at a time: in order, as one before ends."""
+    """When requests are sent of which this many are under way at a time: in order, as one before ends."""
     first, later = (data.get(c) for c in ("ttfts", "itls"))
     if not all(isinstance(x, list) and len(x) == len(ready) for x in (first, later)):
         raise InputError(
@@ -172,7 +172,7 @@ def server(file: str, lines: Iterable[str]) -> Columns:
 
 
 def _ended_json(line: str) -> list[dict[str, Any]]:
-    """The request of a line of SGLang's JSON log that says that it ended; none of other lines, or of one cut off."""
+    """The request of a line of SGLang's JSON log that states that it ended; none of other lines, or of one cut off."""
     try:
         row = json.loads(line)
         meta = row["out"]["meta_info"] if row["event"] == "request.finished" else None

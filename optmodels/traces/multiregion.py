@@ -31,13 +31,13 @@ class Chat:
     Attributes:
         turns: mean of a geometric distribution.
         user_tokens, answer_tokens: of a turn; with sigma_user, sigma_answer of their logarithms.
-        most_tokens: of a message, longer ones are cut.
+        most_tokens: most tokens of a message, longer ones are cut.
         system_tokens: at the head of every prompt, the same for everybody.
         template_tokens: at the head of a conversation that starts from one of its user's templates.
         templated: share of conversations that do.
-        templates: of a user; or, if `common` is not 0, of so many that all users of all regions draw from.
-        users: of a region.
-        activity: exponent of the users' Zipf activity; 0: all alike.
+        templates: templates of a user; or, if `common` is not 0, of this many that all users of all regions draw from.
+        users: users of a region.
+        activity: exponent of the users' Zipf activity; 0: all equal.
     """
 
     turns: float
@@ -67,7 +67,7 @@ def open_loop_chat(
         seconds: length of the trace.
         step_s: how long one rate lasts.
         think_s: a conversation goes on this long after its last request at the earliest.
-        seed: of everything drawn.
+        seed: random seed of everything drawn.
     """
     rng = np.random.default_rng(seed)
     regions = tuple(rates)

@@ -11,7 +11,7 @@ A format is found from the columns (CSV, Parquet) or keys (JSON), not from the f
 * Qwen-Bailian         the same keys with ``chat_id``: timestamp in seconds, blocks of 16 tokens
                        (alibaba-edu/qwen-bailian-usagetraces-anon)
 * BurstGPT             ``Timestamp, Model, Request tokens, Response tokens, Log Type`` (HPMLL/BurstGPT); its requests
-                       without response tokens failed, as its README says, and are left out and counted
+                       without response tokens failed, as its README states, and are left out and counted
 * ServeGen             ``request_id, timestamp, input_tokens, output_tokens`` (alibaba/ServeGen: its workloads as CSV)
 * AIBrix               JSON lines ``timestamp`` in ms and ``requests``: ``Prompt Length, Output Length`` of each
 * vidur, splitwise-sim ``arrived_at, num_prefill_tokens, num_decode_tokens``; ``arrival_timestamp, prompt_size,
@@ -23,7 +23,7 @@ A format is found from the columns (CSV, Parquet) or keys (JSON), not from the f
 
 `columns` maps ours to theirs in any of these, ``THEIRS`` or ``THEIRS:unit``; arrivals then count from the first one.
 Arrivals are ISO dates and times, or numbers in the unit that the option, the format, the column's name or the size of a
-number since 1970 says. Numbers with fractions are seconds, with a note; of whole ones the unit is asked for. Rows out
+number since 1970 states. Numbers with fractions are seconds, with a note; of whole ones the unit is asked for. Rows out
 of order are sorted and counted; a request has at least one prompt and one output token. Failed requests (by a column
 such as ``status``) are left out and counted.
 """
@@ -68,11 +68,11 @@ class Layout:
     Attributes:
         title: for messages.
         arrival, prompt, output: columns or keys; all have to be there.
-        seconds: that one unit of a numeric arrival lasts; None: its size or the user says.
+        seconds: seconds that one unit of a numeric arrival lasts; None: its size or the user states.
         from_first: arrivals count from the first one.
         labels: ours → theirs, read where they are there.
         marks: further columns by which it is known.
-        block_tokens: of a ``hash_ids`` entry.
+        block_tokens: block tokens of a ``hash_ids`` entry.
         failed: in words, what a request without output tokens is; empty: a mistake.
     """
 
@@ -193,7 +193,7 @@ def _read(path: Path, name: str, how: How) -> Trace:
         with path.open("rb") as raw:
             start = raw.read(4)
     except (OSError, ValueError):
-        start = b"none"  # said by whoever opens it next
+        start = b"none"  # stated by the one who opens it next
     if not start:
         raise InputError(Mistake(str(path), "", "an empty file", _FORMATS))
     if start == b"PAR1":
@@ -508,7 +508,7 @@ class _Table:
         return replace(self, frame=self.frame[keep])
 
     def where(self, ours: str) -> tuple[str | None, float | None]:
-        """The column of a field, and what one unit of it lasts where its name or the mapping says so."""
+        """The column of a field, and what one unit of it lasts where its name or the mapping states so."""
         spec = self.mapped.get(ours)
         if spec is not None:
             if spec in self.frame.columns:
@@ -580,7 +580,7 @@ class _Table:
         return found
 
     def failed(self, but: Mapping[str, Any]) -> tuple[Any, str]:
-        """Rows that a status says have failed, and the column; none where the user chose by that column."""
+        """Rows that a status states have failed, and the column; none where the user chose by that column."""
         columns = {ours: f for ours in ("status", "error") if (f := self.optional(ours)) is not None}
         if {plain(c) for c in but} & {plain(f[1]) for f in columns.values()}:
             columns = {}
@@ -712,7 +712,7 @@ class _Reader:
         return layout is not OURS and not (layout.title == _BY_NAME and layout.seconds is not None)
 
     def _guessed(self, known: Floats, name: str, notes: list[str]) -> float:
-        """Seconds of one unit where nothing says it: numbers with fractions are seconds.
+        """Seconds of one unit where nothing states it: numbers with fractions are seconds.
 
         Raises:
             InputError: whole numbers, which may be anything.
@@ -753,7 +753,7 @@ class _Reader:
         return sessions.shared_heads(np.minimum(shared, prompt), prompt, groups)
 
     def _measured(self, output: Ints) -> Mapping[str, Floats]:
-        """What a log says of each request: seconds to its first and last token, and between tokens."""
+        """What a log states about each request: seconds to its first and last token, and between tokens."""
         table = self.table
         found: dict[str, Floats] = {}
         for ours in ("ttft_s", "e2e_s"):

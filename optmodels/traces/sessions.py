@@ -1,4 +1,4 @@
-"""Sessions: turns that wait for the answer before them, and prompts that begin with what was said before."""
+"""Sessions: turns that wait for the answer before them, and prompts that begin with what was stated before."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def closed(
 ) -> tuple[Floats, Follows, Ints, Ints | None]:  # fmt: skip
     """Turns that are sent some time after the answer before them.
 
-    Later turns that are shorter than what was said before them state only what is new in them: their prompts are all of
-    the session so far (aiperf's multi-turn traces).
+    Later turns that are shorter than what was stated before them state only what is new in them: their prompts are all
+    of the session so far (aiperf's multi-turn traces).
 
     Args:
         times: (n,) arrivals; of turns that wait anything.
@@ -76,7 +76,7 @@ def shared_heads(shared: Ints, prompt: Ints, group: Ints) -> Prefixes:
     Args:
         shared: (n,) tokens at the beginning that are the group's.
         prompt: (n,) tokens.
-        group: (n,) whose beginnings are alike.
+        group: (n,) whose beginnings are equal.
     """
     latest: dict[int, list[int]] = {}
     fresh, counts, ids = 0, list[int](), list[list[int]]()

@@ -15,7 +15,7 @@ PARTS = ("first", "rest")
 
 
 def part(trace: Trace, skip_s: float = 0.0, first_s: float | None = None) -> Trace:
-    """The requests that arrive from `skip_s` on, `first_s` long (None: to the end); time begins anew at `skip_s`.
+    """The requests that arrive from `skip_s` on, `first_s` long (None: to the end); time begins again at `skip_s`.
 
     Raises:
         InputError: no request arrives then.
@@ -63,7 +63,7 @@ def predicted(trace: Trace, error: float, seed: int = 0) -> Trace:
 
 
 def halves(trace: Trace, share: float = 0.5) -> tuple[Trace, Trace]:
-    """The requests of the first `share` of the trace's time, and the rest, whose time begins anew.
+    """The requests of the first `share` of the trace's time, and the rest, whose time begins again.
 
     Raises:
         InputError: a share that leaves one of them without a request.
@@ -87,7 +87,7 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
 
     Args:
         trace: requests over some time.
-        seed: of the blocks drawn.
+        seed: random seed of the blocks drawn.
         block_s: length of a block; default: a 24th of the trace, at least ten mean times between arrivals.
 
     Raises:

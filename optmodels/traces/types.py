@@ -78,7 +78,7 @@ class Trace:
         predicted_output_tokens: (n,) ≥ 1, what a dispatcher knows of the output lengths; None: the true ones.
         notes: what was done to the file's rows, in words.
         follows: who waits for whose answer; arrivals of those are as if answers took no time. None: nobody waits.
-        measured: what a log says of each request, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
+        measured: what a log states about each request, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
     """
 
     name: str

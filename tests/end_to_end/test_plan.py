@@ -67,7 +67,8 @@ def test_engines_admit_the_longest_request_where_it_is_known(cli, folder, more, 
 
 def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
     asked = ["plan", "--model", "llama-3.1-8b", "--input", "2000", "--output", "100", "--rate", "10", "--ttft-p95", "1",
-             "--tpot", "0.05", "--gpu", "h100", "--apart", "--certify-replay", "--write", "mine.yaml"]  # fmt: skip
+             "--tpot", "0.05", "--gpu", "h100", "--disaggregate", "--certify-replay",
+             "--write", "mine.yaml"]  # fmt: skip
     said = cli(*asked, "--json")
     said.assert_clean()
     document = json.loads(said.out)
@@ -75,13 +76,13 @@ def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
     assert {"used", "certified"} <= set(document["log"]["stages"])
     data = yaml.safe_load((folder / "mine.yaml").read_text())
     assert data["deployment"] == {"stages": ["both", "prefill", "decode"]} and data["certify"] == "replay"
-    assert "--apart: whether" in cli(*ASKED).out
+    assert "--disaggregate: whether" in cli(*ASKED).out
 
 
 def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
     asked = [*ASKED[: ASKED.index("--quota")], "--write", "mine.yaml", "--force"]
     central, safe = cli(*asked), cli(*asked, "--safety", "0.9")
-    assert "The plan misses its SLO at the 90% end" in central.out and "--safety 0.9: a plan" in central.out
+    assert "The plan misses its SLO in the pessimistic case" in central.out and "--safety 0.9: a plan" in central.out
     assert "The plan meets every SLO also at the 90% end" in safe.out and "--safety 0.9: a plan" not in safe.out
     costs = [
         float(re.search(r"([\d.]+) USD/h ≈", line)[1]) for line in (safe.out, central.out.partition("--safety")[2])

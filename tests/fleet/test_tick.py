@@ -214,7 +214,7 @@ def test_a_tick_from_files_and_the_next_one(files, cli):
     assert there == 15 + ordered - sum(x["count"] for x in found["stops"])
     assert state["at"].startswith("2026-11-27T10:10")
     done = cli(*asked, "--state", "o/state.yaml")
-    assert done.status == 0 and "From: " in done.out
+    assert done.status == 0 and "Decided by: " in done.out
     assert cli(*asked, "--state", "running.yaml", "--out", "o").status == 2  # nothing is overwritten
 
 

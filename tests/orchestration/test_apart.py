@@ -278,7 +278,7 @@ def test_no_plan_apart_is_better_by_a_proof():
     result = optmodels.solve(document(net_gbps=0.05))
     assert result.status == "optimal" and result.check.ok and not result.plan["apart"]
     assert result.log["stages"]["none_is_better"] and result.log["stages"]["without"]["objective"] == result.objective
-    assert "no plan with prefill and decode apart is better" in "".join(map(str, summary(result.model_dump())))
+    assert "no plan with disaggregated prefill and decode is better" in "".join(map(str, summary(result.model_dump())))
 
 
 def test_heuristics_without_stages_say_so(apart):
@@ -296,7 +296,7 @@ def test_instances_of_several_stages_have_names_of_their_own():
     assert stages["used"] and stages["without"]["objective"] == pytest.approx(alone.plan.score.total)
     assert stages["without"]["bound"] < result.objective
     said = "\n".join(str(line) for line in summary(result.model_dump()))
-    assert f"without prefill and decode apart: {stages['without']['attainment']:.2%} in time" in said
+    assert f"without disaggregated prefill and decode: attainment {stages['without']['attainment']:.2%}" in said
     # What knows no stages has no proof where they are allowed.
     found = optmodels.solve(document(), "greedy_dp")
     assert found.status == "feasible" and found.bound is None and found.objective <= result.objective

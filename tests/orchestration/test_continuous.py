@@ -536,7 +536,7 @@ def test_what_classes_see_is_stated_beside_their_limits_and_recomputed():
         assert c["e2e_s"] == pytest.approx(c["ttft_s"] + c["token_s"] * (c["output_tokens"] - 1))
         assert 0 < c["token_s"] <= slowest * (1 + 1e-6)
     text = shown(json.loads(result.to_json()))
-    assert "What requests in time see" in text and "of 30 s" in text
+    assert "Mean latencies within the SLO" in text and "of 30 s" in text
     for name in ("ttft_s", "token_s", "e2e_s", "e2e_at_most_s"):
         wrong = copy.deepcopy(plan)
         next(c for c in wrong["classes"] if c["in_time"] > 0)[name] *= 1.01
@@ -564,7 +564,7 @@ def test_of_many_classes_the_tightest_are_shown():
     result = optmodels.solve(handful() | ENGINES | H100 | SMALL)
     document = json.loads(result.to_json())
     document["plan"]["classes"] += classes[::-1]
-    text = shown(document).partition("What requests in time see")[2]
+    text = shown(document).partition("Mean latencies within the SLO")[2]
     rows = [k for k in range(30) if f"c{k} " in text]
     left = len([c for c in document["plan"]["classes"] if c["ttft_s"] is not None]) - 16
     assert f"({left} looser classes left out)" in text and rows == list(range(len(rows))) and rows

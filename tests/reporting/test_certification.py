@@ -36,11 +36,11 @@ def test_a_fleets_rounds_cuts_and_broken_promises():
                      promise | {"seen_s": 0.5, "found": "undecided"}] * 25,
     })))  # fmt: skip
     assert seen[0] == "Certification: not certified: the rounds were stopped"
-    assert "│ 1 │ 10 │ 3 │ 2 │ 0 │ as they are │ 125.0%, chat TTFT │ 12,000 │" in seen
+    assert "│ 1 │ 10 │ 3 │ 2 │ 0 │ unchanged │ 125.0%, chat TTFT │ 12,000 │" in seen
     assert "│ 2 (this plan) │ 1,012.5 │ 3 │ 1 │ 1 │ × 1.5 │ 125.0%, chat TTFT │ 12,000 │" in seen
-    assert "cuts: 1 levels of engines planned less full, 2 pairs of bucket and level taken out" in seen
-    assert "broken: chat on 2 × H100: TTFT p95 625 ms of 500 ms" in seen
-    assert seen[-1] == "and 6 more" and not any(line.startswith("kept") for line in seen)
+    assert "cuts: 1 operating points planned less full; 2 pairs of bucket and point excluded" in seen
+    assert "violated: chat on 2 × H100: TTFT p95 625 ms of 500 ms" in seen
+    assert seen[-1] == "and 6 more" and not any(line.startswith("satisfied") for line in seen)
 
 
 def test_replayed_rounds_cuts_and_promises():
@@ -51,11 +51,11 @@ def test_replayed_rounds_cuts_and_promises():
         "cuts": [{"model": "m", "keep": 0.95, "in_time": 0.97}],
     })))  # fmt: skip
     assert seen[0] == (
-        "Certification: every model attains in replays of 4 draws of the requests, with 0.95 confidence, what the plan"
-        " promises"
+        "Certification: replays of 4 draws of the requests, with 0.95 confidence, reach the stated SLO attainment of"
+        " every model"
     )
-    assert "│ 1 │ 0.98 │ 2 │ 0 │ 0 │ looser │ 99.00% │ 98.50% │" in seen
-    assert seen[-1] == "cut: engines of m planned 5.0% less full; at most 97.0% of a class count as able"
+    assert "│ 1 │ 0.98 │ 2 │ 0 │ 0 │ relaxed │ 99.00% │ 98.50% │" in seen
+    assert seen[-1] == "cut: engines of m planned 5.0% less full; at most 97.0% of a class count as eligible"
 
 
 def test_rounds_with_the_same_limits_are_one_line():
@@ -69,7 +69,7 @@ def test_rounds_with_the_same_limits_are_one_line():
         "cuts": [], "promises": [],
     })))  # fmt: skip
     assert [line for line in seen if line.startswith("│")] == [
-        "│ 1 (this plan) │ 7 │ 3 │ 0 │ 0 │ as they are │ 110.0%, chat TPOT │ 10 │",
+        "│ 1 (this plan) │ 7 │ 3 │ 0 │ 0 │ unchanged │ 110.0%, chat TPOT │ 10 │",
         "│ 2 to 4 │ 6 │ 3 │ 1 │ 0 │ × 1.4 │ 110.0%, chat TPOT │ 10 │",
     ]
 

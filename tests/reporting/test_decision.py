@@ -59,7 +59,7 @@ def test_how_sure_names_what_was_not_measured_and_what_is_missed():
     entry = {"transfer": ["llm"], "tbt_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
     ((level, text),) = decision.source_verdict([entry], ["TPOT 64.9 ms, SLO 50 ms"])
     assert level == "warn" and text == (
-        "No measurement of this LLM. The plan misses its SLO at the 90% end of the measurements (TPOT ×"
+        "No measurement of this LLM. The plan misses its SLO in the pessimistic case (90% of the measurements: TPOT ×"
         " 1.26, TTFT × 2.39): TPOT 64.9 ms, SLO 50 ms."
     )
     assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"

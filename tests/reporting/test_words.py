@@ -28,8 +28,8 @@ def test_a_source_of_many_latencies_is_said_once():
     h100 = entry | {"of": ["a on h100"], "transfer": []}
     l4 = entry | {"of": ["a on l4"], "transfer": ["gpu"], "ttft_at_most": 4.0, "notes": ["by hand"]}
     l40s = entry | {"of": ["a on l40s"], "transfer": ["llm|gpu", "engine|gpu"], "tbt_at_most": 1.6}
-    may = "may be 1.50 times as slow in TPOT and 4.00 in TTFT (9 of 10 measurements stay below)"
-    ends = "9 of 10 measurements stay below 1.50 × the planned TPOT and 2.00 × the TTFT"
+    may = "in 9 of 10 similar measurements TPOT was at most 1.50 × and TTFT 4.00 × the planned one"
+    ends = "in 9 of 10 measurements TPOT was at most 1.50 × and TTFT 2.00 × the planned one"
     assert source_lines([h100]) == [f"[bold]Latencies[/bold] of a on h100: default (1,548 rows); {ends}"]
     assert source_lines([h100, l4, h100 | {"of": ["b"], "source": "mine"}]) == [
         "[bold]Latencies[/bold]: default (1,548 rows)",
@@ -39,7 +39,9 @@ def test_a_source_of_many_latencies_is_said_once():
         f"[bold]Latencies[/bold] of b: default (mine); {ends}",
     ]
     (said,) = source_lines([l40s])
-    assert "LLM, GPU and engine never measured together; may be 1.60 times as slow in TPOT and 2.00 in TTFT" in said
+    assert (
+        "LLM, GPU and engine never measured together; in 9 of 10 similar measurements TPOT was at most 1.60 ×" in said
+    )
     of = ["a on 1 × h100", "a on l4", "a on l40s", "b on l4"]
     assert source_lines([h100 | {"of": of}])[1] == f"  a on 1 × h100, l4 and l40s, b on l4; {ends}"
 

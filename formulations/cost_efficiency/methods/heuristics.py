@@ -1,4 +1,4 @@
-"""Methods for the cost-efficiency problem beside the MILP; each `(problem, tables, options) -> Outcome`.
+"""Methods for the cost-efficiency problem next to the MILP; each `(problem, tables, options) -> Outcome`.
 
 ``enumerate`` and ``config_tree`` prove their answer; the others only claim it. The fixed baselines follow LLM-Pilot
 §V-A4: the instance file may name their machines (``baselines:``); otherwise the rule in each docstring chooses.

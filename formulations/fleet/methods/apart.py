@@ -1,4 +1,5 @@
-"""Fleets with prefill and decode apart as known tools size them: one prefill and one decode configuration a model.
+"""Fleets with disaggregated prefill and decode as known tools size them: one prefill and one decode configuration a
+model.
 
 Every bucket of a model goes to one prefill and one decode kind of deployment, whose numbers match its rate. DistServe
 (Zhong et al., OSDI 2024, algorithm 1) takes the configuration with the best goodput per GPU of each stage, all GPUs

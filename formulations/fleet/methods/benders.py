@@ -1,7 +1,7 @@
 """Tight relaxation of fleets, and Benders cuts on how many deployments there are, both of all points.
 
 A fleet is counts n and shares x. The relaxation forgets that a deployment carries no more than all of a
-demand: rows x_wp ≤ n_p (`_Program.separate`). With `capacities` they say what any numbers of whole deployments carry
+demand: rows x_wp ≤ n_p (`_Program.separate`). With `capacities` they state what any numbers of whole deployments carry
 together, so that the relaxation with them is that of Dantzig and Wolfe, whose columns are all loads of one deployment.
 It is solved on few points and shares, to which prices add those that pay.
 
@@ -11,7 +11,7 @@ At prices y of the rows that shares are in, what the shares cost is at least
 
 a fractional knapsack (`pools.worth_of_room`): a cut that holds for every fleet, whatever program y is from. The master
 problem finds the cheapest counts that keep all cuts and the rows that only counts are in; its optimum bounds every
-fleet. At its counts a linear program on few points says whether they can carry the requests, and if not, at which
+fleet. At its counts a linear program on few points states whether they can carry the requests, and if not, at which
 prices: it adds τ·D to the counts, D those of a fleet that can, with the least τ, so that the cut is where the way to D
 enters what can carry the requests (Conforti and Wolsey 2019, *"Facet" separation with one linear program*). At first
 only the sums N_g over the points of one machine set, model and stage are whole, of which there are few; then all n_p.
@@ -59,7 +59,7 @@ ROUNDING_S = 5.0  # for the best fleet of the relaxation's points
 
 
 class _Cuts:
-    """The model's rows and columns told apart, and the cut of any prices."""
+    """The model's rows and columns distinguished, and the cut of any prices."""
 
     def __init__(self, whole: Whole) -> None:
         self.model, self.compiled, self.of_row, self.each = whole.model, whole.compiled, whole.of_row, whole.each
@@ -136,7 +136,7 @@ class _Program:
         chosen: S.
         direction: D (P,), ≥ 0; None: counts are free at their price, and every row may be broken at `dear` USD/h.
         dear: USD/h of τ = 1, or of breaking a row by one.
-        group: of every point: the sums over the points of one group are asked for, (P,).
+        group: group of every point: the sums over the points of one group are asked for, (P,).
         settings: limits.
     """
 
@@ -285,7 +285,7 @@ class _Relaxation:
         """Add the rows x_wp ≤ n_p that the last solution breaks most; whether there are any.
 
         A fleet of whole deployments keeps them: where x_wp is not 0, x_wp ≤ 1 ≤ n_p. The relaxation forgets them,
-        though with `capacities` they say all of it: that no deployment carries more than all of a demand.
+        though with `capacities` they state all of it: that no deployment carries more than all of a demand.
         """
         m = self.cuts.model
         e = np.flatnonzero(self.there & ~self.strong)
@@ -408,14 +408,14 @@ class _Search:
         return found is not None
 
     def add(self, program: _Program) -> float:
-        """The cut at the prices of a program just solved; what it says where no deployment is."""
+        """The cut at the prices of a program just solved; what it states where no deployment is."""
         least, worth = self.cuts.cut(program.y[: len(self.cuts.linking)], np.flatnonzero(self.most() > 0))
         self.least.append(least)
         self.worth.append(worth)
         return least
 
     def relaxation(self, enough: int = ROOT_ROUNDS) -> _Relaxation | None:
-        """The relaxation with rows x ≤ n, solved beside what does not pay; None where it is not solved.
+        """The relaxation with rows x ≤ n, solved next to what does not pay; None where it is not solved.
 
         Args:
             enough: runs with these rows after which it need not be solved to its end.
@@ -556,7 +556,7 @@ class _Search:
                 self.suggest(np.round(np.bincount(tree.whole.group, n, len(tree.whole.groups))))
             if carries and self.gap > LEAST_GAP:
                 self.gap = max(self.gap / 5, LEAST_GAP)
-                if report.gap is None or report.gap > LEAST_GAP:  # else the next master would say the same
+                if report.gap is None or report.gap > LEAST_GAP:  # else the next master would state the same
                     continue
             if carries and whole and not kept:
                 return
@@ -578,7 +578,7 @@ class _Search:
             S[enter], program = True, None
 
     def suggest(self, amounts: Array) -> None:
-        """Let the tree look for a fleet of so many deployments of its groups, once."""
+        """Let the tree look for a fleet of this many deployments of its groups, once."""
         if amounts.tobytes() not in self.suggested:
             self.suggested.add(amounts.tobytes())
             self.tree.suggest(amounts)

@@ -36,7 +36,7 @@ Milp = Callable[
     [Fleet, FleetTables, Settings, FleetChoice | None],
     tuple[Report, FleetChoice | None, dict[str, float], dict[str, int]],
 ]
-MOST_PAIRS = 30_000  # of the model that proves; where it has more, bound and gap say how far the proof got
+MOST_PAIRS = 30_000  # of the model that proves; where it has more, bound and gap state how far the proof got
 MOST_PAIRS_OPEN = 300_000  # the same where the gap is not even `ENOUGH`
 ENOUGH = 2e-3  # gap at which the restricted model may stop if the user asked for none
 WIDE = 1e-2  # gap beyond which more points are looked at
@@ -142,7 +142,8 @@ class ColumnMaster:
 def relaxation(
     problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100, seconds: float | None = None
 ) -> ColumnRelaxation:
-    """Solve the relaxation of period t by column generation (see the module's docstring), for at most so many seconds.
+    """Solve the relaxation of period t by column generation (see the module's docstring), for at most this many
+    seconds.
 
     Of several capacities one of each point stands for all (`FleetTables.blended`): the bound stays one.
     """
@@ -429,7 +430,7 @@ def _rounded(tables: FleetTables, priced: Array) -> FleetChoice:
     """Every demand on the point where it costs least, counts rounded up: a plan in no time, unless a limit is broken.
 
     Args:
-        tables: of few points.
+        tables: tables of few points.
         priced: USD/h of all of a demand on each of them at the row prices, (W, P).
     """
     w = np.flatnonzero(np.isfinite(tables.load).any(axis=1) & (tables.rates[0] > 0))

@@ -39,7 +39,7 @@ MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the re
 # and beyond which cuts on counts are worth their programs
 SOME_PAIRS = 150  # of points with several capacities, beyond which `pools` is quicker than HiGHS where it applies
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
-WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
+WORTH = 1e-3  # of the cost: what a fleet with disaggregated stages has to save before it is stated to pay
 FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
 CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
 MOST_BREAK_EVEN_S = 10.0
@@ -146,14 +146,14 @@ def _simplest(problem: Fleet, tables: FleetTables, options: Options, outcome: Ou
 def _with_what_stages_save(
     problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
 ) -> Outcome[FleetPlan]:
-    """The outcome with, in its log, whether prefill and decode apart pay: the best fleet without, or a proof.
+    """The outcome with, in its log, whether disaggregated prefill and decode pay: the best fleet without, or a proof.
 
     A plan without stages that is optimal among all fleets proves that none with them is better. Where a limit stopped
     the search, the best fleet without may be better than the one found: it is the plan, then.
     """
     alone = tables.alone()
     if outcome.plan is None or alone is tables or not len(alone.points) or problem.certify != "none":
-        return outcome  # of certified plans `certify.beside_whole` says it
+        return outcome  # of certified plans `certify.beside_whole` states it
     if _in_stages(outcome.plan):
         seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
         if not seconds:
@@ -193,7 +193,7 @@ def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_ho
     the bound of g proves that none does, hence at no larger factor.
 
     Args:
-        usd_per_hour: of the best fleet, which has none of one stage.
+        usd_per_hour: USD per hour of the best fleet, which has none of one stage.
 
     Returns:
         `found`, 0 where none is known, and `none_from`, 1 where nothing smaller is proved; None where there was no time

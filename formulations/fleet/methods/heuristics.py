@@ -1,4 +1,4 @@
-"""Methods for fleets beside the MILP; each `(problem, tables, options) -> Outcome`.
+"""Methods for fleets next to the MILP; each `(problem, tables, options) -> Outcome`.
 
 They plan every period by itself and claim no bound. A plan that breaks a limit is not returned: the reason names it.
 """
@@ -82,7 +82,7 @@ def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.f
 
 
 def _more(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> int:
-    """Fewest deployments that a pool needs beside its own to be short of none; 0 where no reserve is large enough.
+    """Fewest deployments that a pool needs next to its own to be short of none; 0 where no reserve is large enough.
 
     A deployment more needs one more spare at most, so that the pool lacks no more with it than without.
     """

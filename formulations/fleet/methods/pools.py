@@ -63,7 +63,9 @@ def applies(problem: Fleet) -> bool:
 
 
 class Whole:
-    """The model on all points, its rows and columns told apart by point, and prices of all points at duals of rows."""
+    """The model on all points, its rows and columns distinguished by point, and prices of all points at duals of
+    rows.
+    """
 
     def __init__(self, model: FleetModel, compiled: Compiled) -> None:
         self.model, self.compiled = model, compiled
@@ -156,7 +158,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
     Any mixture of the capacities gives a knapsack that allows more; better ones weigh what the last overfilled.
 
     Args:
-        gain: of all of a demand on a point, (W, P).
+        gain: gain of all of a demand on a point, (W, P).
         each: deployments that all of it takes of every capacity, (Q, W, P).
         mix: of the capacities, sum 1, (Q, P).
         enough: a worth that need not be less, (P,).
@@ -257,7 +259,7 @@ class _Few:
         """Duals of the row of sums that each n_p is in, (P,): of the next one in S, or behind the last that of N_g.
 
         Args:
-            duals: of the rows of `_sums`.
+            duals: duals of the rows of `_sums`.
         """
         whole, C = self.whole, len(self.chosen)
         chosen = self.chosen[self.order]
@@ -477,7 +479,7 @@ class Tree:
         self.take(x)
 
     def suggest(self, amounts: Array) -> None:
-        """Go down first where every group has so many deployments at most, (G,)."""
+        """Go down first where every group has this many deployments at most, (G,)."""
         self.suggested.append({("N", g): (0.0, v) for g, v in enumerate(amounts.tolist())})
 
     def report(self, stopped: bool, message: str) -> Report:

@@ -20,7 +20,7 @@ from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver.highs import PROVED
 
-FOR_WHOLE = 0.3  # of a time limit, for the best plan without stages apart
+FOR_WHOLE = 0.3  # of a time limit, for the best plan without disaggregated stages
 
 
 def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -52,7 +52,7 @@ def _whole(method: Method) -> Method:
 
 
 def _beside_whole(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
-    """`exact`; where stages may be apart, beside it the best plan without them, which is the plan where it is better.
+    """`exact`; where stages may be apart, next to it the best plan without them, which is the plan where it is better.
 
     The log has under ``stages`` what it attains, and whether the bound of all plans proves that none apart is better.
     """

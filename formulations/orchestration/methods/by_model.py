@@ -1,7 +1,7 @@
 """The column form decomposed by model: models share nothing but GPUs.
 
 MS(6), change penalties and shortfalls are sums over models, and so is every row except packing and stock. Where these
-say no more than Σ_m g_m ≤ G (`separable`), the problem is
+state no more than Σ_m g_m ≤ G (`separable`), the problem is
 
     max Σ_m V_m(g_m)  s.t. Σ_m g_m ≤ G,    V_m(g) = the best of model m alone with whole instances on g GPUs.
 
@@ -140,7 +140,7 @@ class Value:
             g: GPUs.
             clock: time for the stage.
             gap: relative, at which a tree may end.
-            part: of that, a trial for its tree: if it is not done by then, this is the next stage once more.
+            part: part of that, a trial for its tree: if it is not done by then, this is the next stage once more.
 
         Raises:
             InputError, SolverError: the solver failed; the bounds there were stand.

@@ -33,7 +33,7 @@ from optmodels.plans.outcome import Outcome
 Ints = npt.NDArray[np.int64]
 LEAST = 1e-7  # gain worth a step
 SWAPS = 8  # of an assignment by reservations
-WORK, EACH = 300_000, 750  # (class, configuration, bin) assigned in all, some 0.5 s; what any assignment costs beside
+WORK, EACH = 300_000, 750  # (class, configuration, bin) assigned in all, some 0.5 s; what any assignment costs next to
 MOST_FITS = 100  # changes packed into servers in one step
 
 
@@ -133,7 +133,7 @@ class Exchanges:
 
     def step(self, counts: Ints) -> Ints | None:
         """The best change of one model, or of two at once, that fits; None: none is better."""
-        model, gain, change = [-1], [0.0], [np.zeros_like(counts)]  # no change, beside which another stands alone
+        model, gain, change = [-1], [0.0], [np.zeros_like(counts)]  # no change, next to which another stands alone
         for m, mine in enumerate(self.mine):
             now = self._model(m, counts[mine])
             for variant in self.variants(m, counts[mine]):

@@ -15,7 +15,7 @@ from numba import njit
 
 @njit(cache=True)
 def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, waiting, rates, counts):  # type: ignore[no-untyped-def]
-    """Gains of so many instances, until more gain nothing.
+    """Gains of this many instances, until more gain nothing.
 
     Args:
         arrival, prefill: (n,) seconds.
@@ -23,7 +23,7 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
         latest: (n,) latest start, seconds.
         satisfaction, throughput: (n,) gained in S and T by a request in time.
         latency: gained in L by a request in time whose first token comes at once.
-        waiting: of it lost by every second until the first token.
+        waiting: waiting of it lost by every second until the first token.
         rates: (slots,) tokens/s of one request among 1 … slots.
         counts: numbers of instances to try, ascending.
 

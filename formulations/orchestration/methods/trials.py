@@ -109,7 +109,7 @@ def split(slo_factor: Array) -> float:
 
 
 class Trials:
-    """Trials on one sample under one policy; whoever makes them stops when `clock` is over."""
+    """Trials on one sample under one policy; the one who makes them stops when `clock` is over."""
 
     def __init__(
         self, t: OrchestrationTables, drawn: Sample, policy: Policy, clock: Clock | None = None, *,
@@ -156,7 +156,7 @@ class Trials:
         return self._requests[model, side]
 
     def estimates(self, c: int, counts: Ints, side: int) -> list[Gains]:
-        """What so many instances gain as one pool of slots; the list ends where more would gain nothing."""
+        """What this many instances gain as one pool of slots; the list ends where more would gain nothing."""
         x = self.t.configurations[c]
         r, mine = self.requests(x.model, side), self.members(x.model, side)
         if not len(r) or not len(counts):

@@ -40,7 +40,7 @@ from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
 
 PROOF = 1e-6
-WHOLE = 1e-9  # beside a whole number of machines: rounding
+WHOLE = 1e-9  # next to a whole number of machines: rounding
 GROUPS = 160
 CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side, by which it does not bind
@@ -52,10 +52,14 @@ NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
 START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
-FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # flow variables up to which, after so many rounds of integers, the model as it
-FLOWS_SECONDS = 60.0  # stands has its turn, for so long
+FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # flow variables up to which, after this many rounds of integers, the model as it
+FLOWS_SECONDS = 60.0  # stands has its turn, for this long
 ROUNDINGS, ROUNDING_GAP = 4, 1e-4  # masters that round one fractional point, and their gap,
-ROUNDING_S, ROUNDING_SHARE, ROUNDING_LEAST_S = 10.0, 0.25, 0.3  # each with at most so long, or a share of what is left
+ROUNDING_S, ROUNDING_SHARE, ROUNDING_LEAST_S = (
+    10.0,
+    0.25,
+    0.3,
+)  # each with at most this long, or a share of what is left
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
@@ -246,7 +250,7 @@ class _Run:
         self.heuristics_due = options.time_limit is not None and not only_value
         self.stopping = False  # told to, by somebody
         self.state: tuple[Any, ...] = ()  # cuts, bound and plans after the last round,
-        self.anew = False  # and whether that was one on a master passed anew, as the round before had brought nothing
+        self.anew = False  # and whether that was one on a master passed again, as the round before had brought nothing
 
     def left(self) -> float | None:
         return None if self.until is None else self.until - time.perf_counter()
@@ -271,7 +275,7 @@ class _Run:
         return self.heuristics_due and seconds is not None and seconds <= 0
 
     def nothing_new(self) -> bool:
-        """Whether the round brought no cut, bound or plan, and neither did one on the master passed anew."""
+        """Whether the round brought no cut, bound or plan, and neither did one on the master passed again."""
         points = (None if p is None else p.value for p in (self.best, self.inside))
         before, self.state = self.state, (self.master.added, self.lower, *points)
         if self.state != before:
@@ -625,7 +629,7 @@ class _Run:
 def _less_a_hair(machines: float) -> float:
     """What a hard cut asks for: `SHORT` of it less, or a plan that other methods call enough is better than the bound.
 
-    Whole numbers stay what they are; so the solver need not tell them from what lies a hair beside.
+    Whole numbers stay what they are; so the solver need not tell them from what lies a hair next to.
     """
     whole = round(machines)
     return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - SHORT * abs(machines)

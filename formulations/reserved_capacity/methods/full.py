@@ -26,7 +26,7 @@ from optmodels.solver.highs import PROVED, relative_gap
 MOST_FLOWS = 1_000_000
 MERGED_FLOWS = 50_000  # of the relaxation that takes the place of a larger model
 FIRST_SHARE = 0.4  # of a time limit that this takes before a model that is not small
-PLANS_SHARE = 0.5  # of which the heuristics have so much
+PLANS_SHARE = 0.5  # the heuristics' share
 
 
 def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:

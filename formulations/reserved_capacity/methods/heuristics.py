@@ -119,7 +119,7 @@ def _out_of_time(options: Options, began: float) -> bool:
 def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
     """Add the machine that serves most per dollar, over a short row of every case, until every row is served.
 
-    The LPs' duals say what helps; cases that were served are tried again only when the others are.
+    The LPs' duals state what helps; cases that were served are tried again only when the others are.
     """
     best, lp, cases = _cheapest(t), RowLp(t, phase_one=True), _cases(t)
     usd = np.array([max(CHEAP, t.column_usd_per_month[c]) if c >= 0 else np.inf for c in best])

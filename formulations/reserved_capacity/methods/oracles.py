@@ -425,7 +425,7 @@ class RowByRow:
         return Evaluation(found.usd_per_month + more, found.cuts)
 
     def _bounds(self, rows: Index, held: Array) -> tuple[Array, Array]:
-        """What known duals say that rows cost at least, (n,), and the prices of machines that say so, (n, J)."""
+        """What known duals state that rows cost at least, (n,), and the prices of machines that state so, (n, J)."""
         duals = self.costs
         duals.round += 1
         lately = np.flatnonzero(duals.used[: duals.n] >= duals.round - LATELY)

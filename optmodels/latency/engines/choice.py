@@ -42,7 +42,7 @@ Index = npt.NDArray[np.intp]
 MOST_PAIRS = 20_000_000  # of a candidate and a loop: 160 MB
 BETTER = 1e-9  # by which an exchange has to lower the sum
 ALONG = {"concurrency": 1.5, "input_tokens": 1.5, "output_tokens": 3.0, "gpus": 2.0}  # ℓ, in logarithms
-SAME = ("engine|llm", "gpu|precision")  # levels within which what the form misses is alike
+SAME = ("engine|llm", "gpu|precision")  # levels within which what the form misses is equal
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def choose(
 
 
 def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tuple[int, int]]) -> Loops:
-    """The closed loops of a deployment that its KV cache and the LLM's context hold.
+    """The closed-loop runs of a deployment that its KV cache and the LLM's context hold.
 
     Args:
         d: one model instance.
@@ -161,10 +161,10 @@ class _Alike:
 
 
 class _Prior:
-    """One target: what rows say of the rows that matter.
+    """One target: what rows state of the rows that matter.
 
     Args:
-        sensitivity: of the candidates, the known rows and the rows that matter, in this order, (N, P).
+        sensitivity: sensitivity of the candidates, the known rows and the rows that matter, in this order, (N, P).
         alike: correlation of what the form misses of them.
         own: how far it misses, and the noise.
         n: candidates.

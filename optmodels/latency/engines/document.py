@@ -192,7 +192,7 @@ class EngineModel(Entry):
     @model_validator(mode="before")
     @classmethod
     def _derived(cls, given: Any) -> Any:
-        if isinstance(given, dict):  # `never_together` follows from `together`, whatever a file says
+        if isinstance(given, dict):  # `never_together` follows from `together`, whatever a file states
             return {k: v for k, v in given.items() if k != "never_together"}
         return given
 
@@ -420,7 +420,7 @@ class Deployed:
 
 
 def own_interval(rows: int) -> OwnKind | None:
-    """The interval of so many rows of one's own over `OWN_WORKLOADS` workloads; None: too few for one."""
+    """The interval of this many rows of one's own over `OWN_WORKLOADS` workloads; None: too few for one."""
     return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 
 

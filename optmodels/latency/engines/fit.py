@@ -15,8 +15,8 @@ seen has the factor 1.
 Rows of levels that the fit never saw, such as a maker's GPUs, add these levels and leave the others (`adjust`).
 
 A few rows of one's own pull both (`pull`): the factors of their engine, LLM, GPU, … by the same priors again, so that
-each takes its share of what the rows say, and the coefficients of their engine's version by priors of their own. What
-they say of the engine and the LLM then holds on every GPU that is compared; what they say of the GPU does not.
+each takes its share of what the rows state, and the coefficients of their engine's version by priors of their own. What
+they state of the engine and the LLM then holds on every GPU that is compared; what they state of the GPU does not.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
     """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of all their levels.
 
     Args:
-        form: priors; `form.own` says how far the rows may pull.
+        form: priors; `form.own` states how far the rows may pull.
         fitted: what was fitted to others' rows.
         terms, seconds, labels: of one's own rows, as for `fit`.
     """

@@ -31,7 +31,7 @@ TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
 
 @dataclass(frozen=True)
 class Loops:
-    """Closed loops of one deployment, n of them."""
+    """Closed-loop runs of one deployment, n of them."""
 
     deployment: Deployment
     loads: Loads
@@ -39,14 +39,16 @@ class Loops:
 
 @dataclass(frozen=True)
 class ServedRows(Loops):
-    """Closed loops that were measured: seconds, (n,) each."""
+    """Closed-loop runs that were measured: seconds, (n,) each."""
 
     tpot_s: Array
     ttft_s: Array
 
 
 class JoinedLoops:
-    """Closed loops of several deployments as one table, N rows: labels, and terms of the step and the first token."""
+    """Closed-loop runs of several deployments as one table, N rows: labels, and terms of the step and the first
+    token.
+    """
 
     def __init__(self, loops: Sequence[Loops]) -> None:
         self.loops = loops
@@ -98,7 +100,7 @@ def loops(
     values: Mapping[str, Array], engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16",
     attention_ranks: int = 1,
 ) -> list[Loops]:  # fmt: skip
-    """Closed loops of catalogue entries, by tensor-parallel degree.
+    """Closed-loop runs of catalogue entries, by tensor-parallel degree.
 
     Args:
         values: `concurrency`, `input_tokens`, `output_tokens` and `tp`, (n,) each.
@@ -125,8 +127,8 @@ def with_own_rows(
     Args:
         own: rows of one's own.
         model: what they pull; None for the shipped coefficients.
-        source: of the rows.
-        date: of the rows, ISO; None for today.
+        source: source of the rows.
+        date: date of the rows, ISO; None for today.
     """
     model = model or read_engine_model()
     found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)

@@ -1,6 +1,6 @@
 """What a step of a serving engine is made of: times at the hardware's peaks and counts, one named term each.
 
-A closed loop of C requests, each of S_in prompt and S_out output tokens, has the mean step (`latency.fit.loads`)
+A closed-loop run of C requests, each of S_in prompt and S_out output tokens, has the mean step (`latency.fit.loads`)
 
     decode tokens  C          prompt tokens  P = C·S_in/S_out          context of a decode token  S_in + S_out/2
 
@@ -22,7 +22,7 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     sparse, sparse_prompt       layers whose sparse attention picks tokens, in every step and in a share f (1e-6 each)
     linear     layers with linear attention (1e-6 each)
 
-f is the share of steps that carry a prompt, min(1, C·⌈S_in/8192⌉/S_out). A fitted coefficient says how many times its
+f is the share of steps that carry a prompt, min(1, C·⌈S_in/8192⌉/S_out). A fitted coefficient states how many times its
 peak time a term takes, or microseconds a count (`fit`).
 """
 
@@ -68,11 +68,11 @@ class Deployment:
 
     Attributes:
         llm: the shape, with its name in `llm_name`.
-        precision: of the weights and, where the GPU has a peak for it, of the matrix products.
-        kv_precision: of the cache.
-        gpus: of the whole instance, n.
+        precision: precision of the weights and, where the GPU has a peak for it, of the matrix products.
+        kv_precision: KV precision of the cache.
+        gpus: GPUs of the whole instance, n.
         attention_ranks: data-parallel attention ranks, D; n/D GPUs share one by tensor parallelism.
-        version: of the engine; measured versions have factors of their own, None for no version in particular.
+        version: version of the engine; measured versions have factors of their own, None for no version in particular.
     """
 
     llm: Architecture
@@ -114,7 +114,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class Loads:
-    """Closed loops: `concurrency` requests at once of `input_tokens` and `output_tokens` each, (n,) arrays."""
+    """Closed-loop runs: `concurrency` requests at once of `input_tokens` and `output_tokens` each, (n,) arrays."""
 
     concurrency: Array
     input_tokens: Array
@@ -161,7 +161,7 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
 
     Args:
         d: the deployment.
-        loads: closed loops.
+        loads: closed-loop runs.
         step_s: predicted (or measured) mean step, seconds, (n,).
     """
     t, C = _terms(d, loads), loads.concurrency
@@ -188,7 +188,7 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
     without scores, as SGLang does by default (docs/basic_usage/deepseek_v32.md).
 
     Returns:
-        of pairs with every earlier token, (n,); of pairs with so many at most, (n,); how many.
+        of pairs with every earlier token, (n,); of pairs with this many at most, (n,); how many.
     """
     sixteen = float(d.gpu.fp16_flops or 0.0)
     S, dense = np.asarray(prompt_tokens, dtype=float), work.prefill_flops_per_pair / sixteen
@@ -212,7 +212,7 @@ def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float
     byte in 8 bits, and an H200 does 206 in the time in which it reads one (DeepSeek-V2, arXiv 2405.04434).
 
     Returns:
-        of every earlier token; of so many at most (sparse attention's, of those picked); how many.
+        of every earlier token; of this many at most (sparse attention's, of those picked); how many.
     """
     t, gpu = d.gpus / d.attention_ranks, d.gpu
     sixteen, copies = float(gpu.fp16_flops or 0.0), float(kv_copies(work, t))

@@ -287,7 +287,7 @@ def _columns(names: tuple[str, ...], kind: Kind, v: Values, reference: Reference
 
 
 def _first_token(v: Values) -> dict[str, Array]:
-    """Terms of the time to first token in a closed loop: own prefill, the step under way, the queue ahead.
+    """Terms of the time to first token in a closed-loop run: own prefill, the step under way, the queue ahead.
 
     `burst` is the work of C prompts that arrive together (every client starts at once), `spacing` the time between
     two completions, S_out/C steps, for which engines that admit on completion make a request wait.

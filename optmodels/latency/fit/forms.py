@@ -15,7 +15,7 @@
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.
 
-The published forms are of the time per token alone. The TTFT of a closed loop is in every model file: by the terms
+The published forms are of the time per token alone. The TTFT of a closed-loop run is in every model file: by the terms
 `document.FIRST_TOKEN` (``scaled``: by LP(18) too), so that every file gives operating points.
 """
 
@@ -99,7 +99,7 @@ class FitOptions:
 
     Attributes:
         reference: GPU, LLM and precision that were measured.
-        engine: that they were measured under, to be kept in the model.
+        engine: engine that they were measured under, to be kept in the model.
     """
 
     reference: Reference | None = None

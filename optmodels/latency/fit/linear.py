@@ -55,8 +55,8 @@ def fit_nonnegative(
         X: (n, k) terms. y: (n,) seconds, > 0. names: k of them.
         relative: weigh by 1/y (else plain least squares, as LV(1) prints it).
         robust: Huber reweighting.
-        emphasis: (n,) factors on the residuals, where some rows matter more; None: all alike.
-        level: of the confidence intervals.
+        emphasis: (n,) factors on the residuals, where some rows matter more; None: all equal.
+        level: level of the confidence intervals.
         where: what is being fitted, for messages.
 
     Raises:

@@ -8,11 +8,11 @@ Because latency is linear in these sums, longer observations are sums or means o
 
 * a static batch (B, S_in, S_out) is one prefill step and S_out − 1 decode steps over contexts S_in + t, so its
   terms are closed sums (Σ_t c = B·Σ(S_in + t));
-* a closed loop of C users admits one prompt per S_out steps and user, so its mean step has Σp = C·S_in/S_out,
+* a closed-loop run of C users admits one prompt per S_out steps and user, so its mean step has Σp = C·S_in/S_out,
   Σp² = C·S_in²/S_out and Σc = C·(S_in + S_out/2). Time per output token is that mean step's latency.
 
 Two effects of real engines are not sums. A step that mixes prefill and decode runs one attention kernel without
-splitting long contexts, so it lasts at least as long as its longest context (`longest`), and crowds of decoding
+splitting long contexts, so it lasts at least as long as its longest context (`longest`), and concurrencies of decoding
 requests run in waves (hinges in their number). Both stay additive per request (see `attribution`).
 """
 
@@ -105,7 +105,7 @@ def static_load(v: Values) -> Load:
 
 
 def served_load(v: Values) -> Load:
-    """The mean step of a closed loop (see the module's docstring); columns of ``served``."""
+    """The mean step of a closed-loop run (see the module's docstring); columns of ``served``."""
     C, S, out = v["concurrency"], v["input_tokens"], v["output_tokens"]
     zero = np.zeros_like(C)
     return Load(

@@ -1,11 +1,11 @@
 """Latency measurements as a user has them: CSV or Parquet, columns mapped by name, every bad cell named.
 
-Four kinds, told apart by their columns:
+Four kinds, distinguished by their columns:
 
 * ``step``   one engine step: prompt tokens processed and the KV they attend to, decoding requests and their
              context, seconds. What LLMVisor (LV 1) and chunked-prefill profilers record.
 * ``static`` one static batch from first prompt token to last output token.
-* ``served`` a closed loop of `concurrency` users: mean TTFT and time per output token.
+* ``served`` a closed-loop run of `concurrency` users: mean TTFT and time per output token.
 * ``pairs``  predicted and measured seconds (LP 18), by GPU, strategy family and phase.
 """
 
@@ -99,7 +99,7 @@ WORKLOADS: dict[Kind, tuple[str, ...]] = {
     "served": ("input_tokens", "output_tokens"),
     "pairs": (),
 }
-SETTINGS = (  # columns of importers that say what was run: rows of several are several deployments
+SETTINGS = (  # columns of importers that state what was run: rows of several are several deployments
     "model", "gpu", "engine", "engine_version", "precision", "pp", "attention_ranks", "expert_parallel",
     "dp_attention", "spec_decoding", "prefix_tokens",
 )  # fmt: skip

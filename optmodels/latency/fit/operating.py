@@ -5,8 +5,8 @@ TTFT, TPOT and E2E of a machine with all KV resident, run at once (``high_end``,
 k passes (``multi_pass``, LP 17):
 
 * ``step``    prompts in steps of at most `chunk_tokens`, then S_out − 1 decode steps over growing contexts;
-* ``served``  a closed loop as wide as the batch: its TTFT and time per output token;
-* ``static``  the whole batch's latency, which says nothing of TTFT and TPOT.
+* ``served``  a closed-loop run as wide as the batch: its TTFT and time per output token;
+* ``static``  the whole batch's latency, which states nothing of TTFT and TPOT.
 
 Each form keeps the parallelism it is for: rows of ``latency.operating_points`` (`operating_points`), rows of a
 ``points_table`` with the requests/s of every demand (`throughputs`), tokens/s by load (`load_rates`) and what one
@@ -58,7 +58,8 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class MeasuredLoops:
-    """Measured closed loops as they are, without a fit: one workload and parallelism, interpolated in the concurrency.
+    """Measured closed-loop runs as they are, without a fit: one workload and parallelism, interpolated in the
+    concurrency.
 
     Attributes:
         rows: Measurements of the ``served`` kind.

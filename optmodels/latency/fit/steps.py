@@ -2,7 +2,7 @@
 
 Steps are measured as the sum of their kernels, or by a loop around one forward pass. An engine does more for every
 request that runs: sampling, building batches, turning tokens into text. `HOST_REQUEST_S` is that, as 2,622 rows of
-closed loops say it (`latency.engines`: 15 µs a running request). With it, and nothing fitted to them, 300 public
+closed-loop runs state it (`latency.engines`: 15 µs a running request). With it, and nothing fitted to them, 300 public
 requests to vLLM are replayed to 1 % in mean TTFT (`benchmarks/engine_simulator.py`).
 """
 
@@ -32,8 +32,8 @@ def step_costs(model: LatencyModel, host_request_s: float = HOST_REQUEST_S) -> S
     """Costs of a step on the deployment that was measured, and the engine's own work around it.
 
     Args:
-        model: of the family ``steps``.
-        host_request_s: seconds of a step for each request that decodes, beside what was measured.
+        model: model of the family ``steps``.
+        host_request_s: seconds of a step for each request that decodes, next to what was measured.
 
     Raises:
         InputError: a model of another family.

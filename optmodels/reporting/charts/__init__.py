@@ -52,7 +52,7 @@ class Chart:
         title: what it shows.
         caption: how to read it, in words that serve who cannot see it, too.
         spec: Vega-Lite, with its data inline; width ``container`` is filled in by who draws it.
-        name: of its picture's file, without ending; empty: made of the title.
+        name: name of its picture's file, without ending; empty: made of the title.
     """
 
     title: str
@@ -85,7 +85,7 @@ def chart(
         spec: Vega-Lite without schema, data and size; its own ``height`` wins, and the panels of a composed one have
             their own sizes.
         height: pixels.
-        name: of its picture's file, without ending; empty: made of the title.
+        name: name of its picture's file, without ending; empty: made of the title.
     """
     data = [{k: _short(v) for k, v in row.items()} for row in rows]
     size = {} if COMPOSED & spec.keys() else {"width": "container", "height": height}

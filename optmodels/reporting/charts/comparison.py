@@ -32,7 +32,7 @@ def charts(rows: Rows) -> list[Chart]:
 
 
 def _style(methods: Mapping[str, str], beside: str = "strokeDash") -> dict[str, Any]:
-    """A colour for each method; dashes (or another shape) beside it where there are more methods than colours."""
+    """A colour for each method; dashes (or another shape) next to it where there are more methods than colours."""
     found = {"color": coloured("method", methods.values())}
     if len(methods) > len(SERIES):
         ways: tuple[Any, Any] = ([1, 0], [5, 3]) if beside == "strokeDash" else ("circle", "triangle-up")
@@ -41,7 +41,7 @@ def _style(methods: Mapping[str, str], beside: str = "strokeDash") -> dict[str, 
 
 
 def _steps(methods: Mapping[str, str]) -> dict[str, Any]:
-    """`_style` of lines as wide as their rows say."""
+    """`_style` of lines as wide as their rows state."""
     return _style(methods) | {"strokeWidth": {"field": "width", "type": "quantitative", "scale": None, "legend": None}}
 
 

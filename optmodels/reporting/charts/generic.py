@@ -90,7 +90,7 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
                 continue
             best[key] = value if best[key] is None else improves(best[key], value)
         gap = relative_gap(best["objective"], best["bound"])
-        if gap is not None and math.isfinite(gap):  # infinite beside a plan worth 0
+        if gap is not None and math.isfinite(gap):  # infinite next to a plan worth 0
             rows.append({"seconds": event["seconds"], "gap": max(gap, 0.0), "nodes": event.get("nodes")})
     if len({r["seconds"] for r in rows}) < 2 or rows[-1]["seconds"] < LEAST_S:
         return None

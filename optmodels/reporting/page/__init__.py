@@ -36,7 +36,7 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
 
     Args:
         found: at least one article.
-        title: of the page; default: the only article's, or a count.
+        title: title of the page; default: the only article's, or a count.
     """
     from markupsafe import Markup
 

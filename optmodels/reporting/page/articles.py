@@ -1,4 +1,4 @@
-"""What a page says, as articles of sections, whatever it shows: a result, a comparison, a sweep."""
+"""What a page states, as articles of sections, whatever it shows: a result, a comparison, a sweep."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def next_commands(document: Mapping[str, Any]) -> list[str]:
     report = document.get("report") or {}
     if (report.get("latency") or {}).get("missed_at_the_pessimistic_end"):
         safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the instance"
-        lines.append(f"{safer}  # a plan that also meets the SLO at the pessimistic end")
+        lines.append(f"{safer}  # a plan that also meets the SLO in the pessimistic case")
     return [*lines, *saved, f"{explain}  # what each limit costs, and the next best plans"]
 
 
 def _formulation(name: Any) -> registry.Formulation | None:
-    """The formulation, or None where it is not installed: a page of its result still says what it can."""
+    """The formulation, or None where it is not installed: a page of its result still states what it can."""
     try:
         return registry.get(name)
     except InputError:
@@ -188,7 +188,7 @@ def _promise(document: Mapping[str, Any]) -> str:
     if verdict is not None and not verdict["ok"]:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
     if (refuted := missed(document.get("report"))) is not None:
-        return f"The replay refutes the plan's promises: {refuted}. The bound is one of the model, not of the trace."
+        return f"The replay refutes the plan's SLOs: {refuted}. The bound is one of the model, not of the trace."
     if status == "optimal":
         checked = (
             " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's"

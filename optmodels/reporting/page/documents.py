@@ -29,7 +29,7 @@ def articles(given: Iterable[Any], refuse: Refuse | None = None) -> list[Article
 
     Args:
         given: documents, files or folders of them.
-        refuse: says what is wrong with a document that cannot be shown, by its schema.
+        refuse: states what is wrong with a document that cannot be shown, by its schema.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
@@ -95,7 +95,7 @@ def _read(path: Path) -> Any:
 
 @contextmanager
 def as_written(name: str, refuse: Refuse | None = None) -> Iterator[None]:
-    """Say of a file that lacks something, or has something else in its place, that it is not as it was written.
+    """State of a file that lacks something, or has something else in its place, that it is not as it was written.
 
     Raises:
         InputError: with the places inside the file where they are known.
@@ -105,7 +105,7 @@ def as_written(name: str, refuse: Refuse | None = None) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if refuse is not None:
             refuse(_read(_file(Path(name))), name)
-        # What a formulation reports has no schema: whoever shows it finds out.
+        # What a formulation reports has no schema: the one who shows it finds out.
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
             raise InputError(Mistake(name, error.args[0], None, AS_WRITTEN)) from error
         said = printable(str(error).partition("\n")[0], 200)

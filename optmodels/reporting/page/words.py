@@ -1,4 +1,4 @@
-"""A terminal summary as blocks of a page: what a formulation says once serves both."""
+"""A terminal summary as blocks of a page: what a formulation states once serves both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from optmodels.errors import printable
 
-CELL, LINE = 400, 2_000  # characters of a cell, of a line; what is longer is cut and says so
+CELL, LINE = 400, 2_000  # characters of a cell, of a line; what is longer is cut and states so
 CLASSES = {"bold": "strong", "dim": "dim", "red": "bad", "green": "good", "yellow": "warn", "italic": "em"}
 
 

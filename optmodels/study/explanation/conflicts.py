@@ -70,7 +70,7 @@ def conflicts(oracle: Oracle, among: Sequence[Restriction]) -> list[tuple[list[R
 
 
 def needed(oracle: Oracle, limit: Restriction, others: Settings) -> tuple[Any, Any] | None:
-    """(enough, not enough) of one limit beside other settings; None: no number is enough."""
+    """(enough, not enough) of one limit next to other settings; None: no number is enough."""
     if not limit.number:
         return _fewest(oracle, limit, others), None
     found = least_change(limit, lambda v: oracle.feasible({**others, limit: v}))
@@ -200,7 +200,7 @@ class JointConflicts:
             step *= 2
 
     def _tightened(self, point: tuple[float, ...]) -> tuple[float, ...]:
-        """Every coordinate in turn as small as it can be beside the others."""
+        """Every coordinate in turn as small as it can be next to the others."""
         now = list(point)
         for i in sorted(range(len(now)), key=lambda k: -now[k]):
             low, high = 0.0, now[i]

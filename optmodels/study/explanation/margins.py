@@ -23,7 +23,7 @@ MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
 def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> LimitEffect:
     """Whether one limit binds and what is gained without it: one solve.
 
-    One that ends before its proof tells, too: by a plan that is better, or by a bound that says that none is.
+    One that ends before its proof tells, too: by a plan that is better, or by a bound that states that none is.
     """
     assert base.objective is not None
     line = LimitEffect(limit=reference(limit), binds=None, words=limit.words())
@@ -46,7 +46,7 @@ def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> Limit
 
 
 def _binds_so_far(oracle: Oracle, objective: float, free: Answer) -> bool | None:
-    """Whether there is more than an optimum without a limit, by what is known of that; None: it says nothing."""
+    """Whether there is more than an optimum without a limit, by what is known of that; None: it states nothing."""
 
     def more(value: float | None) -> bool:
         return value is not None and oracle.better(value, objective) > 0 and not oracle.same(value, objective)
@@ -224,7 +224,7 @@ def price_range(oracle: Oracle, offer: Offer, base: Answer, is_bought: bool) -> 
     else:
         down = "however cheap it gets" if low is None else f"down to {quantity(low, offer.unit)}"
         up = f"{MOST_TIMES:g} times the price" if high is None else f"{quantity(high, offer.unit)}"
-        text += f": what is bought stays the same {down} and up to {up}"
+        text += f": the same machines are bought {down} and up to {up}"
     return PriceRange(
         name=offer.words, path=offer.where, value=offer.value, unit=offer.unit, bought=is_bought, low=low, high=high,
         searched_to=offer.value * MOST_TIMES if is_bought else offer.value / MOST_TIMES, words=text,

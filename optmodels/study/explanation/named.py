@@ -20,7 +20,7 @@ def groups(model: Model, words: Callable[[str, tuple[int, ...]], str | None]) ->
 
     Args:
         model: stated.
-        words: of a row's family and label; None: the row is no limit of the user's and always holds.
+        words: words of a row's family and label; None: the row is no limit of the user's and always holds.
     """
     found: dict[str, list[int]] = {}
     for family in model.families:
@@ -65,10 +65,10 @@ def gains(
     """By how much one more unit of each limit makes the objective better, by solving again; 0 if it does not.
 
     Args:
-        model: of one objective.
+        model: model of one objective.
         limits: by name the rows whose upper side rises, all of them by one.
-        settings: of each solve; what it does not settle is left out.
-        optimum: of the model; None: of the linear relaxation, for models too large to be solved again.
+        settings: settings of each solve; what it does not settle is left out.
+        optimum: optimum of the model; None: of the linear relaxation, for models too large to be solved again.
         solve: what solves it again.
     """
     relaxed = optimum is None

@@ -162,7 +162,7 @@ class Oracle(ABC):
         return self._remembered(settings, self.solve(settings, ANY_PLAN).feasible)
 
     def _remembered(self, settings: Settings, found: bool | None) -> bool | None:
-        """Keep an answer. A plan keeps looser limits, too: what was called infeasible against one is forgotten."""
+        """Keep an answer. A plan keeps relaxed limits, too: what was called infeasible against one is forgotten."""
         if found:
             wrong = [k for k, answer in self._known if not answer and _looser(k, settings)]
             self._known = [(k, answer) for k, answer in self._known if not any(k is w for w in wrong)]
@@ -280,7 +280,7 @@ class InstanceOracle(Oracle):
         return Answer(True, objective, outcome.plan, outcome.status == "optimal", reason, outcome.bound)
 
     def _tables_of(self, problem: Any) -> Any:
-        """Tables; the last ones again where the formulation says that they serve."""
+        """Tables; the last ones again where the formulation states that they serve."""
         if self._tables is not None and self.form.rebind is not None:
             again = self.form.rebind(self._tables, problem)
             if again is not None:

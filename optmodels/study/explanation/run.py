@@ -73,7 +73,7 @@ def explain(
         unit=unit, sense=sense, definitions=DEFINITIONS,
     )  # fmt: skip
     try:
-        budget.what = "the instance as it is"
+        budget.what = "the instance itself"
         base = oracle.best({})
         if base.feasible is not None and not oracle.limits():
             oracle, base = _by_rows(form, problem, budget, base, document)
@@ -248,7 +248,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
 
 
 def importance(limit: Restriction) -> tuple[bool, ...]:
-    """What comes first: what the file says before defaults, numbers before lists, what the problem is about last."""
+    """What comes first: what the file states before defaults, numbers before lists, what the problem is about last."""
     return bool(limit.marker.scope), not limit.written, not limit.number
 
 
@@ -279,7 +279,7 @@ def _effects(
             lines[i] = margins.effect(oracle, limits[i], base, document.unit)
     except OutOfBudgetError:
         left = len(limits) - len(lines)
-        if left:  # else what is not found out says so itself
+        if left:  # else what is not found out states so itself
             said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
             document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
     document.limits += lines

@@ -20,7 +20,7 @@ def direction(limit: Restriction) -> int:
 
 
 def rounded(value: float, up: bool, digits: int = 4) -> float:
-    """The value with so many significant digits, rounded up or down; one that has no more stays."""
+    """The value with this many significant digits, rounded up or down; one that has no more stays."""
     if not math.isfinite(value) or value == 0:
         return value
     step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
