@@ -271,7 +271,7 @@ def levels(
         demands: demands of one model.
         kinds: engines.
         stage: stage of a request that they do.
-        rest_s: rest seconds that decode engines take of a deadline, where these only prefill; infinite: impossible, (D,
+        rest_s: seconds that decode engines take of a deadline, where these only prefill; infinite: impossible, (D,
             R).
     """
     parts, which, before = [], list(range(len(kinds))), 0
@@ -464,11 +464,11 @@ class _Engines:
 
     Attributes:
         works: workload of each of the D buckets.
-        slower: what TTFT is multiplied by besides, (P,).
+        slower: factor of TTFT besides, (P,).
         kv: tokens of their caches, (P,).
         engines: row of each, (P,).
         stage: stage of a request that they do.
-        sends_s: sends seconds that a prompt's cache is on its way, (P, 1, D).
+        sends_s: seconds that a prompt's cache is on its way, (P, 1, D).
         least_s: what decoding elsewhere takes of a bucket's deadline, at least, (D,).
         every: levels are not cut: certification may plan the one that stands in for others less full.
     """
@@ -661,7 +661,7 @@ class _Engines:
 
         Args:
             points, of, most, turns: n levels that serve something, (n, 1), ascending.
-            next to: whether a level and the next are neighbours of one engine, (n − 1,).
+            beside: whether a level and the next are neighbours of one engine, (n − 1,).
         """
         can, wait = of.can[:, 0], np.where(of.can, of.allowed_s, np.inf).min(axis=2)[..., None]
         takes = self.rows(points, wait, most, turns)[0][:, :, 0, 0].max(axis=0)

@@ -81,7 +81,7 @@ class Transfer:
     """How an engine of one stage sends or receives KV caches.
 
     Attributes:
-        work, draft tokens: of the model's layers and of the draft model: the bytes of a cache.
+        work, drafts: work of the model's layers and of the draft model: the bytes of a cache.
         net_bytes_per_s: its share of the server's network.
         link: share of it that is planned, and latency of a transfer.
     """

@@ -50,7 +50,7 @@ class Candidate:
         tp, pp, ranks, dp, batch: `dp` replicas of `pp` stages of `ranks` times `tp` GPUs, each rank of a replica with
             `batch` requests at once.
         unit: GPUs that must share a server.
-        tokens_per_s: tokens per seconds of one request when the batch is full.
+        tokens_per_s: tokens/s of one request when the batch is full.
         prefill_s_per_token: prefill seconds per token of the prompt.
         refused: why no plan may use it; empty if one may.
         stage: stage of its requests that it does.

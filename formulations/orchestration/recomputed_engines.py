@@ -73,8 +73,8 @@ class Planned:
             decodes from a cache's leaving. (n,) each, as all that follows.
         late_s, whole_s: to the first token, and until it leaves, at `engine.quantile`.
         fits: requests that can be on it.
-        load: load of each capacity the share that one start takes, seconds.
-        prompts: prompts of the time that of the prompt.
+        load: share of each capacity that one start takes, seconds.
+        prompts: share of the time that is the prompt's.
         work_s: added to steps.
         part: share of the model's requests that it serves at its level.
         idle_kv_tokens: idle KV tokens of a rank's cache, that its requests leave in the mean.

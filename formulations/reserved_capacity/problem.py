@@ -446,7 +446,7 @@ class ReservedCase:
         offered: (I, R).
         requests_per_second: (I, K); 0: cannot serve.
         prefill_s: (I, K).
-        e2e_s: e2e seconds of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
+        e2e_s: E2E of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
         (I, K). reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).

@@ -110,7 +110,7 @@ class MachineChoice:
         rps: requests/s of the machine.
         prefill_s: prefill seconds of one mean prompt; continuous: time to the first token but for waiting, as its limit
             bounds it.
-        e2e_s: e2e seconds of a request at the machine, queue included, as the deadline bounds it.
+        e2e_s: E2E of a request at the machine, queue included, as the deadline bounds it.
         work: work of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
         costs: costs of its steps, at the safety level; None at the peaks of the hardware.

@@ -633,7 +633,7 @@ class FewSteps:
         prompt_s, heaviest_s: seconds by which a prompt, and the heaviest, prolongs each of the n steps in their mean.
         expected: prompts in them without followers, mean of a Poisson distribution.
         followers: Σλp, mean number that come in a prompt's own time.
-        longest_s: by which prompts prolong a step at most: they fill it.
+        longest_s: seconds by which prompts prolong a step at most: they fill it.
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a concurrency's, and where no prompts
             come.
     """
@@ -899,7 +899,7 @@ class Points:
         Args:
             quantile: q; up to 0.5 it is the mean.
             wait_s: ω, for prefill and for a place together, (P, L).
-            slower: what TTFT is multiplied by besides.
+            slower: factor of TTFT besides.
         """
         first, late = (
             slower * (base + waits * wait_s[..., None])
@@ -1073,7 +1073,7 @@ def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
-        missed: missed of step times (P, J): by how much they are too long, (P, J); above 1 they are, 0: too short for a
+        missed: excess of step times (P, J) over the right ones, (P, J); above 1 they are, 0: too short for a
             level.
     """
     seen = missed(step_s)
@@ -1241,7 +1241,7 @@ def _few_steps(
         rho: load of the level.
         fits: classes that can be there.
         t: step time.
-        next to: of a step next to prompts.
+        beside: seconds of a step next to prompts.
         filled, prefill, work, chunks, decodes: of each class.
         prompts, squares: largest Σλp and Σλp² of any mixture.
         decodes_s: of `FewSteps`.
@@ -1272,9 +1272,9 @@ def _prompt_steps(
     that only prefills carries a prompt.
 
     Args:
-        free_s: what a step lasts longer than the rest of a₀.
-        prompt_step_s: prompt step seconds of a step that carries a prompt.
-        work_s: work seconds of a request, next to `prompt_step`.
+        free_s: seconds by which a step lasts longer than the rest of a₀.
+        prompt_step_s: seconds of a step that carries a prompt.
+        work_s: seconds of work of a request, next to `prompt_step`.
         filled, sharing: its U and y.
         weight: weight of the mixture, sum 1.
         stage: stage of requests that the engine does.
@@ -1376,7 +1376,7 @@ class Prediction:
         waiting_s: mean wait before prefill.
         ttft_s, tpot_s: quantile (None: mean) → seconds of each class, (W,); no time per token without a second one.
         all_tpot_s: the same of all that decode together.
-        tokens: that a decoding request gets of a step, in the mean over all.
+        tokens: tokens that a decoding request gets of a step, in the mean over all.
     """
 
     load: float
@@ -1540,7 +1540,7 @@ def _carrying(carried: float, filled: float, begun: float, longer: float, share:
 
     Args:
         carried: chunks a step.
-        filled: filled of them those that fill theirs.
+        filled: steps among them that fill theirs.
         begun: share of steps before which the engine was idle: a prompt begins them.
         longer: mean steps that one with prompts lasts longer than one without.
         share: share of steps with prompts, as thought.
@@ -1603,7 +1603,7 @@ def _first_token(
         decode_s: decode seconds of a running request in a step.
         prefilling: ρ_prefill.
         charged: of `Coefficients.prefill_work_s`.
-        busiest_s: busiest seconds of ρ_prefill, that a request's steps wait for the busiest rank, (W,).
+        busiest_s: seconds of ρ_prefill that a request's steps wait for the busiest rank, (W,).
         ranks: D.
     """
     u, chunk = classes.new_tokens, engine.chunk_beside(crowd / ranks, c.drafts)

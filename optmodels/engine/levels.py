@@ -77,7 +77,7 @@ class Levels:
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
-        e2e_s: e2e seconds of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the
+        e2e_s: E2E of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the
             deadline.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
     """

@@ -34,7 +34,7 @@ class Loop:
 
     Attributes:
         ttft_s, tpot_s, e2e_s: seconds, `tpot_s` 0 where answers have one token.
-        requests_per_s: requests per seconds of all users.
+        requests_per_s: requests/s of all users.
     """
 
     ttft_s: float
@@ -51,7 +51,7 @@ def loop(
 
     Args:
         costs: costs of its steps, of all ranks.
-        slower: what TTFT is multiplied by besides (`EngineCosts.slower`); it is no time of the engine's.
+        slower: factor of TTFT besides (`EngineCosts.slower`); it is no time of the engine's.
         limits: its settings, of each rank.
         input_tokens, output_tokens: of every request.
         users: N, no more than run at a time.

@@ -442,7 +442,7 @@ def as_written(location: Location, data: Any) -> Location:
         if (isinstance(data, Mapping) and part in data) or (
             isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
         ):
-            data = data[part]  # else the tag of a union
+            data = data[part]  # type: ignore[index]  # else the tag of a union
         found.append(part)
     return tuple(found)
 

@@ -106,7 +106,7 @@ def kv_tokens(
 
     Args:
         work: work of the model at its precisions.
-        vram_bytes: vram bytes of one GPU.
+        vram_bytes: bytes of VRAM of one GPU.
         tp: GPUs that share one attention rank.
         attention_ranks: data-parallel attention ranks, each with requests and cache of its own.
         pp: pipeline stages of equal layers.

@@ -13,7 +13,7 @@ def drop_stale(folder: Path) -> int:
     calls in another file, nor a record that was renamed there, is noticed.
 
     Args:
-        folder: of the package's sources.
+        folder: folder of the package's sources.
     """
     kept = [*(folder / "__pycache__").glob("*.nbi")]
     sources = {folder / f"{file.name.split('.')[0]}.py" for file in kept}

@@ -17,7 +17,7 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
 
     Args:
         spec: its section.
-        next to: resolves a file named in the instance: `Problem.beside`, which keeps to the instance's folder.
+        beside: resolves a file named in the instance: `Problem.beside`, which keeps to the instance's folder.
         path: path of the section, for messages.
 
     Raises:
