@@ -57,7 +57,7 @@ class Prompts:
         """(n,) least blocks with which each request is in time, one more than it may find where none are enough.
 
         Args:
-            in_time: whether requests are in time, by the tokens of each prompt in the cache, (n,); more never make one late.
+            in_time: whether requests are in time, by cached tokens of each prompt, (n,); more never make one late.
         """
         low, high = np.zeros_like(self.blocks), self.blocks + 1
         while (low < high).any():
