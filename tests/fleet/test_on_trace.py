@@ -184,7 +184,7 @@ def test_without_a_trace_certification_says_that_arrivals_were_poisson():
                               gpus=["l40s"], certify=True)  # fmt: skip
     result = optmodels.solve(question.instance(asked))
     assert result.plan["certification"]["arrivals"] == "poisson"
-    assert any("of Poisson arrivals" in str(line) for line in summary(result.document()))
+    assert any("for Poisson arrivals" in str(line) for line in summary(result.document()))
     assert "drawn at random (Poisson)" in optmodels.replay(result)["report"]["sent"]
 
 
