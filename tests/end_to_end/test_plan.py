@@ -83,7 +83,9 @@ def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
     asked = [*ASKED[: ASKED.index("--quota")], "--write", "mine.yaml", "--force"]
     central, safe = cli(*asked), cli(*asked, "--safety", "0.9")
     assert "The plan misses its SLO in the pessimistic case" in central.out and "--safety 0.9: a plan" in central.out
-    assert "The plan meets every SLO also in the pessimistic case" in safe.out and "--safety 0.9: a plan" not in safe.out
+    assert (
+        "The plan meets every SLO also in the pessimistic case" in safe.out and "--safety 0.9: a plan" not in safe.out
+    )
     costs = [
         float(re.search(r"([\d.]+) USD/h ≈", line)[1]) for line in (safe.out, central.out.partition("--safety")[2])
     ]
