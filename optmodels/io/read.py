@@ -439,10 +439,10 @@ def as_written(location: Location, data: Any) -> Location:
     for part in location:
         if isinstance(data, Mapping) and part not in data and OTHER_NAMES.get(str(part)) in data:
             part = OTHER_NAMES[str(part)]
-        if (isinstance(data, Mapping) and part in data) or (
-            isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
-        ):
-            data = data[part]  # type: ignore[index]  # else the tag of a union
+        if isinstance(data, Mapping) and part in data:
+            data = data[part]
+        elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
+            data = data[part]  # else the tag of a union
         found.append(part)
     return tuple(found)
 
