@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, logsumexp
-from scipy.stats import norm, poisson
+from scipy.stats import norm
 
 from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
@@ -728,17 +728,22 @@ def _prompts_in_steps_s(x: Level, i: int, quantile: float) -> float:
 def followed_quantile(quantile: float, mu: float, share: float) -> float:
     """Customers of busy periods that Poisson many begin, each with `share` more in its own time, at a quantile.
 
-    Σ over the first ones n of P(n)·n/k·P(k − n come in the time of k): Borel–Tanner. By moments where there are many.
+    A Poisson number of Borel ones, by Panjer's recursion; by moments where there are many.
     """
     if mu > 30 * (1 - share):
         z, left = float(norm.ppf(quantile)), 1 - share
         skew = (1 + 2 * share) * (z * z - 1) / 6 / left**2
         return float(mu / left + z * math.sqrt(mu / left**3) + skew)
-    within, k = float(poisson.pmf(0, mu)), 0
+
+    sizes, chances = np.zeros(4096), np.zeros(4096)  # j times the chance that one begins j (Borel); of so many in all
+    chances[0] = math.exp(-mu)
+    within, k = chances[0], 0
     while within < quantile:
         k += 1
-        first = np.arange(1, k + 1)
-        within += float((poisson.pmf(first, mu) * first / k * poisson.pmf(k - first, k * share)).sum())
+        logs = (k - 1) * math.log(share * k) if share > 0 else -math.inf if k > 1 else 0.0
+        sizes[k] = k * math.exp(logs - share * k - math.lgamma(k + 1.0))
+        chances[k] = mu / k * float(sizes[1 : k + 1] @ chances[k - 1 :: -1][:k])  # Panjer's recursion
+        within += chances[k]
     return float(k)
 
 
