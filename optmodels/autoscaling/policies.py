@@ -34,6 +34,8 @@ class Observation:
         backlog: requests that wait.
         ready, pending: replicas that serve, and that start up.
         replica_rate: requests/s that a replica serves within the SLO.
+        counts: replicas that serve, by type where there are several, (G,).
+        coming: orders on their way: minute in which they serve, count, type.
     """
 
     minute: int
@@ -45,6 +47,8 @@ class Observation:
     ready: int
     pending: int
     replica_rate: float
+    counts: npt.NDArray[np.int64] | None = None
+    coming: Sequence[Sequence[int]] = ()
 
     @property
     def total(self) -> int:
