@@ -31,13 +31,12 @@ from optmodels.autoscaling.backtest import (
     ORDER_LEVELS,
     PLAN_DEFAULT,
     Quantiles,
-    Replica,
     backtest,
     cost_at,
-    run,
 )
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import PolicyMethod, QuantileRule, Static
+from optmodels.autoscaling.running import Replica, run
 from optmodels.engine.continuous import EngineLimits
 from optmodels.loading import load
 from optmodels.simulation.continuous import Arrivals, Engine, simulate

@@ -265,7 +265,8 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
     close = found is not None and _gap(found.objective, bound, lost) <= GAP
     if left > 0.05 and not close:
         start = None if found is None else dict(enumerate(x.tolist()))
-        report = solve_compiled(compiled, Settings(left, GAP), start)
+        avoidable = max(1.0 - lost / bound, 0.0) if bound > 0 else 1.0  # the solver's gap is of all shortage
+        report = solve_compiled(compiled, Settings(left, GAP * avoidable), start)
         if report.bound is not None:
             bound = max(bound, report.bound)
         better = found is None or (report.objective is not None and report.objective < found.objective - 1e-9)  # type: ignore[operator]
