@@ -18,7 +18,15 @@ import numpy.typing as npt
 
 from optmodels.autoscaling import levels
 from optmodels.autoscaling.history import History
-from optmodels.autoscaling.policies import REACTIVE, Policy, PolicyMethod, QuantileRule, SageServe, Static
+from optmodels.autoscaling.policies import (
+    REACTIVE,
+    Policy,
+    PolicyMethod,
+    QuantileRule,
+    SageServe,
+    SageServeGuided,
+    Static,
+)
 from optmodels.autoscaling.queue import STEPS_A_MINUTE
 from optmodels.autoscaling.running import PolicyRun, Replica, TypesPolicy, run, run_types
 from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
@@ -29,7 +37,8 @@ ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}
 CHOSEN_AT = 0.98  # quantile whose loss chooses the median forecast
-ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
+SAGESERVE = ("sageserve", "sageserve_u", "sageserve_ua")
+ALWAYS = ("plan", "perfect", "static", *SAGESERVE, *REACTIVE)
 
 
 @dataclass(frozen=True)
@@ -242,11 +251,18 @@ def _method(name: str, history: History, replica: Replica, train: int, q: Quanti
         return PolicyMethod(
             lambda factor: Static(peak, factor), {"factor": 1.0}, {"factor": (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)}
         )
-    if name == "sageserve":
+    if name in SAGESERVE:
         ahead = np.median(
             [last_value(history.per_minute, train, 60), yesterdays_change(history.per_minute, train, 60)], axis=0
         )
-        return PolicyMethod(lambda use: SageServe(ahead, use), {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
+
+        def sageserve(use: float) -> Policy:
+            by_forecast = name == SAGESERVE[2]
+            return (
+                SageServe(ahead, use) if name == SAGESERVE[0] else SageServeGuided(ahead, use, by_forecast=by_forecast)
+            )
+
+        return PolicyMethod(sageserve, {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
     if name == "perfect":
         x = np.nan_to_num(history.required(replica.slack_s), nan=0.0)
         lead, soon = replica.start_min + 1, 2 * replica.start_min + 2

@@ -16,6 +16,7 @@ from optmodels.autoscaling.policies import (
     KnativePodAutoscaler,
     Observation,
     QuantileRule,
+    SageServeGuided,
     ScheduledPolicy,
     WvaSaturation,
 )
@@ -71,6 +72,20 @@ def test_dynamo_decides_every_interval():
     assert dynamo(seen(9.0, 1, minute=99)) == 9
     assert dynamo(seen(90.0, 9, minute=100)) == 9
     assert dynamo(seen(6.0, 9, rates=[6.0] * 102)) == 6
+
+
+def test_sageserve_goes_towards_its_plan_one_at_a_time():
+    ahead = np.full((200, 60), 20.0)  # plan: 20·1.1/2 = 11 replicas
+    for by_forecast in (False, True):
+        lt = SageServeGuided(ahead, by_forecast=by_forecast)
+        assert lt(seen(12.0, 8, use=0.6)) == 9
+        assert lt(seen(12.0, 8, pending=1, use=0.6)) == 9  # one is in progress
+        assert lt(seen(12.0, 8, use=0.4)) == 8
+        assert lt(seen(2.0, 8, use=0.1)) == 8 and lt(seen(2.0, 13, use=0.1)) == 12  # down to the plan alone
+        assert lt(seen(24.0, 11, use=0.8)) == 11
+    assert SageServeGuided(ahead)(seen(24.0, 11, use=0.95)) == 12
+    ua = SageServeGuided(ahead, by_forecast=True)
+    assert ua(seen(24.0, 11, use=0.95)) == 11 and ua(seen(101.0, 11, use=0.95)) == 12
 
 
 def test_a_timetable_knows_only_earlier_days():
