@@ -84,6 +84,7 @@ OPTIONAL = {
     "start": "current:start",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
     "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
+    "ticks": "tick.policy:ticks",
     "migrate": "migrate:migrate", "bounded": "certify:bounded",
 }  # fmt: skip
 
@@ -190,6 +191,8 @@ class Formulation:
         replan: (problem, state, forecast, ticks, time_limit, method, last) → one tick's orders, stops and loads with
             their reasons, as JSON data; None: nothing follows traffic.
         tick_state: pydantic schema of its state.
+        ticks: (problem, workload, replica, history) → replica types and policies by name that decide as `replan` does,
+            for a backtest; None: there are none.
         migrate: (problem, plan that runs, plan to reach) → ordered steps, as JSON data; None: there are none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built again.
@@ -240,6 +243,7 @@ class Formulation:
     stress: Callable[..., Any] | None = None
     replan: Callable[..., Any] | None = None
     tick_state: type[Any] | None = None
+    ticks: Callable[..., Any] | None = None
     migrate: Callable[..., Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     decision: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] | None = None

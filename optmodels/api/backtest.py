@@ -14,22 +14,24 @@ import numpy as np
 
 from optmodels import formulation as registry
 from optmodels.api.sources import Source, problem_of
-from optmodels.autoscaling.backtest import ALWAYS, Backtest, Replica
+from optmodels.autoscaling.backtest import ALWAYS, Backtest
 from optmodels.autoscaling.backtest import backtest as run_policies
 from optmodels.autoscaling.history import History, read_history
 from optmodels.autoscaling.policies import Policy
+from optmodels.autoscaling.running import Replica, TypesPolicy
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import json_text, refuse_existing, write_text
 from optmodels.verification import version
 
 LEAST_MINUTES = 60
+TICKS = ("replan", "replan_types", "replan_objective")  # of an instance: the tick of `optmodels replan`
 SECONDS_OF = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def backtest(
     file: Source | None = None, *, history: str | PathLike[str] | History,
     replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
-    judge: str = "7d", methods: Sequence[str] = ALWAYS, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
+    judge: str = "7d", methods: Sequence[str] | None = None, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
     tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     force: bool = False, policies: Mapping[str, Policy] | None = None,
@@ -44,7 +46,8 @@ def backtest(
         workload: name in the instance and the history, where they have several.
         train: time to tune on, such as ``7d``; the first day warms up forecasts.
         judge: time to test on.
-        methods: names of `autoscaling.backtest.ALWAYS`.
+        methods: names of `autoscaling.backtest.ALWAYS`, and with `file` of `TICKS`; None: all of the former, and
+            ``replan``.
         lead: time from an order until a replica serves.
         drain: time that a replica drains.
         goal: share of the requests within the SLO.
@@ -65,11 +68,13 @@ def backtest(
     """
     if (file is None) == (replica is None):
         raise InputError(Mistake(None, "FILE, --replica", None, "one of the two: a fleet instance, or RATE:USD"))
+    if methods is None:
+        methods = (*ALWAYS, *TICKS[:1]) if file is not None else ALWAYS
     target = None if out is None else Path(out)
     if not force:
         refuse_existing(target)
     for name in methods:
-        one_of("methods", name, ALWAYS)
+        one_of("methods", name, (*ALWAYS, *TICKS))
     train_min, judge_min, lead_min, drain_min = (
         minutes(text, name) for name, text in (("train", train), ("judge", judge), ("lead", lead), ("drain", drain))
     )
@@ -96,12 +101,26 @@ def backtest(
     if series.minutes < train_min + judge_min:
         expected = f"at least {train_min + judge_min:,} minutes: --train and --judge together"
         raise InputError(Mistake(series.name or None, "history", f"{series.minutes:,} minutes", expected))
+    ticks: dict[str, Any] = {}
+    types: list[Replica] = []
+    if asked := [name for name in methods if name in TICKS]:
+        if file is None or form.ticks is None or offer is None:
+            raise InputError(Mistake(None, "--methods", asked[0], "FILE, an instance whose fleet `replan` can follow"))
+        types, ticks = form.ticks(problem, offer.workload, one, series)
+        if lacking := [name for name in asked if name not in ticks]:
+            raise InputError(Mistake(None, "--methods", lacking[0], "several machine types of about the same price"))
+    single: dict[str, Policy] = {name: ticks[name] for name in asked if name == TICKS[0]}
+    several: dict[str, TypesPolicy] = {name: ticks[name] for name in asked if name != TICKS[0]}
     found = run_policies(
-        series, one, train_min, judge_min, methods=methods, goal=goal, tune=tune, policies=policies, say=on_step
-    )
+        series, one, train_min, judge_min, methods=[m for m in methods if m not in TICKS], goal=goal, tune=tune,
+        policies=single | dict(policies or {}), types=types, on_types=several, say=on_step,
+    )  # fmt: skip
     document = {
         "history": series.name, "history_notes": list(series.notes), "train_min": train_min, "judge_min": judge_min,
-        "goal": goal, "replica": asdict(one) | ({} if offer is None else asdict(offer)), **_document(found),
+        "goal": goal,
+        "types": [{"requests_per_s": x.requests_per_s, "usd_per_hour": x.usd_per_hour} for x in types],
+        "sources": {name: ticks[name].sources for name in asked},
+        "replica": asdict(one) | ({} if offer is None else asdict(offer)), **_document(found),
         "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if manifests is not None:

@@ -8,9 +8,9 @@ cost of whole replicas that cover every minute's mean rate, start-up paid, with 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,17 @@ import numpy.typing as npt
 
 from optmodels.autoscaling import levels
 from optmodels.autoscaling.history import History
-from optmodels.autoscaling.policies import REACTIVE, Observation, Policy, PolicyMethod, QuantileRule, SageServe, Static
-from optmodels.autoscaling.queue import STEPS_A_MINUTE, serve_minute
+from optmodels.autoscaling.policies import (
+    REACTIVE,
+    Policy,
+    PolicyMethod,
+    QuantileRule,
+    SageServe,
+    SageServeGuided,
+    Static,
+)
+from optmodels.autoscaling.queue import STEPS_A_MINUTE
+from optmodels.autoscaling.running import PolicyRun, Replica, TypesPolicy, run, run_types
 from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
 from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
 
@@ -28,94 +37,8 @@ ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}
 CHOSEN_AT = 0.98  # quantile whose loss chooses the median forecast
-ALWAYS = ("plan", "perfect", "static", "sageserve", *REACTIVE)
-
-
-@dataclass(frozen=True)
-class Replica:
-    """What autoscaling adds and removes.
-
-    Attributes:
-        requests_per_s: rate within the SLO.
-        usd_per_hour: price, from the order to the end of draining.
-        start_min: whole minutes from the order until it serves.
-        drain_min: whole minutes that it drains.
-        slack_s: waiting that a request may have within its SLO.
-        patience_s: waiting after which a client leaves.
-    """
-
-    requests_per_s: float
-    usd_per_hour: float = 1.0
-    start_min: int = 5
-    drain_min: int = 1
-    slack_s: float = 2.0
-    patience_s: float = 30.0
-
-
-@dataclass(frozen=True)
-class PolicyRun:
-    """One policy on a history, minute by minute; all arrays have shape (minutes,).
-
-    Attributes:
-        late: requests outside the SLO.
-        requests: requests that arrived.
-        paid: replica-minutes paid.
-        changes: replicas ordered or stopped.
-        ready: replicas that served.
-    """
-
-    late: Array
-    requests: Array
-    paid: Array
-    changes: Array
-    ready: Array
-
-
-def run(policy: Policy, history: History, replica: Replica, least: int = 1) -> PolicyRun:
-    """Simulate a policy minute by minute."""
-    rates, minutes = history.per_minute, history.minutes
-    arrivals = np.nan_to_num(history.requests[: minutes * STEPS_A_MINUTE], nan=0.0)
-    late, paid, changes, ready_path = (np.zeros(minutes) for _ in range(4))
-    coming: deque[list[int]] = deque()  # [minute it is ready, count]
-    measured = np.flatnonzero(np.isfinite(rates))
-    first = float(rates[measured[0]]) if len(measured) else 0.0
-    ready = max(math.ceil(first / replica.requests_per_s / 0.7), least)
-    seen = Observation(0, rates[:0], first, first, 0.0, 0.0, ready, 0, replica.requests_per_s)
-    draining: deque[list[int]] = deque()  # [minute it ends, count]
-    for t in range(minutes):
-        while coming and coming[0][0] <= t:
-            ready += coming.popleft()[1]
-        while draining and draining[0][0] <= t:
-            draining.popleft()
-        seen.minute, seen.rates, seen.ready = t, rates[:t], ready
-        seen.pending = sum(c for _, c in coming)
-        change = max(int(policy(seen)), least) - ready - seen.pending
-        changes[t] = abs(change)
-        if change > 0:
-            coming.append([t + replica.start_min, change])
-            if replica.start_min == 0:
-                ready += coming.pop()[1]
-        while change < 0 and coming:  # cancel the newest orders first
-            taken = min(-change, coming[-1][1])
-            coming[-1][1] -= taken
-            change += taken
-            if not coming[-1][1]:
-                coming.pop()
-        if change < 0:
-            ready += change
-            if replica.drain_min:
-                draining.append([t + replica.drain_min, -change])
-        paid[t] = ready + sum(c for _, c in coming) + sum(c for _, c in draining)
-        late[t], seen.backlog, seen.use = serve_minute(
-            arrivals, t * STEPS_A_MINUTE, ready * replica.requests_per_s, seen.backlog, replica.slack_s,
-            replica.patience_s,
-        )  # fmt: skip
-        ready_path[t] = ready
-        if math.isfinite(rates[t]):
-            seen.rate = float(rates[t])
-            seen.newest_rate = float(arrivals[(t + 1) * STEPS_A_MINUTE - 1]) / 10.0
-    requests = arrivals.reshape(-1, STEPS_A_MINUTE).sum(axis=1)
-    return PolicyRun(late, requests, paid, changes, ready_path)
+SAGESERVE = ("sageserve", "sageserve_u", "sageserve_ua")
+ALWAYS = ("plan", "perfect", "static", *SAGESERVE, *REACTIVE)
 
 
 @dataclass(frozen=True)
@@ -233,6 +156,7 @@ class Quantiles:
 def backtest(
     history: History, replica: Replica, train_min: int, judge_min: int, *, methods: Iterable[str] = ALWAYS,
     goal: float = 0.99, tune: bool = True, forecast: str = "auto", policies: Mapping[str, Policy] | None = None,
+    types: Sequence[Replica] = (), on_types: Mapping[str, TypesPolicy] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Backtest:  # fmt: skip
     """Run every method on the history; tune on the first `train_min` minutes, judge on the next `judge_min`.
@@ -246,7 +170,9 @@ def backtest(
         tune: try the grid of every method; else the defaults alone.
         forecast: name of `forecast.points.METHODS`, or auto.
         policies: policies of one's own by name, run as they are.
-        state: gets one line a method.
+        types: replica types of `on_types`, `replica` first.
+        on_types: policies that return a count for each type, by name.
+        say: callback that gets one line a method.
     """
     history = History(history.requests[: (train_min + judge_min) * STEPS_A_MINUTE], history.name, history.notes)
     warm = min(MINUTES_A_DAY, train_min // 2)
@@ -291,9 +217,12 @@ def backtest(
         result.frontiers[name] = [(r[2].attained, r[2].over_hindsight) for r in runs]
         result.at_goal[name] = cost_at(result.frontiers[name], goal)
         say(f"{name}: {len(runs)} setting{'s' * (len(runs) != 1)}")
-    for name, policy in (policies or {}).items():
-        found = run(policy, history, replica)
+    own = [(name, partial(run, policy, history, replica)) for name, policy in (policies or {}).items()]
+    several = [(name, partial(run_types, policy, history, types)) for name, policy in (on_types or {}).items()]
+    for name, make in (*own, *several):
+        found = make()
         result.rows.append(BacktestRow(name, {}, False, judged(found, "judge"), judged(found, "train")))
+        say(f"{name}: as it is")
     return result
 
 
@@ -322,11 +251,18 @@ def _method(name: str, history: History, replica: Replica, train: int, q: Quanti
         return PolicyMethod(
             lambda factor: Static(peak, factor), {"factor": 1.0}, {"factor": (0.8, 0.9, 1.0, 1.1, 1.2, 1.4)}
         )
-    if name == "sageserve":
+    if name in SAGESERVE:
         ahead = np.median(
             [last_value(history.per_minute, train, 60), yesterdays_change(history.per_minute, train, 60)], axis=0
         )
-        return PolicyMethod(lambda use: SageServe(ahead, use), {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
+
+        def sageserve(use: float) -> Policy:
+            by_forecast = name == SAGESERVE[2]
+            return (
+                SageServe(ahead, use) if name == SAGESERVE[0] else SageServeGuided(ahead, use, by_forecast=by_forecast)
+            )
+
+        return PolicyMethod(sageserve, {"use": 1.0}, {"use": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)})
     if name == "perfect":
         x = np.nan_to_num(history.required(replica.slack_s), nan=0.0)
         lead, soon = replica.start_min + 1, 2 * replica.start_min + 2

@@ -34,6 +34,8 @@ class Observation:
         backlog: requests that wait.
         ready, pending: replicas that serve, and that start up.
         replica_rate: requests/s that a replica serves within the SLO.
+        counts: replicas that serve, by type where there are several, (G,).
+        coming: orders on their way: minute in which they serve, count, type.
     """
 
     minute: int
@@ -45,6 +47,8 @@ class Observation:
     ready: int
     pending: int
     replica_rate: float
+    counts: npt.NDArray[np.int64] | None = None
+    coming: Sequence[Sequence[int]] = ()
 
     @property
     def total(self) -> int:
@@ -221,6 +225,34 @@ class SageServe:
             ahead = self.forecasts[max(seen.minute - 1, 0), 19:60]
             self.wish = max(math.ceil(float(ahead.max()) * (1 + self.margin) / (seen.replica_rate * self.use)), 1)
         return self.wish
+
+
+@dataclass
+class SageServeGuided(SageServe):
+    """SageServe LT-U and LT-UA: towards the hourly plan one instance at a time, as use asks, and never two at once.
+
+    One more above a use of `up`, one less below `down` where the plan has fewer. Beyond the plan LT-U goes above a use
+    of `beyond`, LT-UA (`by_forecast`) where the last minute was five times the forecast. Use is the share of the ready
+    capacity, in place of SageServe's memory use.
+    """
+
+    up: float = 0.5
+    down: float = 0.25
+    beyond: float = 0.9
+    by_forecast: bool = False
+
+    def __call__(self, seen: Observation) -> int:
+        """Wanted replicas, ready and starting."""
+        planned, n = super().__call__(seen), max(seen.total, 1)
+        if seen.pending:
+            return n
+        if self.by_forecast:
+            exceeds = seen.rate > 5.0 * float(self.forecasts[max(seen.minute - 2, 0), 0])
+        else:
+            exceeds = seen.use > self.beyond
+        if seen.use > self.up and (n < planned or exceeds):
+            return n + 1
+        return n - 1 if seen.use < self.down and n > planned else n
 
 
 @dataclass

@@ -44,10 +44,9 @@ def backtest(
     as_json: Json = False,
 ) -> int:
     """Compare autoscalers on a request history. Cost and SLO attainment, next to the least cost with hindsight."""
-    from optmodels.autoscaling.backtest import ALWAYS
     from optmodels.reporting.backtest import backtest_lines
 
-    names = ALWAYS if methods is None else listed(methods, "--methods")
+    names = None if methods is None else listed(methods, "--methods")
 
     def run() -> dict[str, Any]:
         with one_line() as on_step:

@@ -33,13 +33,13 @@ def backtest_lines(found: Mapping[str, Any]) -> list[str]:
     )
     lines += [
         "",
-        f"{'autoscaler':<14}{'setting':<32}{'attained':>10}{'× hindsight':>13}{'changes':>9}{'worst minute':>14}",
+        f"{'autoscaler':<18}{'setting':<32}{'attained':>10}{'× hindsight':>13}{'changes':>9}{'worst minute':>14}",
     ]
     for r in sorted(rows, key=lambda r: (-(r["attained"] >= goal), r["over_hindsight"])):
         setting = ("tuned: " if r["tuned"] else "") + ", ".join(f"{k} {v:g}" for k, v in r["setting"].items())
         mark = " " if r["attained"] >= goal else "✗"
         lines.append(
-            f"{r['method']:<14}{setting:<32}{r['attained']:>9.2%}{mark}{r['over_hindsight']:>13.3f}{r['changes']:>9,}"
+            f"{r['method']:<18}{setting:<32}{r['attained']:>9.2%}{mark}{r['over_hindsight']:>13.3f}{r['changes']:>9,}"
             f"{r['worst_minute']:>14.0%}"
         )
     if len(found["frontiers"]) and any(len(f) > 1 for f in found["frontiers"].values()):

@@ -7,9 +7,10 @@ import pytest
 import yaml
 
 from optmodels.api.backtest import minutes
-from optmodels.autoscaling.backtest import ALWAYS, Quantiles, Replica, _method, run
+from optmodels.autoscaling.backtest import ALWAYS, Quantiles, _method
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import HorizontalPodAutoscaler, Observation
+from optmodels.autoscaling.running import Replica, run
 from optmodels.forecast.ticks import tick_quantiles
 
 RATE = 4.0

@@ -1,9 +1,12 @@
 """Policies at hand-worked observations, and runs that see nothing of the future."""
 
+import inspect
+
 import numpy as np
 import pytest
 
-from optmodels.autoscaling.backtest import Quantiles, Replica, backtest, cost_at, run
+import optmodels
+from optmodels.autoscaling.backtest import Quantiles, backtest, cost_at
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import (
     AibrixPodAutoscaler,
@@ -13,10 +16,13 @@ from optmodels.autoscaling.policies import (
     KnativePodAutoscaler,
     Observation,
     QuantileRule,
+    SageServeGuided,
     ScheduledPolicy,
     WvaSaturation,
 )
 from optmodels.autoscaling.queue import serve_minute
+from optmodels.autoscaling.running import Replica, run, run_types
+from optmodels.forecast.points import METHODS
 
 RATE = 2.0  # requests/s of a replica
 
@@ -66,6 +72,20 @@ def test_dynamo_decides_every_interval():
     assert dynamo(seen(9.0, 1, minute=99)) == 9
     assert dynamo(seen(90.0, 9, minute=100)) == 9
     assert dynamo(seen(6.0, 9, rates=[6.0] * 102)) == 6
+
+
+def test_sageserve_goes_towards_its_plan_one_at_a_time():
+    ahead = np.full((200, 60), 20.0)  # plan: 20·1.1/2 = 11 replicas
+    for by_forecast in (False, True):
+        lt = SageServeGuided(ahead, by_forecast=by_forecast)
+        assert lt(seen(12.0, 8, use=0.6)) == 9
+        assert lt(seen(12.0, 8, pending=1, use=0.6)) == 9  # one is in progress
+        assert lt(seen(12.0, 8, use=0.4)) == 8
+        assert lt(seen(2.0, 8, use=0.1)) == 8 and lt(seen(2.0, 13, use=0.1)) == 12  # down to the plan alone
+        assert lt(seen(24.0, 11, use=0.8)) == 11
+    assert SageServeGuided(ahead)(seen(24.0, 11, use=0.95)) == 12
+    ua = SageServeGuided(ahead, by_forecast=True)
+    assert ua(seen(24.0, 11, use=0.95)) == 11 and ua(seen(101.0, 11, use=0.95)) == 12
 
 
 def test_a_timetable_knows_only_earlier_days():
@@ -118,7 +138,8 @@ def test_a_backtest_ranks_against_hindsight():
     found = backtest(History(day_and_night(4)), Replica(RATE), 2880, 2880, methods=("plan", "perfect", "static", "hpa"),
                      tune=False, forecast="last_value")  # fmt: skip
     rows = {r.method: r.judged for r in found.rows}
-    assert rows["perfect"].over_hindsight < 1.05 and rows["perfect"].attained > 0.99
+    # Hindsight covers every minute's mean: a queue of 2 seconds may save less than 1 % of it.
+    assert 0.99 <= rows["perfect"].over_hindsight < 1.05 and rows["perfect"].attained > 0.99
     assert rows["plan"].attained > 0.99 and 1.0 <= rows["plan"].over_hindsight < rows["static"].over_hindsight
     assert rows["static"].changes == 0
     assert all(abs(found.forecast["cover"][str(q)] - q) < 0.02 for q in (0.9, 0.95))
@@ -128,3 +149,37 @@ def test_cost_at_a_goal_lies_between_neighbours():
     assert cost_at([(0.98, 1.0), (1.0, 2.0), (0.99, 3.0)], 0.99) == pytest.approx(1.5)
     assert cost_at([(0.98, 1.0)], 0.99) is None
     assert cost_at([(0.995, 1.2), (0.999, 1.1)], 0.99) == 1.1
+
+
+def test_tuning_goes_by_the_share_attained_not_by_a_quantile():
+    found = backtest(History(day_and_night(3)), Replica(RATE), 2880, 1440, methods=("hpa",), goal=0.995)
+    default, tuned = found.rows
+    assert tuned.tuned and tuned.train.attained >= 0.995 and tuned.train.usd <= default.train.usd
+    assert found.at_goal["hpa"] is not None
+
+
+def test_every_policy_decides_once_a_minute():
+    """Equal ticks: a rival that decides each minute is not compared with one that may only every five."""
+    minutes = []
+    backtest(History(day_and_night(2)), Replica(RATE), 1440, 1440, methods=("static",), tune=False,
+             policies={"mine": lambda seen: minutes.append(seen.minute) or 20})  # fmt: skip
+    assert minutes == list(range(2880))
+
+
+def test_one_type_of_several_runs_as_one():
+    history = History(day_and_night(1))
+    one = run(HorizontalPodAutoscaler(), history, Replica(RATE))
+    hpa = HorizontalPodAutoscaler()
+    several = run_types(lambda seen: np.array([hpa(seen), 0]), history, (Replica(RATE), Replica(1.0, 0.5)))
+    for name in ("late", "paid", "changes", "ready"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(several, name))
+
+
+def test_yesterday_is_not_the_forecast_of_traffic_without_a_season(monkeypatch):
+    names = ("last_value", "yesterdays_change")
+    monkeypatch.setattr("optmodels.autoscaling.backtest.METHODS", {n: METHODS[n] for n in names})
+    rng = np.random.default_rng(4)
+    level = np.exp(np.cumsum(0.02 * rng.standard_normal(4 * 1440)) * 0.5)
+    q = Quantiles(History(np.repeat(300 * level, 6)), Replica(RATE), 3 * 1440)
+    assert q.method == "last_value"
+    assert inspect.signature(optmodels.replan).parameters["forecast_method"].default == "last_value"

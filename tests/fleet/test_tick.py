@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
-from formulations.fleet.tick import check, rule, solve
+from formulations.fleet.points import build_tables
+from formulations.fleet.tick import check, judge, rule, solve
 from formulations.fleet.tick.data import Tick, masses, tick_of
 from formulations.fleet.tick.model import TickModel
+from formulations.fleet.tick.policy import ticks
 from formulations.fleet.tick.state import State
+from optmodels.autoscaling.history import History
+from optmodels.autoscaling.running import Replica, run_types
 from optmodels.forecast.ticks import tick_quantiles
 from optmodels.loading import load
 from optmodels.solver import Settings, solve_compiled
@@ -249,8 +253,6 @@ def test_mistakes_of_state_and_forecast(files, cli):
 def test_model_loads_take_their_time(files):
     """A machine changes its workload in the load time, without a new start."""
     problem = load(files / "two.yaml")
-    from formulations.fleet.points import build_tables
-
     state = State.model_validate({
         "schema": 1, "lead_times": [{"machine": "*", "start_min": 20, "load_min": 5}],
         "machines": [{"machine": "big", "ready": 4}],
@@ -262,3 +264,124 @@ def test_model_loads_take_their_time(files):
     found = solve.decide(tick, 20.0, method="exact")
     code = found.serving[:, tick.of == 1] @ tick.rate[tick.of == 1]
     assert code[0] == 0.0 and code[1] == pytest.approx(8.0) and found.orders.sum() == 0
+
+
+# ------------------------------------------------------------------------------------------- pitfalls of re-planning
+
+
+def test_shortage_that_no_order_can_cure_is_in_no_gap():
+    """Before the first arrival nothing helps: a rate ten times as large there leaves objective and gap as they are."""
+    rates = np.full((12, 1, 1), 20.0)
+    found = []
+    for early in (20.0, 2000.0):
+        rates[0, 0, 0] = early
+        tick = made(2, 1, 12, 4, rates=rates.copy(), arriving=np.zeros((12, 2), np.int64))
+        tick = dataclasses.replace(tick, ready=np.array([1, 0]), late_usd=np.full(1, 50.0))
+        found.append(solve.decide(tick, 10.0, method="exact"))
+    assert found[0].objective == pytest.approx(found[1].objective, rel=0.01)
+    assert max(x.gap for x in found) <= 0.011
+
+
+def test_lead_times_are_rounded_up_to_ticks(files):
+    tables = build_tables(load(files / "two.yaml"))
+    for minutes, tick_count in ((5, 1), (5.1, 2), (6, 2), (10, 2), (11, 3)):
+        state = State.model_validate({"schema": 1, "lead_times": [{"machine": "*", "start_min": minutes}]})
+        tick = tick_of(tables, state, np.ones((8, 1, 2)), (0.5,), ["chat", "code"])
+        assert {x.start for x in tick.lead} == {tick_count}
+
+
+def test_committed_machines_cost_nothing_and_are_not_stopped():
+    tick = made(2, 1, 8, 6, rates=np.full((8, 1, 1), 1e-3), arriving=np.zeros((8, 2), np.int64))
+    tick = dataclasses.replace(tick, ready=np.array([3, 2]), committed=np.array([3, 2]))
+    found = solve.decide(tick, 5.0, method="exact")
+    assert found.stops.sum() == 0 and found.orders.sum() == 0 and found.objective == pytest.approx(0.0, abs=1e-6)
+
+
+# ------------------------------------------------------------------------------------ candidates and the backtest
+
+
+def test_sampled_paths_have_the_forecasts_quantiles():
+    levels = (0.1, 0.5, 0.9)
+    tick = made(1, 1, 6, 0, rates=np.tile(np.array([10.0, 20.0, 40.0])[None, :, None], (6, 1, 1)), levels=levels)
+    drawn = judge.paths(tick, 4000)
+    assert np.quantile(drawn, 0.5, axis=0) == pytest.approx(np.full(6, 20.0), rel=0.05)
+    assert np.corrcoef(drawn[:, 2], drawn[:, 3])[0, 1] > 0.75
+    assert drawn.min() == 10.0 and drawn.max() == 40.0
+
+
+def test_a_rollout_on_a_constant_path_costs_what_the_check_counts():
+    """One type, a constant rate, no error: nothing changes after now, so the cost is that of the path of counts."""
+    need = 4
+    for have, order in ((4, 0), (1, 3)):
+        tick = made(1, 1, 8, 3, rates=np.full((8, 1, 1), float(need)), arriving=np.zeros((8, 1), np.int64))
+        tick = dataclasses.replace(tick, ready=np.array([have]), late_usd=np.array([7.0]))
+        start = tick.lead[0].start
+        machines = np.where(np.arange(8) < start, have, have + order)[:, None]
+        orders = np.zeros((8, 1), np.int64)
+        orders[0] = order
+        usd, wrong = check.cost(tick, machines, orders, np.minimum(machines, need).astype(float))
+        got = judge.rollout(tick, np.array([order]), np.array([0]), np.full((5, 8), float(need)))
+        assert not wrong and got == pytest.approx(usd, rel=1e-9)
+
+
+def test_a_candidate_that_leaves_requests_late_loses():
+    tick = made(2, 1, 10, 5, levels=(0.5, 0.9), arriving=np.zeros((10, 2), np.int64))
+    tick = dataclasses.replace(tick, ready=np.zeros(2, np.int64))
+    assert judge.can_judge(tick)
+    found = solve.decide(tick, 5.0, method="exact", judged=20)
+    assert found.source != "none" and found.orders.sum() > 0 and "sampled paths" in found.why
+    assert check.check(tick, found.orders, found.stops) == []
+
+
+def of_types(bins):
+    fleet = {
+        "formulation": "fleet", "schema": 1, "name": "types",
+        "workloads": [{"name": "chat", "buckets": [{"name": "all", "requests_per_s": 18}]}],
+        "points": [
+            {"name": "a", "machine": "A", "usd_per_hour": 10, "requests_per_s": {"chat/all": 5}},
+            {"name": "b", "machine": "B", "usd_per_hour": 3, "requests_per_s": {"chat/all": 1}},
+            {"name": "c", "machine": "C", "usd_per_hour": 90, "requests_per_s": {"chat/all": 1}},
+        ],
+    }  # fmt: skip
+    history = History(bins)
+    types, policies = ticks(load(fleet), "chat", Replica(5, 10, 5), history)
+    return history, types, policies
+
+
+def test_ticks_see_nothing_of_the_future_and_change_only_every_tick():
+    t = np.arange(6 * 200) / 1800
+    bins = np.random.default_rng(3).poisson(400 * (1 + 0.5 * np.sin(6 * t))).astype(float)
+    changed = bins.copy()
+    changed[6 * 170 :] = 9999.0
+    for name in ("replan", "replan_types"):
+        runs = []
+        for b in (bins, changed):
+            history, types, policies = of_types(b)
+            assert [x.requests_per_s for x in types] == [5.0, 1.0]  # the third costs nine times as much a request
+            runs.append(run_types(policies[name], history, types if name == "replan_types" else types[:1]))
+        np.testing.assert_array_equal(runs[0].ready[:170], runs[1].ready[:170])
+        np.testing.assert_array_equal(runs[0].paid[:170], runs[1].paid[:170])
+        minutes = np.flatnonzero(runs[0].changes[121:]) + 121
+        assert len(minutes) and (minutes % 5 == 0).all()
+        late = runs[0].late[150:].sum() / runs[0].requests[150:].sum()
+        assert late < 0.1
+
+
+def test_a_backtest_of_an_instance_has_the_tick(files, cli):
+    n = np.random.default_rng(0).poisson(1200, 300)
+    (files / "one.csv").write_text("time,requests\n" + "\n".join(f"{60 * t},{k}" for t, k in enumerate(n)))
+    one = yaml.safe_load((files / "two.yaml").read_text())
+    one["workloads"], one["points"] = one["workloads"][:1], one["points"]
+    for point in one["points"]:
+        point["requests_per_s"] = {"chat/all": point["requests_per_s"]["chat/all"]}
+    one["points"][1]["usd_per_hour"] = 3.2
+    (files / "one.yaml").write_text(yaml.safe_dump(one))
+    asked = ["backtest", "one.yaml", "--history", "one.csv", "--train", "150m", "--judge", "150m"]
+    done = cli(*asked, "--methods", "static,replan,replan_types", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    rows = {r["method"]: r for r in found["rows"]}
+    assert set(rows) == {"static", "replan", "replan_types"} and rows["replan"]["attained"] > 0.9
+    assert found["sources"]["replan"] and len(found["types"]) == 2
+    done = cli("backtest", "--replica", "5:10", *asked[2:], "--methods", "replan")
+    assert done.status == 2 and "replan" in done.err

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.tick.data import Tick
+from formulations.fleet.tick.judge import can_judge, paths, rollout
 from formulations.fleet.tick.model import TickModel
 from formulations.fleet.tick.rule import counts
 from optmodels.errors import SolverError
@@ -64,7 +65,7 @@ class Decision:
 
 
 def decide(
-    tick: Tick, time_limit: float = 5.0, last: Mapping[str, Any] | None = None, method: str = "auto"
+    tick: Tick, time_limit: float = 5.0, last: Mapping[str, Any] | None = None, method: str = "auto", judged: int = 0
 ) -> Decision:  # fmt: skip
     """Decide within the time limit.
 
@@ -73,6 +74,8 @@ def decide(
         time_limit: seconds; 0: the rule.
         last: orders and stops that an earlier plan had for now, by type; for where even the rule fails.
         method: auto, rule, or exact.
+        judged: sampled paths of the forecast on which program, rule and no change are compared; 0: the program's own
+            objective decides.
     """
     began = time.perf_counter()
     try:
@@ -89,10 +92,25 @@ def decide(
         by_rule.why = "one machine type for each workload: the rule is exact for any path of rates"
         return by_rule
     try:
-        return _solved(tick, by_rule, began, time_limit)
+        found = _solved(tick, by_rule, began, time_limit)
+        return found if not judged or not can_judge(tick) else _judged(tick, found, rule(tick), judged)
     except SolverError as error:
         by_rule.why = f"the solver failed: {error}"
         return by_rule
+
+
+def _judged(tick: Tick, found: Decision, by_rule: Decision, count: int) -> Decision:
+    """The candidate of least mean cost on sampled paths: the program's changes, the rule's, or none."""
+    none = replace(by_rule, orders=np.zeros_like(by_rule.orders), stops=np.zeros_like(by_rule.stops))
+    none = replace(none, source="none", machines=tick.ready + np.cumsum(tick.arriving, axis=0).astype(float))
+    drawn = paths(tick, count)
+    candidates = [found, by_rule, none]
+    usd = [rollout(tick, x.orders, x.stops, drawn) for x in candidates]
+    best = candidates[int(np.argmin(usd))]
+    listed = ", ".join(f"{x.source} {c:.4g}" for x, c in zip(candidates, usd, strict=True))
+    return replace(
+        best, why=f"least cost on {count} sampled paths of the forecast, USD: {listed}", seconds=found.seconds
+    )
 
 
 def is_rule_exact(tick: Tick) -> bool:
@@ -247,7 +265,8 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
     close = found is not None and _gap(found.objective, bound, lost) <= GAP
     if left > 0.05 and not close:
         start = None if found is None else dict(enumerate(x.tolist()))
-        report = solve_compiled(compiled, Settings(left, GAP), start)
+        avoidable = max(1.0 - lost / bound, 0.0) if bound > 0 else 1.0  # the solver's gap is of all shortage
+        report = solve_compiled(compiled, Settings(left, GAP * avoidable), start)
         if report.bound is not None:
             bound = max(bound, report.bound)
         better = found is None or (report.objective is not None and report.objective < found.objective - 1e-9)  # type: ignore[operator]

@@ -1,0 +1,128 @@
+"""`replan`'s tick as a policy of a backtest: on the replica of least price a request, or on several machine types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.points import build_tables
+from formulations.fleet.problem import Fleet
+from formulations.fleet.tick.data import Tick, horizon, tick_of
+from formulations.fleet.tick.judge import PATHS
+from formulations.fleet.tick.rule import lead_of
+from formulations.fleet.tick.solve import decide
+from formulations.fleet.tick.state import State
+from optmodels.autoscaling.history import History
+from optmodels.autoscaling.policies import Observation
+from optmodels.autoscaling.running import Replica
+from optmodels.forecast.ticks import LEVELS, WINDOW_MIN, tick_quantiles
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+MOST_TYPES, DEAREST = 4, 2.0  # machine types of a backtest, and their price a request over the least
+LEAST_HISTORY_MIN = 120
+SECONDS = 0.5  # of the solver in a tick
+
+
+class TickPolicy:
+    """A decision every tick; between ticks nothing changes.
+
+    Args:
+        tick: parameters without state: G types with one pool each, one workload.
+        history: requests; a decision reads only what lies before it.
+        slack_s: waiting within the SLO.
+        method: of `solve.decide`.
+        judged: sampled paths on which candidates are compared.
+    """
+
+    def __init__(
+        self, tick: Tick, history: History, slack_s: float, method: str = "auto", judged: int = 0
+    ) -> None:  # fmt: skip
+        self.tick, self.method, self.judged = tick, method, judged
+        self.rates = history.for_forecasts()
+        self.required = np.where(np.isfinite(self.rates), history.required(slack_s), np.nan)
+        self.sources: dict[str, int] = {}
+
+    def __call__(self, seen: Observation) -> Any:
+        """Wanted replicas, ready and starting: a count, or (G,) where the observation has counts by type."""
+        tick, t, step = self.tick, seen.minute, round(self.tick.tick_min)
+        ready = np.array([seen.ready]) if seen.counts is None else seen.counts
+        arriving = np.zeros((tick.H, len(tick.machines)), dtype=np.int64)
+        there = ready.copy()
+        for at, count, g in seen.coming:
+            there[g] += count
+            arriving[min(max(-(-(at - t) // step), 0), tick.H - 1), g] += count
+        if t >= LEAST_HISTORY_MIN and t % step == 0:
+            began = max(t - WINDOW_MIN - step * tick.H - 1, 0)
+            found = tick_quantiles(self.rates[began:t], self.required[began:t], step, tick.H, tuple(tick.levels))
+            now = replace(tick, ready=ready, arriving=arriving, rates=found[:, :, None])
+            done = decide(now, SECONDS, method=self.method, judged=self.judged)
+            self.sources[done.source] = self.sources.get(done.source, 0) + 1
+            there = there + done.orders - done.stops
+        elif t < LEAST_HISTORY_MIN:
+            there[0] = max(math.ceil(1.5 * seen.load), 1)
+        return there if seen.counts is not None else int(there[0])
+
+
+def ticks(
+    problem: Fleet, workload: str, replica: Replica, history: History, tick_min: float = 5.0
+) -> tuple[list[Replica], Mapping[str, TickPolicy]]:  # fmt: skip
+    """Replica types of a workload and the policies on them.
+
+    Args:
+        problem: the instance.
+        workload: served alone.
+        replica: start-up, draining and waiting of every type.
+        history: requests.
+        tick_min: minutes of a tick.
+
+    Returns:
+        Types by price a request, and policies by name: ``replan`` on the first type, ``replan_types`` on all, judged
+        on sampled paths, and ``replan_objective``, where the program's own objective decides.
+    """
+    tables = build_tables(problem)
+    state = State.model_validate({
+        "schema": 1, "tick_min": tick_min, "lead_times": [{"machine": "*", "start_min": replica.start_min}],
+        "change": {"drain_min": replica.drain_min},
+    })  # fmt: skip
+    H = horizon(state, [r[0] for r in tables.resources])
+    whole = tick_of(tables, state, np.ones((H, len(LEVELS), 1)), LEVELS, [workload])
+    usd = whole.use @ whole.usd
+    price = usd / whole.rate
+    chosen = [p for p in np.argsort(price, kind="stable").tolist() if price[p] <= DEAREST * price.min()][:MOST_TYPES]
+    one, several = (_of_pools(whole, state, usd, pools) for pools in (chosen[:1], chosen))
+    types = [replace(replica, requests_per_s=float(whole.rate[p]), usd_per_hour=float(usd[p] * 60 / tick_min))
+             for p in chosen]  # fmt: skip
+    made = {"replan": TickPolicy(one, history, replica.slack_s)}
+    if len(chosen) > 1:
+        made["replan_types"] = TickPolicy(several, history, replica.slack_s, "exact", PATHS)
+        made["replan_objective"] = TickPolicy(several, history, replica.slack_s, "exact")
+    return types, made
+
+
+def _of_pools(tick: Tick, state: State, usd: Array, pools: list[int]) -> Tick:
+    """The tick whose machine types are the machine sets of some pools, one deployment on each."""
+    G, use = len(pools), tick.use[pools]
+    start = np.array([max(tick.lead[g].start for g in np.flatnonzero(row)) for row in use])
+    usd, start_usd, stop_usd = usd[pools], use @ tick.start_usd, use @ tick.stop_usd
+    drain = np.full(G, float(tick.drain.max(initial=0.0)))
+    rows = tick.limit_rows @ use.T
+    some: npt.NDArray[np.bool_] = np.asarray(rows.any(axis=1))
+    none = np.zeros(G, dtype=np.int64)
+    return replace(
+        tick, machines=tuple((tick.names[p], "", "") for p in pools), usd=usd,
+        lead=tuple(
+            lead_of(int(start[g]), float(drain[g]), float(start_usd[g]), float(stop_usd[g]), float(usd[g]))
+            for g in range(G)
+        ),
+        drain=drain, start_usd=start_usd, stop_usd=stop_usd, ready=none, arriving=np.zeros((tick.H, G), np.int64),
+        young=np.zeros((tick.H, G), np.int64), committed=none, blocked=none, limit_rows=rows[some],
+        limits=tick.limits[some], limit_names=tuple(n for n, s in zip(tick.limit_names, some, strict=True) if s),
+        of=none, use=np.eye(G), rate=tick.rate[pools], names=tuple(tick.names[p] for p in pools), load=none,
+        loading=np.zeros((tick.H, G), np.int64),
+    )  # fmt: skip
