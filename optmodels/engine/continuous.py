@@ -602,13 +602,17 @@ def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
     free = 1.0 - rho
     few = mean <= 30.0 * free
     most = mean / free + z * np.sqrt(mean / free**3) + (1.0 + 2.0 * rho) * (z * z - 1.0) / 6.0 / free**2
-    found, mean = np.where(few, 0.0, most), np.where(few, mean, 0.0)
-    within, k = np.exp(-mean), 0
-    while (short := few & (within < quantile)).any():
+    found, k = np.where(few, 0.0, most), 0
+    left = np.flatnonzero(few & (np.exp(-mean) < quantile))
+    mean, rho = mean.ravel()[left], rho.ravel()[left]
+    within = np.exp(-mean)
+    while len(left):
         k += 1
-        rate = np.where(short, mean, 1.0) + k * rho
-        chance = np.exp(np.log(np.where(short, mean, 1.0)) + (k - 1.0) * np.log(rate) - rate - gammaln(k + 1.0))
-        within, found = np.where(short, within + chance, within), np.where(short, float(k), found)
+        rate = mean + k * rho
+        within = within + np.exp(np.log(mean) + (k - 1.0) * np.log(rate) - rate - gammaln(k + 1.0))
+        found.ravel()[left] = k
+        short = within < quantile
+        left, mean, rho, within = (x[short] for x in (left, mean, rho, within))
     return found
 
 
@@ -650,7 +654,7 @@ class FewSteps:
         """Seconds by which prompts prolong each of the n steps in their mean, at a quantile."""
         from scipy.special import ndtri
 
-        z, mean = float(ndtri(quantile)), np.minimum(self.expected, 1e9)
+        z, mean = float(ndtri(quantile)), np.where(self.counts > 0.0, np.minimum(self.expected, 1e9), 0.0)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
         counted = np.maximum(
             prompts_quantile(quantile, mean, self.followers) * self.prompt_s, skewed / (1.0 - self.followers)
