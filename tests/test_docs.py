@@ -123,7 +123,7 @@ def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (p.name for p in (ROOT / "docs").glob("*.md")):
         assert page == "index.md" or f"]({page})" in index, page
-        assert f"- {page}\n" in site, page
+        assert f"- {'Home: ' * (page == 'index.md')}{page}\n" in site, page
     links = re.findall(r"\]\(([^)]*)\)", index)
     assert len(links) == len(set(links)), "a page is listed twice"
     pages = dict(re.findall(r"\[([^\]]*)\]\(([^)]*)\)", index))
