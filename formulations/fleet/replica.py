@@ -25,7 +25,7 @@ def replica(problem: Fleet, workload: str | None) -> ReplicaOffer:
     if workload is not None and workload not in names:
         raise InputError(Mistake(None, "--workload", workload, f"one of {', '.join(names)}"))
     name = workload or names[0]
-    tables = build_tables(problem)
+    tables = build_tables(problem).good_enough()  # each deployment by itself keeps the quality
     rows = np.array([i for i, d in enumerate(tables.demands) if d.workload == name])
     rates = tables.rates[:, rows].sum(axis=0)
     if not rates.sum() > 0:

@@ -40,6 +40,11 @@ def test_a_fleet_instance_names_the_replica(counts, cli, folder):
     assert done.status == 0, done.err
     replica = json.loads(done.out)["replica"]
     assert replica["requests_per_s"] > 0 and replica["machines"].startswith("1 × ")
+    # The tick has the same replica: of the model that keeps the quality by itself.
+    found = json.loads(cli(*asked, "--methods", "replan", "--train", "90m", "--judge", "60m", "--json").out)
+    assert found["types"][0] == {k: pytest.approx(replica[k]) for k in ("requests_per_s", "usd_per_hour")}
+    (row,) = found["rows"]
+    assert row["attained"] > 0.99
 
 
 def test_gaps_are_missing_and_outages_are_no_traffic(tmp_path):
