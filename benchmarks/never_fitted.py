@@ -41,6 +41,7 @@ STATIC_LLMS = {
 STATIC_GPUS = {"Nvidia A100 GPU": ("a100-40g", "a100-80g"), "Nvidia H100 GPU": ("h100",)}
 STATIC_ENGINES = {"vLLM": "vllm", "TensorRT-LLM": "trtllm"}
 CHUNK_TOKENS = 8192
+SLOTS, FIRST = 128, 80  # requests that run at a time, and that arrive before these are full
 
 
 @cache
@@ -56,14 +57,22 @@ def say(what: str, ratio: np.ndarray) -> None:
           f"{np.quantile(np.abs(wrong), 0.9):.0%} |", flush=True)  # fmt: skip
 
 
-def served(path: Path, llm: str, tp: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """TTFT, TPOT and E2E of requests to vLLM on RTX PRO 6000, measured and simulated step by step, (n,) each."""
+def served(path: Path, llm: str, tp: int, lone: float = 1.0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """TTFT, TPOT and E2E of requests to vLLM on RTX PRO 6000, measured and simulated step by step, (n,) each.
+
+    Args:
+        path: a row a request.
+        llm: key of the catalogue.
+        tp: tensor-parallel degree.
+        lone: share of `StepCosts.request_s`.
+    """
     r = pd.read_csv(path)
     first, whole = (r.first_token_s - r.queued_s).to_numpy(), (r.last_token_s - r.queued_s).to_numpy()
     each = (whole - first) / (r.output_tokens.to_numpy() - 1)
     d = deployed("vllm", "rtx-pro-6000", llm, "fp16", tp)
     kv = int(d.kv_tokens(float((r.input_tokens + r.output_tokens).mean())))
-    engine = Engine(engine_costs(d, float(r.input_tokens.mean()))[0], kv, 128, 2048)
+    costs, _ = engine_costs(d, float(r.input_tokens.mean()))
+    engine = Engine(replace(costs, request_s=lone * costs.request_s), kv, SLOTS, 2048)
     seen = simulate(Arrivals.of(r.queued_s, r.input_tokens, r.output_tokens), [engine])
     return {"TTFT": (first, seen.ttft_s), "TPOT": (each, seen.tpot_s), "E2E": (whole, seen.e2e_s)}
 
@@ -73,6 +82,9 @@ def requests(path: Path, llm: str, tp: int) -> None:
     for name, (values, found) in served(path, llm, tp).items():
         say(f"RTX PRO 6000, vLLM 0.19, {llm} TP{tp}: {name} of requests ({found.mean() / values.mean() - 1.0:+.1%} in "
             "the mean)", found / values)  # fmt: skip
+    for lone in (1.0, 0.1):
+        values, found = (x[:FIRST] for x in served(path, llm, tp, lone)["TTFT"])
+        say(f"{llm} TP{tp}: TTFT of the first {FIRST}, with {lone:.0%} of request_s", found / values)
 
 
 def steps(folder: Path) -> None:
