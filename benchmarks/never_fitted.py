@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from disaggregated import tpot_s
+from disaggregated import read_rows, tpot_s
 from engine_simulator import REQUESTS
 
 from optmodels.latency.engines.document import deployed
@@ -124,7 +124,7 @@ def _batch_s(gpu: str, engine: str, row: pd.Series) -> float:
 
 def apart(path: Path) -> None:
     """Steps of decode engines."""
-    rows = pd.read_csv(path).drop_duplicates()
+    rows = read_rows(path)
     ratio = np.array([tpot_s(r) * 1e3 / r.silicon_tpot_ms for _, r in rows.iterrows()])
     for system in ("h200_sxm", "b200_sxm", "h100_sxm"):
         say(f"{system.partition('_')[0]}, decode apart (mostly DeepSeek-V3): TPOT", ratio[(rows.system == system)])
