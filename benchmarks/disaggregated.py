@@ -64,6 +64,15 @@ def _costs(llm: str, gpu: str, engine: str, version: str, precision: str, gpus: 
     return engine_costs(shipped().at(d), tokens)[0]
 
 
+def read_rows(path: Path) -> pd.DataFrame:
+    """Distinct rows; those without batch sizes or numbers of workers say nothing of the load and are left out."""
+    counts = [f"{stage}_{what}" for stage in ("prefill", "decode") for what in ("batch_size", "num_workers")]
+    rows = pd.read_csv(path).drop_duplicates()
+    known = rows.dropna(subset=counts).reset_index(drop=True)
+    print(f"{len(known)} rows; {len(rows) - len(known)} without batch sizes or workers are left out")
+    return known
+
+
 def costs_of(row: pd.Series, stage: str) -> tuple[StepCosts, int]:
     """Costs of a stage's engine, and its attention ranks."""
     tp, ranks = int(row[f"{stage}_tp_size"]), int(row[f"{stage}_attention_dp_size"])
@@ -201,7 +210,7 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("--floor", action="store_true", help="what TTFT's errors are made of")
     args = parser.parse_args()
-    rows = pd.read_csv(args.rows).drop_duplicates()
+    rows = read_rows(args.rows)
     each = np.array([tpot_s(r) for _, r in rows.iterrows()])
     seen, first = rows.silicon_tpot_ms.to_numpy() / 1e3, rows.silicon_ttft_ms.to_numpy() / 1e3
     full = np.array([slots(r) for _, r in rows.iterrows()])

@@ -324,12 +324,12 @@ def _pools(q: Question) -> Any:
             wrong.add("--gpu", key, expected)
     if not wrong and q.region is not None and q.region not in regions:
         wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
-    for option, names in (("--gpu", q.gpus), ("--quota", [gpu for gpu, _ in q.quota])):
+    rented = f"a GPU of the machines of {', '.join(q.clouds)}"
+    own = f"{rented}, or a YAML file of it with usd_per_hour"
+    for option, names, expected in (("--gpu", q.gpus, own), ("--quota", [gpu for gpu, _ in q.quota], rented)):
         for name in names if not wrong else ():
             if name not in gpus:
-                wrong.append(
-                    spelling.unknown_gpu(option, name, gpus, f"a GPU of the machines of {', '.join(q.clouds)}")
-                )
+                wrong.append(spelling.unknown_gpu(option, name, gpus, expected))
     wrong.raise_any()
     return pools[0] if len(pools) == 1 else pools
 

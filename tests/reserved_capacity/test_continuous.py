@@ -113,13 +113,15 @@ def test_a_level_that_reaches_more_users_wins() -> None:
 
 
 def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
-    none, loose, late = (instance(SLO | x).resolve() for x in ({}, {"deadline_s": 1000.0}, LATE))
+    slo = LATE | {"ttft_s": SLO["ttft_s"] | {"at_most": 2.0}}  # the deadline binds first
+    without = {k: v for k, v in slo.items() if k != "deadline_s"}
+    none, loose, late = (instance(x).resolve() for x in (without, without | {"deadline_s": 1000.0}, slo))
     assert np.array_equal(none.requests_per_second, loose.requests_per_second)
     assert np.array_equal(none.allowed, loose.allowed)
     assert late.requests_per_second[0, 0] < none.requests_per_second[0, 0]
     # Machines stand in both regions; whether one serves the other is what the deadline leaves for the way.
     left_ms = 1000 * (5.0 - float(late.e2e_s[0, 0]))
-    near, far = (instance(LATE, rtt_ms=left_ms + ms).resolve() for ms in (-1.0, 1.0))
+    near, far = (instance(slo, rtt_ms=left_ms + ms).resolve() for ms in (-1.0, 1.0))
     assert near.allowed.all()
     assert far.allowed[0, :, :, 0].tolist() == [[True, False], [False, True]]
 

@@ -142,7 +142,7 @@ def test_a_plan_for_lengths_keeps_its_promises_in_replay() -> None:
     found = replay(problem, plan, None, RegionReplayOptions(seconds=120.0))
     (chat,), line = found["services"], plan["serving"][0]
     each = line["requests_per_second"] / line["replicas_per_machine"]
-    assert each > 10 and found["routing"]["burst"] == np.ceil(0.2 * each)
+    assert each > 5 and found["routing"]["burst"] == np.ceil(0.2 * each)  # more than one request
     assert chat["throughput_over_demand"] == pytest.approx(1.0, abs=0.05)
     assert chat["within_ttft_slo"] > 0.95 and chat["within_deadline"] > 0.95
 
