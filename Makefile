@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test test-all newest lowest quick coverage fuzz adversary check lint types docs docs-outputs study bench comparison bench-latency answers lock dist clean
+.PHONY: setup demo test test-all newest lowest quick coverage fuzz adversary check lint types docs docs-outputs study bench comparison bench-latency bench-kv answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -94,6 +94,9 @@ bench-latency: setup  ## fit the engines' coefficients, judge them on groups lef
 	$(BIN)/python benchmarks/engine_model.py $(DATA) --write
 	$(if $(OTHERS),$(BIN)/python benchmarks/never_fitted.py $(DATA))
 	$(if $(CHOICE),$(BIN)/python benchmarks/chosen_rows.py $(DATA))
+
+bench-kv: setup  ## KV-cache capacity against engines' logs, and the page of docs: DATA=FOLDER
+	$(BIN)/python benchmarks/kv_capacity.py $(DATA) --write
 
 answers: setup  ## every shipped instance by every method, compared with what version 0.1 answered
 	rm -f results/answers.csv

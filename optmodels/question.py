@@ -21,7 +21,6 @@ from optmodels.units import REQUESTS, convert, tokens
 # Of each GPU: 0.16 to 0.25 GiB for context and communication in vLLM's logs (vllm-project/vllm pulls 12126,
 # 14447), 0.36 for CUDA graphs (gpustack/runner pull 251), and 0.9 of what a device reports less than is
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
-RUNTIME_GIB = 1.0
 
 STRETCH = 1.4  # of the limits in the second pass of a fleet that is certified on a trace
 
@@ -129,7 +128,6 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         }],
         "pool": _pools(q), "markets": {"main": list(q.markets)},
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
-        "memory": {"runtime_gib": RUNTIME_GIB},
     }  # fmt: skip
     if q.own_gpus:
         found["gpus"] = {key: gpu.data for key, gpu in q.own_gpus.items()}
@@ -339,7 +337,7 @@ def _own_machines(key: str, gpu: GpuFile) -> dict[str, Any]:
     return {
         "machines": [
             {
-                "machine": f"{key}-x{n}", "gpu": key, "gpu_count": n, "vram_gib": n * gpu.vram_gib,
+                "machine": f"{key}-x{n}", "gpu": key, "gpu_count": n, "vram_gib": n * gpu.usable_gib,
                 "prices": {"on_demand": n * float(gpu.usd_per_hour or 0.0)},
             } for n in (1, 2, 4, 8)
         ],

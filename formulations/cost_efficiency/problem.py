@@ -22,6 +22,7 @@ from optmodels.engine.lengths import (
 )
 from optmodels.engine.spelling import with_engines
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import read_source
 from optmodels.limits import Limit
 from optmodels.traces.buckets import lengths_of
@@ -152,8 +153,8 @@ class CostEfficiency(StaticBatch):
         source = case.source or read_source(self, of.model or "roofline", of.engine)
         return ModelOnEngines(
             source, of.safety, self.model, case.architecture, self.precision.weights, self.precision.kv,
-            self.memory.vram_usable, self.memory.runtime_gib, mean_tokens(case.lengths)[0],
-            float(shortest_tokens(case.lengths)),
+            self.memory.vram_usable, runtime_gib(self.memory.runtime_gib, of.safety, case.architecture.routed),
+            mean_tokens(case.lengths)[0], float(shortest_tokens(case.lengths)),
         )  # fmt: skip
 
     def ranks(self, case: BatchCase) -> tuple[int, ...]:

@@ -58,7 +58,7 @@ from optmodels.engine.continuous import (
 from optmodels.engine.costs import Steps, drafts_of, steps
 from optmodels.engine.stages import cache_bytes
 from optmodels.errors import UnpublishedError
-from optmodels.latency.memory import kv_tokens
+from optmodels.latency.memory import kv_tokens, runtime_gib
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
@@ -220,11 +220,11 @@ def kv_tokens_of(
         request_tokens: request tokens of the shortest requests; with windows these hold most a token.
         limits: limits of the engine, with its max_num_seqs.
     """
-    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
+    work, p = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv), case.problem
+    runtime = runtime_gib(p.memory.runtime_gib, p.latency.safety, case.architectures[w.name].routed)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
-        utilization=case.problem.memory.vram_usable,
-        runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        utilization=p.memory.vram_usable, runtime_bytes=runtime * GIB, chunk_tokens=limits.max_num_batched_tokens,
         max_requests=limits.slots, request_tokens=request_tokens,
         drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
     )  # fmt: skip

@@ -416,7 +416,7 @@ def most_tokens(case: OrchestrationCase) -> Array:
         choose = served.candidates or p.candidates
         for g, gib in enumerate(case.vram_gib):
             for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
-                usable = p.memory.vram_usable * gib - p.memory.runtime_gib
+                usable = p.memory.vram_usable * gib - (p.memory.runtime_gib or 0.0)
                 room = tp * pp * usable * GIB - float(weight_bytes(work, tp))
                 most[m] = max(most[m], longest_request(work, tp, room))
     return np.where(most > 0, most, np.inf)
@@ -500,7 +500,7 @@ def _candidates(
                     if not np.isfinite(rates.tokens_per_s[:batch]).all():
                         reason = rates.reason
                     elif not reason and gib > (
-                        usable := p.memory.vram_usable * case.vram_gib[g] - p.memory.runtime_gib
+                        usable := p.memory.vram_usable * case.vram_gib[g] - (p.memory.runtime_gib or 0.0)
                     ):
                         reason = f"{gib:.1f} GiB per GPU and {usable:.1f} GiB usable"
                     if reason:

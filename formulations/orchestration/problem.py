@@ -66,7 +66,9 @@ class Servers(Entry):
     count: PositiveInt = Field(default=1, description="number of equal servers")
     gpu: GpuName = Field(description="a GPU of the catalogue or of the file's gpus:")
     gpus: PositiveInt = Field(description="GPUs in each server")
-    vram_gib: Gib | None = Field(default=None, description="VRAM of one GPU; default: the catalogue's")
+    vram_gib: Gib | None = Field(
+        default=None, description="VRAM of one GPU for programs; default: the catalogue's driver_gib"
+    )
 
     @property
     def names(self) -> list[str]:
@@ -359,8 +361,10 @@ class ClusterMemory(Entry):
     vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
         default=0.9, description="share of GPU memory for weights, cache and activations"
     )
-    runtime_gib: NonNegativeGib = Field(
-        default=0.0, description="part of each GPU's share for CUDA context, communication buffers and CUDA graphs"
+    runtime_gib: NonNegativeGib | None = Field(
+        default=None,
+        description="part of each GPU's share for CUDA context, communication buffers and CUDA graphs; default: 1 GiB"
+        " with serving: continuous, none with static batches",
     )
     tokens_per_slot: Literal["mean", "max"] | PositiveInt = Field(
         default="mean",
@@ -723,7 +727,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
         if s.gpu not in known:
             wrong.append(unknown_gpu(f"cluster.servers[{i}].gpu", s.gpu, known, "a GPU of the catalogue or of gpus"))
             continue
-        vram = s.vram_gib or known[s.gpu].vram_gib
+        vram = s.vram_gib or known[s.gpu].usable_gib
         if s.gpu in types and types[s.gpu][1] != vram:
             wrong.add(f"cluster.servers[{i}].vram_gib", vram, f"{types[s.gpu][1]} as in the other {s.gpu} servers",
                       "describe the other kind under gpus: with a name of its own")  # fmt: skip

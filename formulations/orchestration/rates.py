@@ -13,6 +13,7 @@ from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, ModelOnEngines, engine_costs, steps
 from optmodels.errors import Mistakes
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
+from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_source
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
@@ -119,7 +120,8 @@ class RateSource:
         assert p.continuous is not None and self.source is not None
         of = ModelOnEngines(
             self.source, p.latency.safety, served.architecture or case.models[model], case.architectures[model],
-            served.weights, served.kv, p.memory.vram_usable, p.memory.runtime_gib,
+            served.weights, served.kv, p.memory.vram_usable,
+            runtime_gib(p.memory.runtime_gib, p.latency.safety, case.architectures[model].routed),
             max(1.0, float(self.prompt[model])), _shortest(case, model),
         )  # fmt: skip
         found = engine_costs(of, p.continuous, case.gpus[gpu], case.gpu_types[gpu], tp, case.vram_gib[gpu], ranks)

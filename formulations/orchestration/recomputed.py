@@ -279,7 +279,7 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
                 if tp * pp > working:
                     continue
                 memory = case.problem.memory
-                room = tp * pp * (memory.vram_usable * vram_gib - memory.runtime_gib) * GIB - weights
+                room = tp * pp * (memory.vram_usable * vram_gib - (memory.runtime_gib or 0.0)) * GIB - weights
                 room = (room - work.layers * work.state_bytes) / _token_bytes(work, tp, copies)
                 if room > work.window_tokens and work.kept_share:  # beyond a window the other layers alone keep tokens
                     kept = 1 - work.kept_share
@@ -292,7 +292,8 @@ def _replicated(work: LayerWork, tp: int) -> tuple[float, float]:
     """Copies of each KV head among tp GPUs, whole heads on each, and all their weights with what each holds whole."""
     copies = tp * math.ceil(work.kv_heads / tp) / work.kv_heads
     again = (copies - 1) * work.kv_weight_bytes + (tp - 1) * work.whole_weight_bytes
-    return copies, work.weight_bytes + work.layers * again
+    padding = float(work.expert_padding_bytes(tp))
+    return copies, work.weight_bytes + work.layers * again + padding
 
 
 def _token_bytes(work: LayerWork, tp: int, copies: float) -> float:
@@ -342,7 +343,7 @@ def _candidates(
     rule = p.memory.tokens_per_slot
     tokens = prompt + output if rule == "mean" else longest if rule == "max" else float(rule)
     for g, vram_gib in enumerate(case.vram_gib):
-        usable = p.memory.vram_usable * vram_gib - p.memory.runtime_gib
+        usable = p.memory.vram_usable * vram_gib - (p.memory.runtime_gib or 0.0)
         largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
         for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
             rates = source.rates(m, g, tp, pp, max(choose.batch))

@@ -363,7 +363,7 @@ def engine_of(found: MachineChoice, problem_workload: Any) -> RegionEngine:
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
     per_token = layers * (w.linear_flops_per_token + w.head_flops_per_token) / found.flops
-    room = found.vram_bytes * problem_workload.vram_usable - found.tp * problem_workload.runtime_gib * GIB
+    room = found.vram_bytes * problem_workload.vram_usable - found.tp * (problem_workload.runtime_gib or 0.0) * GIB
     room -= float(weight_bytes(w, found.tp))
     kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
     if found.costs is not None:

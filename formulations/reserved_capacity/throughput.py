@@ -28,6 +28,7 @@ from optmodels.engine.lengths import (
 from optmodels.engine.levels import Levels, levels
 from optmodels.engine.spelling import StoredModel
 from optmodels.errors import Mistakes
+from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
@@ -54,8 +55,10 @@ class ServiceRates(StoredModel):
     vram_usable: PositiveFraction = Field(
         default=0.9, description="share of GPU memory that weights, cache and activations may take"
     )
-    runtime_gib: NonNegativeGib = Field(
-        default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
+    runtime_gib: NonNegativeGib | None = Field(
+        default=None,
+        description="of each GPU, for CUDA context, communication buffers and CUDA graphs; default: 1 GiB with"
+        " serving: continuous, none with static batches",
     )
 
 
@@ -212,7 +215,7 @@ def hardware_of(machine: Any) -> tuple[str | None, int, float]:
                 gpu_name, vram_gib = listed.gpu, vram_gib or listed.vram_gib
             gpu_count = listed.gpu_count if gpu_count == 1 else gpu_count
     if vram_gib is None and gpu_name in catalog.gpus():
-        vram_gib = catalog.gpus()[gpu_name].vram_gib * gpu_count
+        vram_gib = catalog.gpus()[gpu_name].usable_gib * gpu_count
     return gpu_name, gpu_count, (vram_gib or 0.0) / gpu_count
 
 
@@ -221,7 +224,8 @@ def on_engines(service: Any, level: SafetyLevel) -> ModelOnEngines:
     w: ServiceWorkload | ServiceMix = service.workload
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     return ModelOnEngines(
-        level.source, level.safety, w.model, architecture, w.weights, w.kv, w.vram_usable, w.runtime_gib,
+        level.source, level.safety, w.model, architecture, w.weights, w.kv, w.vram_usable,
+        runtime_gib(w.runtime_gib, level.safety, architecture.routed),
         mean_tokens(w.classes)[0], float(shortest_tokens(w.classes)),
     )  # fmt: skip
 
@@ -280,7 +284,7 @@ def _static(
     prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
     model = Model(
         layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable,
-        runtime_bytes=w.runtime_gib * GIB,
+        runtime_bytes=(w.runtime_gib or 0.0) * GIB,
     )  # fmt: skip
     short = replace(model, input_tokens=prompt)
     best: tuple[int, MachineChoice] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -44,6 +45,7 @@ def simulate(
     max_num_batched_tokens: int = 8192,
     chunk_tokens: int | None = None,
     kv_tokens: float | None = None,
+    runtime_gib: float | None = None,
     instances: int = 1,
     dispatcher: str = "earliest_finish",
     refuse: bool = False,
@@ -70,6 +72,7 @@ def simulate(
         latencies: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
         max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
         kv_tokens: KV-cache capacity, tokens; None: the rest of the GPUs' memory.
+        runtime_gib: memory of the engine's runtime on each GPU, GiB; None: 1. Unused with `kv_tokens`.
         instances: number of identical instances behind one dispatcher.
         dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
         refuse: refuse requests predicted to exceed the limits.
@@ -85,6 +88,7 @@ def simulate(
     from optmodels import catalog
     from optmodels.catalog import spelling
     from optmodels.catalog.files import described
+    from optmodels.latency.memory import runtime_gib as default_runtime
     from optmodels.reporting.sources import source_entries
     from optmodels.simulation.continuous import DISPATCHERS, Engine
     from optmodels.simulation.deployment import GoodputLimits, SimulatedDeployment, serve
@@ -97,6 +101,8 @@ def simulate(
     check_folder(None if out is None else Path(out))
     able = [d for d in DISPATCHERS if d != "planned_shares"]
     one_of("dispatcher", dispatcher, able)
+    if runtime_gib is not None and not 0 <= runtime_gib < math.inf:
+        raise InputError(Mistake(None, "runtime_gib", runtime_gib, "GiB ≥ 0"))
     if instances < 1:
         raise InputError(Mistake(None, "instances", instances, "at least 1"))
     for name, seconds in (("ttft_limit", ttft_limit), ("tpot_limit", tpot_limit), ("e2e_limit", e2e_limit)):
@@ -114,10 +120,12 @@ def simulate(
     kv_precision = spelling.kv_precision(kv_precision)
     one = SimulatedDeployment(llm, gpu, tp, precision, kv_precision, engine)
     costs, provenance = one.costs(latencies, float(requests.prompt_tokens.mean()))
-    room = kv_tokens
+    room, runtime, between = kv_tokens, default_runtime(runtime_gib), None
     if room is None:
         mean = float((requests.prompt_tokens + requests.output_tokens).mean())
-        room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
+        room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean, runtime)
+        if runtime_gib is None:
+            between = one.kv_tokens_between(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
     good = GoodputLimits(ttft_limit, tpot_limit, e2e_limit)
     report, kept, requests, how = in_sessions(
@@ -129,7 +137,8 @@ def simulate(
             "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
             "instances": instances, "dispatcher": dispatcher, "refuse": refuse, "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens,
-            "kv_tokens": limits.kv_tokens,
+            "kv_tokens": limits.kv_tokens, "runtime_gib": None if kv_tokens is not None else runtime,
+            "kv_tokens_between": between,
         },
         "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
         "limits": {"ttft_s": ttft_limit, "tpot_s": tpot_limit, "e2e_s": e2e_limit},

@@ -306,7 +306,7 @@ def _modelled(case: BatchCase) -> tuple[Configurations, Curves]:
     model = Model(
         work=case.work, input_tokens=p.alike.input_tokens, output_tokens=p.alike.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
-        chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=p.memory.runtime_gib * GIB,
+        chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=(p.memory.runtime_gib or 0.0) * GIB,
         alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
     )  # fmt: skip
     parts = [

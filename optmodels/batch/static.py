@@ -323,8 +323,10 @@ class MemoryRules(Entry):
         default=16384.0, description="attached volume for KV offload to disk (its price is not included)"
     )
     chunk_tokens: Tokens = Field(default=8192, description="prompt tokens processed at a time")
-    runtime_gib: NonNegativeGib = Field(
-        default=0.0, description="part of each GPU for CUDA context, communication buffers and CUDA graphs"
+    runtime_gib: NonNegativeGib | None = Field(
+        default=None,
+        description="part of each GPU for CUDA context, communication buffers and CUDA graphs; default: 1 GiB with"
+        " serving: continuous, none with static batches",
     )
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "calibrations",
     "engine_model_document",
     "gpus",
+    "kv_memory_document",
     "latency_model_document",
     "latency_models",
     "llms",
@@ -46,6 +47,7 @@ class MachineList(Entry):
 
     Attributes:
         price_dates: price dates of the markets whose prices are of another day than `retrieved`.
+        memory_as_printed: whether machines keep the memory that the list prints; else they have the GPUs' `usable_gib`.
     """
 
     file: str
@@ -55,6 +57,7 @@ class MachineList(Entry):
     licence: str
     price_sources: dict[str, str] = {}
     price_dates: dict[Market, datetime.date] = {}
+    memory_as_printed: bool = False
     regions: tuple[str, ...] = ()
     default_region: str | None = None
     dropped: tuple[str, ...] = ()
@@ -130,17 +133,21 @@ def pools() -> dict[str, MachineList]:
 
 @cache
 def machines(pool: str) -> tuple[Machine, ...]:
-    """The machines of one pool, in file order, all regions.
+    """The machines of one pool, in file order, all regions; memory as programs get it (`Gpu.usable_gib`).
 
     Raises:
         KeyError: no such pool.
     """
-    text = (_DATA / pools()[pool].file).read_text(encoding="utf-8")
+    about, known = pools()[pool], _shipped_gpus()
+    text = (_DATA / about.file).read_text(encoding="utf-8")
     rows = []
     for row in csv.DictReader(text.splitlines()):
         fields: dict[str, Any] = {k: v for k, v in row.items() if v != ""}
         prices = {m: fields.pop(f"{m}_usd_per_hour", None) for m in MARKETS}
         fields |= {k: int(fields[k]) for k in ("gpu_count", "vcpu") if k in fields}
+        gpu = known.get(fields.get("gpu", ""))
+        if gpu is not None and gpu.driver_gib is not None and not about.memory_as_printed:
+            fields["vram_gib"] = fields.get("gpu_count", 1) * gpu.usable_gib
         rows.append(Machine(**fields, prices=Prices(**prices)))
     return tuple(rows)
 
@@ -170,6 +177,13 @@ def latency_models() -> tuple[str, ...]:
 def latency_model_document(name: str) -> dict[str, Any]:
     """One shipped latency model, as read (`latency.fit.document.LatencyModel` gives it a type)."""
     document: dict[str, Any] = _yaml(f"latency_models/{name}.yaml")
+    return document
+
+
+@cache
+def kv_memory_document() -> dict[str, Any]:
+    """Interval of the memory that engines take beyond the formula, as read (`latency.memory.runtime_interval`)."""
+    document: dict[str, Any] = _yaml("kv_memory.yaml")
     return document
 
 

@@ -245,7 +245,7 @@ def machines_of(
             own = {k: v if v is not None else getattr(known_machine, k) for k, v in own.items()}
         found.append(Machine(
             machine=row.machine, region=row.region, gpu=gpu, gpu_count=count,
-            vram_gib=float(catalog.gpus()[gpu].vram_gib) * count, prices=Prices(**dict(row.prices)), note=row.note,
+            vram_gib=catalog.gpus()[gpu].usable_gib * count, prices=Prices(**dict(row.prices)), note=row.note,
             **{k: v for k, v in own.items() if v is not None},
         ))  # fmt: skip
     if not found:

@@ -61,6 +61,10 @@ class Gpu(Entry):
     )
     mem_bytes_per_s: BytesPerSecond = Field(description="memory bandwidth")
     vram_gib: Gib = Field(description="memory size")
+    driver_gib: Gib | None = Field(
+        default=None, description="memory that the driver gives to programs, for KV caches; None: vram_gib"
+    )
+    driver_source: str = Field(default="", description="source of driver_gib, with its date")
     pcie_bytes_per_s: BytesPerSecond | None = Field(
         default=None,
         description="bandwidth to the host, one direction; None: not published, so no KV offload to RAM is planned",
@@ -70,6 +74,11 @@ class Gpu(Entry):
     )
     source: str = Field(default="", description="source of the figures")
     note: str = Field(default="", description="further notes")
+
+    @property
+    def usable_gib(self) -> float:
+        """Memory that programs get, GiB: `driver_gib`, or the marketed size without it."""
+        return float(self.vram_gib if self.driver_gib is None else self.driver_gib)
 
 
 class MoE(Entry):
@@ -195,6 +204,9 @@ class Kept(Entry):
     )
     precision: Precision = Field(default="fp16", description="precision of that part")
     layers: PositiveInt | None = Field(default=None, description="layers of that precision; None: all")
+    weights: Precision | None = Field(
+        default=None, description="weight precision of the checkpoint that keeps the part; None: every quantised one"
+    )
 
 
 class Architecture(Entry):

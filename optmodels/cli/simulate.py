@@ -43,6 +43,9 @@ def simulate(
     kv_tokens: Annotated[
         float | None, typer.Option(help="KV-cache capacity in tokens; default: the rest of the GPUs' memory.")
     ] = None,
+    runtime_gib: Annotated[
+        float | None, typer.Option(help="Memory of the engine's runtime on each GPU, GiB; default: 1.")
+    ] = None,
     instances: Annotated[int, typer.Option(help="Number of identical instances behind one dispatcher.")] = 1,
     dispatcher: Annotated[
         str,
@@ -68,8 +71,8 @@ def simulate(
             llm, gpu, trace, **reading(column, where, skip_bad), tp=tp, precision=precision,
             kv_precision=kv_precision, engine=engine, latencies=latencies, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens, kv_tokens=kv_tokens,
-            instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit=ttft_limit, tpot_limit=tpot_limit,
-            e2e_limit=e2e_limit, rate_factor=rate_factor, first=first, seed=seed, out=out,
+            runtime_gib=runtime_gib, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit=ttft_limit,
+            tpot_limit=tpot_limit, e2e_limit=e2e_limit, rate_factor=rate_factor, first=first, seed=seed, out=out,
         ),
         as_json, simulate_lines,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.engine.continuous import EngineLimits
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.engines.terms import Deployment
-from optmodels.latency.memory import Drafts, kv_tokens
+from optmodels.latency.memory import MAX_REQUESTS, SAMPLER_BYTES, Drafts, kv_tokens, runtime_interval
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Provenance, StepCosts, never_measured
@@ -57,6 +57,7 @@ def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: fl
         InputError: nothing is known of its steps, or of the draft model's.
     """
     alone, provenance = resolve(source, d, prompt_tokens)
+    provenance = replace(provenance, runtime_gib=tuple(runtime_interval(d.llm.routed).items()))
     s = limits.speculates(d.llm)
     if s is None:
         return Steps(alone, alone, None, provenance)
@@ -155,7 +156,9 @@ class EngineCosts:
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.
         ranks: data-parallel attention ranks, which `costs` and `kv_tokens` are of together.
-        slots: max_num_seqs that `kv_tokens` is next to; `logit_tokens`: what a larger one takes of it, for each more.
+        slots: max_num_seqs for which `kv_tokens` holds.
+        logit_tokens: KV tokens taken by each further slot; `sampler_tokens`: more of them, beyond
+            `memory.MAX_REQUESTS`.
     """
 
     costs: StepCosts
@@ -168,10 +171,12 @@ class EngineCosts:
     ranks: int = 1
     slots: int = 256
     logit_tokens: float = 0.0
+    sampler_tokens: float = 0.0
 
     def with_slots(self, max_num_seqs: int) -> EngineCosts:
         """The same of an engine that is told another max_num_seqs."""
-        left = self.kv_tokens - (max_num_seqs - self.slots) * self.logit_tokens
+        beyond = max(max_num_seqs, MAX_REQUESTS) - max(self.slots, MAX_REQUESTS)
+        left = self.kv_tokens - (max_num_seqs - self.slots) * self.logit_tokens - beyond * self.sampler_tokens
         return replace(self, kv_tokens=max(left, 0.0) if self.kv_tokens > 0 else 0.0, slots=max_num_seqs)
 
 
@@ -188,17 +193,19 @@ def engine_costs(
                    attention_ranks)  # fmt: skip
     found = steps(of.source, limits, d, of.prompt_tokens)
     tpot, ttft = found.provenance.factors(of.safety)
-    holds, fewer = (
+    work, drafts = layer_work(of.architecture, of.weights, of.kv), drafts_of(limits, of.architecture, of.weights, of.kv)
+    holds, one, two = (
         kv_tokens(
-            layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, attention_ranks=attention_ranks,
-            utilization=of.vram_usable,
+            work, vram_gib * GIB, gpus, attention_ranks=attention_ranks, utilization=of.vram_usable,
             runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
-            max_requests=n, request_tokens=of.request_tokens,
-            drafts=drafts_of(limits, of.architecture, of.weights, of.kv),
-        ) for n in (limits.slots, limits.slots + 1)
+            max_requests=n, request_tokens=of.request_tokens, drafts=drafts,
+        ) for n in (limits.slots, 1, 2)
     )  # fmt: skip
+    sampled = (
+        gpus * SAMPLER_BYTES * work.vocab / ((1 + (drafts.drafts if drafts else 0)) * work.logit_bytes_per_sequence)
+    )
     return EngineCosts(
         found.costs.scaled(tpot), max(ttft / tpot, 1.0), holds, found.provenance, found.alone.scaled(tpot),
         None if found.draft is None else found.draft.scaled(tpot), limits.speculates(of.architecture), attention_ranks,
-        limits.slots, holds - fewer,
+        limits.slots, one - two, (one - two) * sampled,
     )  # fmt: skip

@@ -148,7 +148,7 @@ class _Profile:
             return math.inf
         weights, _, cache = self.variant.partition("-kv")
         kinds: tuple[Precision, KvPrecision] = ("fp8" if weights == "fp8" else "fp16", "fp8" if cache else "fp16")
-        return kv_tokens(layer_work(self.llm, *kinds), catalog.gpus()[self.gpu].vram_gib * GIB, self.tp)
+        return kv_tokens(layer_work(self.llm, *kinds), catalog.gpus()[self.gpu].usable_gib * GIB, self.tp)
 
     def table(self, name: str, tp: int | None = None, needed: bool = True) -> ResultFile | None:
         """One of the tables; None where it is not there and need not be."""

@@ -6,8 +6,9 @@ besides), one GPU holds
     weights   experts over n, all others over t, but whole: routers and the down-projections of latent attention
     KV cache  of its rank's requests, ⌈h/t⌉ of the h KV heads: heads fewer than t are replicated, and so is a latent
               (h = 1), which only data-parallel attention splits
-    a pass    activations of a chunk of prompt tokens (hidden states whole, the rest 1/t) and the logits
-    runtime   CUDA context, communication buffers, CUDA graphs
+    a pass    activations of a chunk of prompt tokens (hidden states and experts' results whole, the rest 1/t), logits
+    sampler   sorted logits of the sequences beyond 256, whole on every GPU
+    runtime   CUDA context, communication buffers, CUDA graphs, the sampler of up to 256 sequences
 
 within `utilization` of its memory. Engines' defaults of that share: vLLM ``gpu_memory_utilization`` 0.9, since 2026
 0.92 with CUDA graphs counted inside (vllm/config/cache.py); TensorRT-LLM ``free_gpu_memory_fraction`` 0.9 of what
@@ -23,11 +24,17 @@ from typing import Any
 
 import numpy as np
 
+from optmodels import catalog
 from optmodels.latency.work import LayerWork
+from optmodels.units import GIB
 
 UTILIZATION = 0.9
 CHUNK_TOKENS = 8192.0  # prompt tokens of a pass: vLLM's and SGLang's usual default on large GPUs
 MAX_REQUESTS = 256.0  # whose logits a pass has: vLLM's max_num_seqs
+RUNTIME_GIB = 1.0  # of each GPU, fitted to engines' logs: benchmarks/kv_capacity.py
+# vLLM's profiling run samples max_num_seqs sequences (vllm/v1/sample/ops/topk_topp_sampler.py). A logit then takes 2
+# bytes in 16 bits, 4 in fp32, 12 sorted with its index, 4 as probability, 4 cumulated, 4 scattered back and 1 masked.
+SAMPLER_BYTES = 31.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,32 @@ class Drafts:
     head: float = 0.0
 
 
+def runtime_interval(routed: bool) -> dict[float, tuple[float, float]]:
+    """Level → GiB a GPU that engines' runtimes took beyond `RUNTIME_GIB` at the lower and the upper end.
+
+    Args:
+        routed: of models with routed experts; else of dense ones.
+    """
+    found = catalog.kv_memory_document()["experts" if routed else "dense"]["gib"]
+    return {float(level): (low, high) for level, (low, high) in found.items()}
+
+
+def runtime_gib(stated: float | None, safety: float | None = None, routed: bool = False) -> float:
+    """GiB of each GPU that an engine's runtime takes.
+
+    Args:
+        stated: the user's figure, which has no interval; None: `RUNTIME_GIB`, at a safety level with its upper end.
+        safety: probability that latencies and memory stay below; None: the central prediction.
+        routed: whether the model has routed experts.
+    """
+    if stated is not None:
+        return stated
+    if safety is None:
+        return RUNTIME_GIB
+    ends = runtime_interval(routed)
+    return RUNTIME_GIB + ends[min((level for level in ends if level >= safety - 1e-9), default=max(ends))][1]
+
+
 def kv_copies(work: LayerWork, tp: Any) -> Any:
     """How often each KV head is held among `tp` GPUs, tp·⌈h/tp⌉/h: 1 where they divide the heads, tp for a latent."""
     tp = np.asarray(tp, dtype=float)
@@ -57,7 +90,8 @@ def weight_bytes(work: LayerWork, tp: Any, attention_ranks: int = 1) -> Any:
     copied = (kv_copies(work, tp) - 1.0) * work.kv_weight_bytes + (np.asarray(tp) - 1.0) * work.whole_weight_bytes
     one_rank = layers * copied
     once = layers * work.expert_weight_bytes
-    return once + attention_ranks * (work.weight_bytes - once + one_rank)
+    padding = work.expert_padding_bytes(tp if attention_ranks == 1 else 1)  # several ranks split no expert
+    return once + padding + attention_ranks * (work.weight_bytes - once + one_rank)
 
 
 def pass_bytes(work: LayerWork, tp: Any, tokens: Any, requests: Any) -> Any:
@@ -65,6 +99,11 @@ def pass_bytes(work: LayerWork, tp: Any, tokens: Any, requests: Any) -> Any:
     whole = work.whole_activation_bytes_per_token
     per_token = work.activation_bytes_per_token + (np.asarray(tp, dtype=float) - 1.0) * whole
     return tokens * per_token + requests * work.logit_bytes_per_sequence
+
+
+def sampler_bytes(work: LayerWork, requests: Any) -> Any:
+    """Sampler's memory on each GPU for sequences beyond `MAX_REQUESTS`, which the runtime has, bytes."""
+    return np.maximum(requests - MAX_REQUESTS, 0.0) * work.vocab * SAMPLER_BYTES
 
 
 def kv_token_bytes(work: LayerWork, tp: Any) -> Any:
@@ -96,7 +135,7 @@ def kv_tokens(
     attention_ranks: int = 1,
     pp: int = 1,
     utilization: float = UTILIZATION,
-    runtime_bytes: float = 0.0,
+    runtime_bytes: float = RUNTIME_GIB * GIB,
     chunk_tokens: float = CHUNK_TOKENS,
     max_requests: float = MAX_REQUESTS,
     request_tokens: float | None = None,
@@ -106,7 +145,7 @@ def kv_tokens(
 
     Args:
         work: work of the model at its precisions.
-        vram_bytes: bytes of VRAM of one GPU.
+        vram_bytes: bytes of VRAM of one GPU, as its driver gives to programs.
         tp: GPUs that share one attention rank.
         attention_ranks: data-parallel attention ranks, each with requests and cache of its own.
         pp: pipeline stages of equal layers.
@@ -123,6 +162,7 @@ def kv_tokens(
     gpus = tp * attention_ranks * pp
     room = gpus * (utilization * vram_bytes - runtime_bytes)
     room -= attention_ranks * pp * pass_bytes(work, tp, chunk_tokens, (1 + found.drafts) * max_requests)
+    room -= attention_ranks * tp * sampler_bytes(work, max_requests)  # of the last stage
     per_token = 0.0
     for part, share in ((work, 1.0 + found.head), (found.work, 1.0)):
         if part is None:

@@ -237,6 +237,7 @@ class Provenance:
             ``("llm",)``, or never measured together, such as ``("llm|gpu",)``; empty where it was measured.
         tpot, ttft: level → quantile of measured/predicted that applies; empty where nobody has measured.
         notes: further sentences for the user.
+        runtime_gib: level → lower and upper end of the memory that engines take beyond the prediction, GiB a GPU.
     """
 
     model: str
@@ -245,6 +246,7 @@ class Provenance:
     tpot: tuple[tuple[float, float], ...] = ()
     ttft: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
+    runtime_gib: tuple[tuple[float, tuple[float, float]], ...] = ()
 
     def factors(self, safety: float | None, path: str = "latency.safety") -> tuple[float, float]:
         """What times per output token and to first token are multiplied by to stay above fresh measurements.

@@ -45,6 +45,9 @@ WEIGHT_BYTES: dict[Precision, float] = {
 KV_BYTES: dict[KvPrecision, float] = {"fp16": 2.0, "fp8": 1.0, "int4": 0.5}
 ACTIVATION_BYTES = 2.0
 STATE_BYTES = 4.0  # of a linear layer's recurrent state: engines keep it in fp32
+# Kernels for MXFP4 experts want whole tiles: hidden sizes in multiples of 256, a GPU's share of an expert's width in
+# multiples of 128 (vllm/model_executor/layers/quantization/mxfp4.py, Marlin).
+MXFP4_TILE = 256, 128
 
 
 def peak_flops(gpu: Gpu, weights: Precision) -> float | None:
@@ -88,6 +91,7 @@ class LayerWork:
     activation_bytes_per_token: float  # of a pass on one GPU
     whole_activation_bytes_per_token: float  # of these, what every GPU of a tensor-parallel group holds whole
     logit_bytes_per_sequence: float
+    vocab: int
     kv_heads: int  # parts that a token's cache can be split into; a latent is one
     kv_weight_bytes: float  # of the key and value projections, repeated with the heads
     attention_weight_bytes: float  # of all projections of attention, which every data-parallel attention rank holds
@@ -104,6 +108,7 @@ class LayerWork:
     index_flops_per_pair: float = 0.0  # of both `*_flops_per_pair`, the indexer's
     state_bytes: float = 0.0  # of a sequence's recurrent state in linear layers, read and written in each decode step
     params: float = 0.0  # of the whole model without layers of multi-token prediction
+    tiled_expert: tuple[int, int] | None = None  # hidden size and width of experts that are padded to `MXFP4_TILE`
 
     def seen(self, context: Any) -> Any:
         """Mean over the layers with attention of the context tokens that one more token attends to."""
@@ -169,6 +174,15 @@ class LayerWork:
             return self.fixed_weight_bytes + 0.0 * np.asarray(tokens, dtype=float)
         share = 1.0 - (1.0 - self.active_experts / self.experts) ** np.asarray(tokens, dtype=float)
         return self.fixed_weight_bytes + self.expert_weight_bytes * share
+
+    def expert_padding_bytes(self, tp: Any) -> Any:
+        """Bytes that all routed experts take beyond their weights, each split over `tp` GPUs in whole tiles."""
+        tp = np.asarray(tp, dtype=float)
+        if self.tiled_expert is None:
+            return 0.0 * tp
+        (hidden, width), (row, column) = self.tiled_expert, MXFP4_TILE
+        stored = np.ceil(hidden / row) * row * np.ceil(width / tp / column) * column * tp
+        return self.layers * self.expert_weight_bytes * (stored / (hidden * width) - 1.0)
 
     def kv_cache_bytes(self, B: Any, tokens: Any) -> Any:
         """M_KV of LP(1): KV cache of B sequences of `tokens` tokens over all layers, bytes."""
@@ -270,7 +284,7 @@ def _bytes_each(arch: Architecture, weights: Precision, part: str, layers: float
     if weights == "fp16":
         return stated
     for kept in arch.kept:
-        if kept.part == part and layers:
+        if kept.part == part and layers and kept.weights in (None, weights):
             stated += min((kept.layers or layers) / layers, 1.0) * (
                 WEIGHT_BYTES[kept.precision] - WEIGHT_BYTES[weights]
             )
@@ -376,6 +390,8 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         window_share *= one.kv_elements * KV_BYTES[kv] / kv_bytes
         pair_share *= one.pair_flops / (one.pair_flops + one.index_flops)
     whole_activations = 2 * h * arch.residual_streams * ACTIVATION_BYTES
+    if arch.moe is not None:  # the tokens' results of each of their experts, before they are added up
+        whole_activations += arch.moe.active * (arch.moe.latent or h) * ACTIVATION_BYTES
     q_dim, kv_dim = arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
     kv_heads = 1 if arch.mla is not None or arch.compressed is not None else arch.kv_heads
     top_tokens = np.inf
@@ -406,6 +422,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         ),
         whole_activation_bytes_per_token=whole_activations,
         logit_bytes_per_sequence=arch.vocab * 4.0,
+        vocab=arch.vocab,
         kv_heads=kv_heads,
         kv_weight_bytes=kv_params * attention_w,
         attention_weight_bytes=attention_params * attention_w + linear_params * _bytes_each(
@@ -424,4 +441,6 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         state_bytes=state_elements * STATE_BYTES + conv_elements * ACTIVATION_BYTES,
         params=layers * (attention_params + linear_params + dense * dense_ffn + shared + latent + router
                          + expert_params) + embeddings + arch.vision_params,
+        tiled_expert=None if arch.moe is None or expert_w != WEIGHT_BYTES["mxfp4"]
+        else (arch.moe.latent or h, arch.moe.expert_ffn),
     )  # fmt: skip

@@ -77,9 +77,9 @@ def latencies(found: Findings, case: BatchCase, run: RecomputedRun, main: Machin
         + L * (work.whole_weight_bytes + work.kv_weight_bytes * copies / tp)
         + min(B * S_in, problem.memory.chunk_tokens) * (work.whole_activation_bytes_per_token + split / tp)
         + B * (work.logit_bytes_per_sequence + L * work.state_bytes) / tp
-        + problem.memory.runtime_gib * GIB
+        + (problem.memory.runtime_gib or 0.0) * GIB
     )
-    resident = tp * one_gpu + (1 - alpha) * kv
+    resident = tp * one_gpu + float(work.expert_padding_bytes(tp)) + (1 - alpha) * kv
     vram = tp * main.vram_gib / main.gpu_count * GIB * problem.memory.vram_usable
     found.at_most("VRAM of a replica", resident / GIB, vram / GIB, "GiB")
     memory: list[MemoryLimit] = [("VRAM per replica", resident / GIB, vram / GIB, "GiB", "<=")]

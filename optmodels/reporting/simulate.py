@@ -28,6 +28,7 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
         f"{plain(what)}  [dim]{plain(asked)}[/dim]",
         *(f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]),
         *source_lines([found["latency"]]),
+        *_cache(d),
     ]
     table = Table("", *report["ttft_s"], box=None)
     for key in _TABLE:
@@ -54,6 +55,14 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
     return lines
+
+
+def _cache(d: Mapping[str, Any]) -> list[str]:
+    """KV cache of an engine, with its interval."""
+    if not d.get("kv_tokens_between"):
+        return []
+    low, high = d["kv_tokens_between"]
+    return [f"[bold]KV cache[/bold]: {d['kv_tokens']:,} tokens; {low:,.0f} to {high:,.0f} in 9 of 10 engines' logs"]
 
 
 def prefix_lines(found: Mapping[str, Any]) -> list[Any]:

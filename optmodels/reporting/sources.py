@@ -39,14 +39,28 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for what, p in of:
         end = at_most(p, safety)
+        notes = (*p.notes, *_memory(p, safety))
         entry = {
             "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer), "level": end_level(p),
-            "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(p.notes),
+            "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(notes),
         }  # fmt: skip
-        mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, p.notes), entry)
+        mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, notes), entry)
         if what not in mine["of"]:
             mine["of"].append(what)
     return list(found.values())
+
+
+def _memory(p: Provenance, safety: float | None) -> list[str]:
+    """How far the memory of engines may be off, where a plan has a safety level."""
+    if safety is None or not p.runtime_gib:
+        return []
+    ends = dict(p.runtime_gib)
+    level = min((x for x in ends if x >= safety - 1e-9), default=max(ends))
+    low, high = ends[level]
+    return [
+        f"KV cache: {level:.0%} of engines' logs have at most {high:.2g} GiB less of it a GPU than predicted, and at"
+        f" most {-low:.2g} GiB more; planned with the less, unless memory.runtime_gib is stated"
+    ]
 
 
 def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from optmodels import catalog
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.latency.memory import kv_tokens
+from optmodels.latency.memory import RUNTIME_GIB, kv_tokens, runtime_interval
 from optmodels.latency.resolve import Engine as EngineName
 from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.latency.steps import Provenance, StepCosts
@@ -83,26 +83,44 @@ class SimulatedDeployment:
         )  # fmt: skip
         return resolve(source, d, prompt_tokens)
 
-    def kv_tokens(self, max_num_seqs: int, max_num_batched_tokens: int, request_tokens: float) -> float:
+    def kv_tokens(
+        self, max_num_seqs: int, max_num_batched_tokens: int, request_tokens: float, runtime_gib: float = RUNTIME_GIB
+    ) -> float:
         """Tokens of KV cache that weights and a pass leave on the GPUs.
 
         Args:
             max_num_seqs, max_num_batched_tokens: of a pass.
             request_tokens: mean length of the requests; layers with a window or a recurrent state hold by it.
+            runtime_gib: of each GPU, memory of the engine's runtime.
 
         Raises:
             InputError: not even one.
         """
-        work = layer_work(catalog.llms()[self.llm], self.precision, self.kv_precision)  # type: ignore[arg-type]
-        vram = float(catalog.gpus()[self.gpu].vram_gib) * GIB
-        room = kv_tokens(
-            work, vram, self.tp, chunk_tokens=max_num_batched_tokens, max_requests=max_num_seqs,
-            request_tokens=request_tokens,
-        )  # fmt: skip
+        room = self._room(max_num_seqs, max_num_batched_tokens, request_tokens, runtime_gib)
         if room < 1:
             expected = f"GPUs enough for the weights of {self.llm} ({self.precision})"
             raise InputError(Mistake(None, "tp", self.tp, expected))
         return room
+
+    def kv_tokens_between(
+        self, max_num_seqs: int, max_num_batched_tokens: int, request_tokens: float, level: float = 0.9
+    ) -> tuple[float, float]:
+        """The same at both ends of the runtimes that engines' logs have, `level` of them between."""
+        low, high = runtime_interval(catalog.llms()[self.llm].routed)[level]
+        least, most = (
+            self._room(max_num_seqs, max_num_batched_tokens, request_tokens, max(RUNTIME_GIB + end, 0.0))
+            for end in (high, low)
+        )
+        return least, most
+
+    def _room(
+        self, max_num_seqs: int, max_num_batched_tokens: int, request_tokens: float, runtime_gib: float
+    ) -> float:  # fmt: skip
+        work = layer_work(catalog.llms()[self.llm], self.precision, self.kv_precision)  # type: ignore[arg-type]
+        return kv_tokens(
+            work, catalog.gpus()[self.gpu].usable_gib * GIB, self.tp, chunk_tokens=max_num_batched_tokens,
+            max_requests=max_num_seqs, request_tokens=request_tokens, runtime_bytes=runtime_gib * GIB,
+        )  # fmt: skip
 
 
 def serve(

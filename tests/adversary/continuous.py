@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, logsumexp
 from scipy.stats import norm
 
+from optmodels import catalog
 from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import LayerWork
@@ -258,6 +259,18 @@ def crowd_at(quantile: float, fixed_crowd: float, load: float, more: float = 0.0
     return mean + math.sqrt(mean / (1.0 - load) + more) * (z + skewness * (z * z - 1.0) / 6.0)
 
 
+def runtime_gib(stated: float | None, safety: float | None, shape: Architecture) -> float:
+    """Of an engine on each GPU: as stated, or 1 GiB and what logs of as many models had at most beside it."""
+    if stated is not None:
+        return stated
+    if safety is None:
+        return 1.0
+    routed = shape.moe is not None and shape.moe.dense_layers < shape.layers
+    ends = catalog.kv_memory_document()["experts" if routed else "dense"]["gib"]
+    above = [float(level) for level in ends if float(level) >= safety] or [max(map(float, ends))]
+    return 1.0 + float(ends[f"{min(above):g}"][1])
+
+
 def kv_tokens(
     work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float,
     drafts: int = 0, head: float = 0.0, draft: tuple[LayerWork, Architecture] | None = None, ranks: int = 1,
@@ -277,6 +290,7 @@ def kv_tokens(
         ranks: attention ranks of the engine, whose caches are counted together.
     """
     logits = ranks * (1 + drafts) * seqs * work.logit_bytes_per_sequence
+    logits += ranks * tp * max(seqs - 256, 0) * shape.vocab * 31.0  # sampled beyond what the runtime has room for
     room = ranks * tp * usable_bytes - _held_by_ranks(work, shape, tp, pass_tokens, ranks) - logits
     room -= head * _held_by_ranks(work, shape, tp, 0, ranks)
     of_request = (1 + head) * _cache_bytes(work, shape, tp, request)

@@ -238,7 +238,8 @@ def _engine(
             return
         costs, more = drafted
     tpot, ttft = where.factors(p.latency.safety)
-    usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
+    runtime = continuous.runtime_gib(p.memory.runtime_gib, p.latency.safety, shape)
+    usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - runtime) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
     for seqs in continuous.choices(p.engine, costs.drafts):
         limits = continuous.beside(p.engine, seqs)

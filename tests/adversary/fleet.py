@@ -899,7 +899,8 @@ def _engines(
             net = (link.net_gbps or k.main.net_gbps or 0.0) * static.GBIT
             if stage != "both" and net <= 0:
                 continue  # nothing that caches go through
-            usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
+            runtime = continuous.runtime_gib(p.memory.runtime_gib, p.latency.safety, setting.architecture)
+            usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - runtime) * static.GIB
             rests = decoding.setdefault(k.main.region, [[] for _ in kinds])
             apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
             key = stage, k.main.gpu, k.tp, k.ranks, usable, apart
@@ -1692,7 +1693,8 @@ def _vram_gib(p: Fleet, tokens: float) -> float:
         limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
         return continuous.kv_tokens(work, model, gib * static.GIB, tp, *limits, shortest, ranks=ranks)
 
-    each = 1e3 * (ranks * tokens - kv(0.0)) / (kv(1e3) - kv(0.0)) + p.memory.runtime_gib
+    each = 1e3 * (ranks * tokens - kv(0.0)) / (kv(1e3) - kv(0.0))
+    each += continuous.runtime_gib(p.memory.runtime_gib, p.latency.safety, model)
     return float(f"{pool.machines[0].gpu_count * each / p.memory.vram_usable:.6g}")
 
 

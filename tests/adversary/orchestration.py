@@ -236,7 +236,7 @@ def read(data: Instance) -> Case:
         if s["gpu"] not in vram:
             types.append(s["gpu"])
             own = data.get("gpus", {}).get(s["gpu"])
-            vram[s["gpu"]] = s.get("vram_gib") or (own["vram_gib"] if own else catalog.gpus()[s["gpu"]].vram_gib)
+            vram[s["gpu"]] = s.get("vram_gib") or (own["vram_gib"] if own else catalog.gpus()[s["gpu"]].usable_gib)
         for i in range(s.get("count", 1)):
             server = _first(s) if not i else f"{s['server']}-{i + 1}"
             free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
@@ -381,7 +381,7 @@ def _cache(
     shape = _shape(data["models"][m])
     served, s = data["models"][m], _speculation(data, m)
     beside = {} if s is None else static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
-    usable = _usable(data, vram_gib) * GIB
+    usable = _usable(data, vram_gib, continuous.runtime_gib(None, data["latency"].get("safety"), shape)) * GIB
     return continuous.kv_tokens(
         work, shape, usable, tp, limits.max_num_batched_tokens, seqs, shortest, ranks=ranks, **beside
     )
@@ -394,10 +394,10 @@ def _speculation(data: Instance, m: int) -> Speculation | None:
     return None if limits is None else next((s for s in limits.speculation if s.model in (None, name)), None)
 
 
-def _usable(data: Instance, vram_gib: float) -> float:
-    """GiB of a GPU that weights, cache and a pass may take."""
+def _usable(data: Instance, vram_gib: float, runtime_gib: float = 0.0) -> float:
+    """GiB of a GPU that weights, cache and a pass may take, beside the runtime that the file or else we state."""
     memory = data.get("memory", {})
-    return float(memory.get("vram_usable", 0.9) * vram_gib - memory.get("runtime_gib", 0.0))
+    return float(memory.get("vram_usable", 0.9) * vram_gib - memory.get("runtime_gib", runtime_gib))
 
 
 def _shortest(data: Instance, m: int, trace: list[Request] | None) -> float:
@@ -1426,7 +1426,8 @@ class _Making:
         passing = limits.get("max_num_batched_tokens", 8192) * 1.0
         need = held_bytes(work, shape, 1, passing, limits.get("max_num_seqs", 256))
         for gpu in data["gpus"].values():
-            gpu["vram_gib"] = float(f"{(need + tokens * work.kv_bytes_per_token_all_layers) / GIB / 0.9:.4g}")
+            held = (need + tokens * work.kv_bytes_per_token_all_layers) / GIB + 1.0  # and the engine's runtime
+            gpu["vram_gib"] = float(f"{held / 0.9:.4g}")
 
     def prefixes(self, prompts: list[int]) -> dict[str, Any]:
         """Blocks of prompts that go on as others did: up to a block of each, or of some, or beyond."""

@@ -339,10 +339,12 @@ def _ways(
         more |= {"drafts": s["drafts"], "head": s.get("head", 0.0)}
     tpot, ttft = where.factors(latency.get("safety"))
 
+    runtime = continuous.runtime_gib(w.get("runtime_gib"), latency.get("safety"), architecture)
+
     def kv_tokens(seqs: int) -> float:
         return continuous.kv_tokens(
             layer_work(architecture, weights, kv), architecture,
-            (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
+            (w.get("vram_usable", 0.9) * vram_gib - runtime) * GIB, tp,
             limits.max_num_batched_tokens, seqs, lengths.shortest(kinds), ranks=ranks, **more,
         )  # fmt: skip
 

@@ -45,6 +45,8 @@ def held_bytes(work: LayerWork, shape: Architecture, tp: int, tokens: float, seq
     """Weights, a pass over `tokens` prompt tokens and what `sequences` hold at any length, on all `tp` GPUs."""
     again = (replicas_of_a_head(shape, tp) - 1) * work.kv_weight_bytes + (tp - 1) * work.whole_weight_bytes
     hidden = 2 * shape.hidden * 2.0  # two hidden states of 16 bits, on every GPU
+    if shape.moe is not None:  # and what each of a token's experts makes of it
+        hidden += shape.moe.active * (shape.moe.latent or shape.hidden) * 2.0
     return (
         work.weight_bytes + shape.layers * (again + sequences * work.state_bytes)
         + tokens * (work.activation_bytes_per_token + (tp - 1) * hidden) + sequences * work.logit_bytes_per_sequence

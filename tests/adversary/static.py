@@ -158,7 +158,7 @@ class Curve:
         once = B * work.seen(total) * work.kv_bytes_per_token_all_layers
         kv, away = copies * once, once if k.ao is not None else copies * once
         resident = held_bytes(work, setting.architecture, k.tp, min(B * setting.input_tokens, memory.chunk_tokens), B)
-        resident += k.tp * memory.runtime_gib * GIB
+        resident += k.tp * (memory.runtime_gib or 0.0) * GIB
         vram = k.tp * k.main.vram_gib / k.main.gpu_count * GIB * memory.vram_usable * (1 + slack)
         host = 0.0
         if k.family == "kvo_ram":

@@ -474,7 +474,7 @@ def test_ranks_share_experts_and_nothing_else() -> None:
         moe=MoE(experts=4, active=1, expert_ffn=64),
     )  # fmt: skip
     # Bytes: experts 2·4·2·64·64·2, all else (2·4·64² + 2·64·4 + 2·100·64)·2; a pass of ten tokens and three logits.
-    experts, rest, one_pass, token = 131_072, 92_160, 10 * 768 + 3 * 400, 512
+    experts, rest, one_pass, token = 131_072, 92_160, 10 * (768 + 128) + 3 * 400, 512
     for ranks in (1, 2, 4):
         found = continuous.kv_tokens(layer_work(shape), shape, 1e6, 1, 10, 3, 100.0, ranks=ranks)
         assert found == pytest.approx((ranks * (1e6 - rest - one_pass) - experts) / token)
@@ -491,8 +491,8 @@ def test_ranks_hold_experts_that_one_gpu_cannot() -> None:
         "workloads": [{"name": "w", "model": shape, "buckets": [
             {"input_tokens": 100, "output_tokens": 10, "requests_per_s": 1.0},
         ]}],
-        "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 136}, "memory": {"vram_usable": 1.0},
-        "strategies": {"tensor_parallel": [1]},
+        "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 120},
+        "memory": {"vram_usable": 1.0, "runtime_gib": 0.0}, "strategies": {"tensor_parallel": [1]},
     }  # fmt: skip
     assert fleet.reference(data).best is None  # 2 MiB of experts, on GPUs of 2 MiB
     data["strategies"]["attention_ranks"] = [1, 2]

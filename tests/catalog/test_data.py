@@ -184,7 +184,10 @@ def test_opt_is_the_plain_transformer_of_the_paper():
 def test_gpu_entry_is_well_formed(key):
     gpu = GPUS[key]
     assert gpu["title"] and gpu["source"]
-    assert set(gpu) <= {"title", "source", "note", *GPU_NUMBERS}
+    assert set(gpu) <= {"title", "source", "note", "driver_gib", "driver_source", *GPU_NUMBERS}
+    if "driver_gib" in gpu:  # some of the marketed memory is the driver's own
+        assert 0.9 * gpu["vram_gib"] <= gpu["driver_gib"] <= gpu["vram_gib"]
+        assert re.search(r"\b20\d\d\b|^as ", gpu["driver_source"])
     for name in GPU_NUMBERS:
         value = gpu.get(name) if name == "fp4_flops" else gpu[name]
         if value is None:
@@ -195,6 +198,14 @@ def test_gpu_entry_is_well_formed(key):
         assert gpu["note"]
     elif gpu["fp8_flops"] is not None and key != "gaudi3":  # which has one peak for both
         assert gpu["fp8_flops"] == pytest.approx(2 * gpu["fp16_flops"], rel=0.03)
+
+
+def test_machines_of_todays_lists_have_what_drivers_give_and_printed_lists_keep_theirs():
+    aws = {m.machine: m for m in catalog.machines("aws")}
+    assert aws["p5.48xlarge"].vram_gib == pytest.approx(8 * 79.2)
+    assert aws["g6e.xlarge"].vram_gib == pytest.approx(44.4)
+    printed = {m.machine: m for m in catalog.machines("llm-pilot-table-ii")}
+    assert printed["g4dn.xlarge"].vram_gib == 16
 
 
 def test_gpu_peaks_are_the_dense_ones():

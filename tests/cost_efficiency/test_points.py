@@ -440,7 +440,7 @@ def test_the_asked_error_is_met(tiny):
 
 
 def test_a_latent_cache_is_on_every_gpu_and_a_batch_beyond_it_takes_passes():
-    """DeepSeek-V3 on 8 × H200 holds 0.72 million tokens: 1.5 million take three passes, by the check too."""
+    """DeepSeek-V3 on 8 × H200 holds under a million tokens: 1.5 million take three passes, by the check too."""
     document = {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "model": "deepseek-v3",
         "precision": {"weights": "fp8_block", "kv": "fp16"},

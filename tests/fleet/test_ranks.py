@@ -250,8 +250,7 @@ def test_engines_of_ranks_take_their_gpus_and_hold_their_caches():
     assert 3 * holds[8, 1] < holds[1, 8] < 8 * holds[8, 1]
     assert holds[2, 4] == kv_tokens(
         work, machine.vram_gib / 8 * GIB, 2, attention_ranks=4, utilization=case.problem.memory.vram_usable,
-        runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=8192, max_requests=256,
-        request_tokens=3000.0,
+        chunk_tokens=8192, max_requests=256, request_tokens=3000.0,  # and 1 GiB of runtime
     )  # fmt: skip
     x = tables.points
     short = instance()

@@ -82,7 +82,7 @@ def test_the_check_has_the_same_costs_in_its_own_way(s):
 def test_memory_of_drafts_by_hand():
     """Weights and cache of the draft model beside; a head's as a share; k more logits of each request."""
     work, small = (layer_work(catalog.llms()[m], "fp16", "fp16") for m in ("llama-3.1-70b", "llama-3.2-3b"))
-    given = {"vram_bytes": 80 * GIB, "tp": 4, "chunk_tokens": 8192.0, "max_requests": 128.0}
+    given = {"vram_bytes": 80 * GIB, "tp": 4, "runtime_bytes": 0.0, "chunk_tokens": 8192.0, "max_requests": 128.0}
     alone = kv_tokens(work, **given)
     room = 4 * 0.9 * 80 * GIB - float(weight_bytes(work, 4)) - float(pass_bytes(work, 4, 8192.0, 128.0))
     assert alone == pytest.approx(room / float(kv_bytes(work, 4, 1.0, 1.0)))

@@ -493,11 +493,13 @@ def test_the_runtime_takes_its_part_of_every_gpu(more):
         "arrival_s": [0.0, 1.0, 2.0], "output_tokens": [200, 300, 400], "prompt_tokens": [100, 900, 300],
         "slo_factor": [3.0, 3.0, 3.0]}}}  # fmt: skip
     given, less = (
-        load(two_models(4, **served, **more, memory=m)) for m in ({"runtime_gib": 1.6}, {"vram_usable": 0.8})
+        load(two_models(4, **served, **more, memory=m))
+        for m in ({"runtime_gib": 1.6}, {"vram_usable": 0.8, "runtime_gib": 0.0})
     )
     a, b = build_tables(given), build_tables(less)
     assert [d.reason for d in a.discarded] == [d.reason for d in b.discarded]
-    assert len(a.discarded) > len(build_tables(load(two_models(4, **served, **more))).discarded)
+    without = load(two_models(4, **served, **more, memory={"runtime_gib": 0.0}))
+    assert len(a.discarded) > len(build_tables(without).discarded)
     if "serving" in more:
         assert [x.engine.kv_tokens for x in a.configurations] == pytest.approx([
             x.engine.kv_tokens for x in b.configurations

@@ -351,7 +351,7 @@ class Deployed:
         d = self.deployment
         work = layer_work(d.llm, d.precision, d.kv_precision)
         tp = d.gpus // d.attention_ranks
-        vram = d.gpu.vram_gib * 2.0**30
+        vram = d.gpu.usable_gib * 2.0**30
         return kv_tokens(work, vram, tp, attention_ranks=d.attention_ranks, request_tokens=request_tokens)
 
     @property
