@@ -19,6 +19,9 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
     ]  # fmt: skip
     output = report.get("usd_per_million_output_tokens")
     tokens = f"{usd(p.usd_per_million_tokens)} USD per million tokens (input and output)"
+    tps = next((x.limit for x in p.limits if x.name == "TPS"), None)
+    if tps is not None and problem.get("objective", "capped") == "capped":
+        tokens += f" at the SLO's {tps:,.0f} tokens/s"
     return summary(
         machines=rented, notes=machine_notes(problem), usd_per_hour=p.usd_per_hour,
         per_token=tokens if output is None else f"{tokens}, {usd(output)} per million output tokens",

@@ -15,6 +15,7 @@ from optmodels.reporting.decision import (
     latency_words,
     machine_notes,
     market_words,
+    rounded,
     short_seconds,
     source_verdict,
     summary,
@@ -34,7 +35,8 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
     total = p.cost.total_usd_per_month
     hourly = p.cost.on_demand_usd_per_month + p.cost.spot_usd_per_month
     cost = f"{usd(total / HOURS_PER_MONTH)} USD/h ≈ {total:,.0f} USD/month"
-    cost += f" ({hourly:,.0f} of it bought by the hour)" if hourly > 0 else ""
+    cost += f" ({hourly:,.0f} of it for machines by the hour)" if hourly > 0 else ""
+    cost += _committed(p)
     later = sum(r.count for r in p.reservations if r.first_quarter > 0)
     found = summary(
         machines=rented, notes=machine_notes(problem), usd_per_hour=total / HOURS_PER_MONTH, cost=cost,
@@ -45,6 +47,19 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
         reserved = found["headline"] if p.reservations else "nothing reserved"
         found["headline"] = f"{reserved}; by the hour up to {by_the_hour}"
     return found
+
+
+def _committed(p: ReservedPlan) -> str:
+    """``; commits 9,610,000 USD over 3 years``: rent of all reservations until they end, by their length."""
+    total: dict[int, float] = {}
+    for r in p.reservations:
+        years = int(r.term.removeprefix("reserved_").removesuffix("y"))
+        total[years] = total.get(years, 0.0) + r.count * r.usd_per_hour_each * HOURS_PER_MONTH * 12 * years
+    parts = (
+        f"{rounded(total_usd, 4):,.0f} USD over {n} year{'s' if n > 1 else ''}"
+        for n, total_usd in sorted(total.items())
+    )
+    return f"; commits {' and '.join(parts)}" if total else ""
 
 
 def _busiest_purchases(p: ReservedPlan) -> str:

@@ -138,9 +138,9 @@ def rounded(value: float, digits: int = 3) -> float:
 
 
 def headroom_words(factor: float, where: str, bound: float | None = None) -> str:
-    """``Headroom: 4.5% above the planned rate within the SLOs, predicted (no routing exceeds 4.6%).``"""
+    """``Headroom: 4.5% above the planned rate within the SLOs, predicted (no split of the requests exceeds 4.6%).``"""
     share, most = f"{factor - 1:.1%}", "" if bound is None else f"{bound - 1:.1%}"
-    proved = "" if bound is None else " (no routing serves more)" if most == share else f" (no routing exceeds {most})"
+    proved = "" if bound is None else f" (no split of the requests exceeds {'it' if most == share else most})"
     return f"Headroom: {share} above the planned rate {where}, predicted{proved}."
 
 

@@ -28,7 +28,7 @@ def max_rate_lines(found: Mapping[str, Any]) -> list[str]:
     if seen:
         fails = "" if seen["fails_at"] is None else f"misses at {seen['fails_at']:.4g}: {plain(seen['missed'] or '')}"
         rows.append(("planned shares, simulated", seen["requests_per_s"], fails))
-    proved = "" if bound is None else f"bound {bound:.4g}: no routing of the model exceeds it"
+    proved = "" if bound is None else f"bound {bound:.4g}: no split of the requests exceeds it"
     rows.append(("best shares, predicted", best["requests_per_s"], proved))
     lines += [f"  {name:<28}{rate:>10.4g}  [dim]{more}[/dim]".rstrip() for name, rate, more in rows]
     if seen and bound is not None and seen["requests_per_s"] > bound * (1 + 1e-6):
