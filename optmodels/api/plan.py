@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -78,6 +79,9 @@ def plan(
         InputError: an option is wrong; mistakes name options as the command line has them.
         NotWrittenError: the result, which it carries, could not be written.
     """
+    if "apart" in how:
+        warnings.warn("plan(apart=…) is called disaggregate now", DeprecationWarning, stacklevel=2)
+        disaggregate = bool(how.pop("apart"))
     target = None if write is None else Path(write)
     file = None if trace is None else _on_disk(Path(trace), target)
     reading = {"columns": column, "where": where, "skip_bad": skip_bad}

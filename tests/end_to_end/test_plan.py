@@ -79,6 +79,13 @@ def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
     assert "--disaggregate: whether" in cli(*ASKED).out
 
 
+def test_older_names_are_read_with_a_note(cli, folder):
+    asked = {"input": 500, "output": 50, "rate": 1, "tpot": "50 ms", "gpu": ["h100"]}
+    with pytest.warns(DeprecationWarning, match="disaggregate"):
+        older = optmodels.plan("llama-3.1-8b", apart=True, **asked)
+    assert older.plan == optmodels.plan("llama-3.1-8b", disaggregate=True, **asked).plan
+
+
 def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
     asked = [*ASKED[: ASKED.index("--quota")], "--write", "mine.yaml", "--force"]
     central, safe = cli(*asked), cli(*asked, "--safety", "0.9")
