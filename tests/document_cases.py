@@ -99,7 +99,8 @@ IN_FLIGHT = _cost("high_end") | {
     "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},
     "strategies": {"families": ["high_end"]},
 }  # fmt: skip
-DEALT = IN_FLIGHT | {  # over attention ranks
+DEALT = IN_FLIGHT | {  # over attention ranks, whose GPUs exchange over PCIe
+    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 5.0, "percentile": 0.99}, "tbt_s": 0.4},
     "model": "deepseek-v2-lite", "strategies": {"families": ["high_end"], "attention_ranks": [4]},
     "pool": {"machines": [
         {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 3.0}}]},
@@ -116,7 +117,7 @@ ENGINES = {
     "bins": {"seconds": 1.0},
 }  # fmt: skip
 DEALT_HERE = {
-    "models": [{"model": "deepseek-v2-lite", "t_slice_s": 0.02}],
+    "models": [{"model": "deepseek-v2-lite", "t_slice_s": 0.06}],
     "cluster": {"servers": [{"server": "s", "gpu": "l40s", "gpus": 4}]},
     "candidates": {"tp": [1], "attention_ranks": [4], "batch": [2]},
 }  # fmt: skip

@@ -23,7 +23,9 @@ NO_LIMIT = {
     "FINE": "as SPACING", "FEW_CLASSES": "as SPACING", "HALVINGS": "as SPACING", "PLACE_HALVINGS": "a root, to 1e-9",
     "SECANTS": "a root", "ROUNDING": "a root", "HALVED": "a root", "LEAST_RPS": "a prediction",
     "QUANTILES": "predictions", "GRID": "predictions; bounds of mixtures are on the safe side between two",
-    "GIB": "a unit", "SHARES": "predictions", "FEWEST_SEQS": "first choice of max_num_seqs; the key has fewer",
+    "GIB": "a unit", "MAX_REQUESTS": "memory of a profiling pass, as vLLM has it",
+    "SAMPLER_BYTES": "as MAX_REQUESTS",
+    "SHARES": "predictions", "FEWEST_SEQS": "first choice of max_num_seqs; the key has fewer",
     "MOST_SEQS": "default of engine.most_num_seqs", "TIME": "a row", "RUNNING": "a row", "MEMORY": "a row",
     "TOKENS": "a row", "CHUNKS": "a row", "WAITING": "a row",
 }  # fmt: skip

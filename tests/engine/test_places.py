@@ -97,18 +97,21 @@ def test_choices_of_max_num_seqs() -> None:
 
 
 def test_few_long_prompts_at_a_time(tmp_path: Path) -> None:
-    """One box of eight H100 takes 0.3 requests/s of 20,000 + 500 tokens within TTFT 20 s; its replay says so, too."""
+    """A box of 8 H100 takes 0.25 requests/s of 20,000 + 500 tokens within TTFT 20 s, in the cache that drivers leave.
+
+    With the memory of data sheets it held four and took 0.3; the simulator does with three (8.6 s), the bound does not.
+    """
     asked = Question(
-        model="kimi-k2.5", weights="int4", input_tokens=20_000, output_tokens=500, rate=0.3, gpus=["h100"], ttft=20.0,
+        model="kimi-k2.5", weights="int4", input_tokens=20_000, output_tokens=500, rate=0.25, gpus=["h100"], ttft=20.0,
         tpot=0.2,
     )  # fmt: skip
     file = tmp_path / "few.yaml"
     file.write_text(as_yaml(instance(asked), "plan"), encoding="utf-8")
     (line,) = _deployments(file)
-    assert (line["count"], line["engine"]["max_num_seqs"]) == (1, 4) and line["engine"]["place_wait_s"] > 0
+    assert (line["count"], line["engine"]["max_num_seqs"]) == (1, 3) and line["engine"]["place_wait_s"] > 0
 
 
-@pytest.mark.parametrize(("name", "gpus"), [("b200_70b_server", 8), ("h100_70b_16gpu", 18)])
+@pytest.mark.parametrize(("name", "gpus"), [("b200_70b_server", 8), ("h100_70b_16gpu", 19)])
 def test_slots_are_a_decision(name: str, gpus: int) -> None:
     """Public runs carried these on 8 and 16 GPUs; at 256 slots two machines and 28 GPUs were asked for."""
     lines = _deployments(CASES / f"{name}.yaml")
