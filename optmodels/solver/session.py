@@ -445,7 +445,9 @@ class Session:
         if mip and self.made_whole:
             h.setOptionValue("presolve", "off")
         with self._offered(start):
-            h.run()
+            if h.run() == highspy.HighsStatus.kError:  # as when others in this process ran HiGHS on more threads
+                highspy.Highs.resetGlobalScheduler(True)
+                h.run()
         status = h.getModelStatus()
         # Presolve has called row LPs that always have a point infeasible, by a hair of 10⁻⁷.
         if status == _S.kUnboundedOrInfeasible or (status == _S.kInfeasible and not mip):

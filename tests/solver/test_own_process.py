@@ -154,3 +154,18 @@ def test_every_run_on_extreme_numbers_but_the_first_can_be_ended(monkeypatch):
     assert model.violation(report.x) is None
     monkeypatch.undo()
     assert solve_compiled(model, Settings(time_limit=60.0)).x.tolist() == [3.0, 0.0]  # the first alone has [10, 0]
+
+
+def test_a_solve_goes_on_where_others_ran_highs_on_more_threads():
+    """HiGHS has one scheduler a process and refuses another number of threads; Pyomo's own interface starts all."""
+    code = f"""
+import highspy, optmodels
+h = highspy.Highs()
+h.setOptionValue("output_flag", False)
+h.setOptionValue("threads", 2)
+h.addVar(0.0, 5.0)
+h.run()
+result = optmodels.solve({str(HERE.parents[1] / "instances/reserved_capacity/textbook-two-regions.yaml")!r})
+assert result.status == "optimal" and result.check.ok, result.log
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
