@@ -433,7 +433,8 @@ def main() -> None:
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
     text = PAGE.read_text("utf-8")
     PAGE.write_text(TABLE.sub(lambda m: f"{m[1]}{table}\n{m[3]}", text), "utf-8")
-    print(f"written: {OUT}, {PAGE}")
+    print(f"written: {OUT}, {PAGE}; factors of single makers' GPUs belong to older coefficients and are gone:")
+    print(f"  python benchmarks/maker_model.py {args.folder} --write")
 
 
 def errors_table(left_out: dict[str, dict[str, Judged]]) -> str:
