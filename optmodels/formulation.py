@@ -156,7 +156,7 @@ class Formulation:
         build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
         attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
         methods: by stable name; ``exact`` first.
-        leaves_out: problem → methods that have nothing to state of it, which a comparison runs only where they are
+        leaves_out: problem → methods that have no answer to it, which a comparison runs only where they are
             named;
             None: every method is for every problem.
         objective: plan → value in `unit`.

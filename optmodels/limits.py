@@ -94,7 +94,7 @@ class Restriction:
         marker: its marker.
         value: its value now.
         name: what is limited, in words.
-        written: the file states so; False: a default.
+        written: whether the file states it; False: a default.
         drop: what to set, and where, to be rid of it.
     """
 

@@ -212,7 +212,7 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
             ),
         }  # fmt: skip
         excess = np.stack([lim / v if name == "TPS" else v / lim for name, (v, lim, _) in ratios.items()])
-        # Infinite because of the load: state that.
+        # The load makes these infinite, and is named in their place.
         excess[:, saturated] *= (~np.isin(list(ratios), ("TPOT", "E2E", "TPS")))[:, None]
         excess = np.nan_to_num(excess, nan=0.0, posinf=1e9)
     if tables.measured:

@@ -489,14 +489,14 @@ def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> s
 
 
 def _of_point(d: DeploymentLine) -> str:
-    """What a measured point does of its requests and loads, which names of other deployments state."""
+    """Stage and model of a measured point; other deployments have these in their names."""
     does = None if d.stage == "both" else f"{d.stage} only"
     said = [] if d.point is None else [x for x in (does, d.model) if x is not None]
     return f" ({plain(', '.join(said))})" if said else ""
 
 
 def _replicas(d: DeploymentLine) -> str:
-    """How many engines a machine has, of which the rest is stated one by one; nothing where it is one."""
+    """Number of engines on a machine, whose settings are those of one; nothing for one engine."""
     replicas = d.replicas_per_machine or 1
     return f"; {replicas} replicas on each machine" if replicas > 1 else ""
 

@@ -40,7 +40,7 @@ class Place:
 
 
 def find(document: Mapping[str, Any], schema: type[BaseModel], path: str, file: str | None = None) -> list[Place]:
-    """The places a path names, several where it states ``[*]``.
+    """The places a path names, several where it has ``[*]``.
 
     Args:
         document: an instance as read from its file.

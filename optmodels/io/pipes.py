@@ -89,7 +89,7 @@ def _copy(handle: int, to: IO[bytes], name: str, what: str) -> None:
     while True:
         try:
             data = os.read(handle, _CHUNK)
-        except BlockingIOError:  # somebody has it open and has nothing to state yet
+        except BlockingIOError:  # a writer has it open and has written nothing yet
             select.select([handle], [], [], 1.0)
             begun = time.monotonic()
             continue

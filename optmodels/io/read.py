@@ -189,7 +189,7 @@ def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
 
 
 def not_utf8(data: bytes) -> str:
-    """What the first bytes of a file that is no UTF-8 text state it is."""
+    """Encoding of a file that is no UTF-8 text, by its first bytes."""
     return "UTF-16 text" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not UTF-8"
 
 

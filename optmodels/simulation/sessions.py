@@ -31,7 +31,7 @@ def in_sessions(
         first: rounds at most.
 
     Returns:
-        Report and columns of the last round, its requests, and what to state of the arrivals (empty: nothing).
+        Report and columns of the last round, its requests, and a note on the arrivals (empty: none).
     """
     if trace.follows is None:
         return *run(trace), trace, ""

@@ -1,4 +1,4 @@
-"""Sessions: turns that wait for the answer before them, and prompts that begin with what was stated before."""
+"""Sessions: turns that wait for the answer before them, and prompts that begin with what came before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def closed(
 ) -> tuple[Floats, Follows, Ints, Ints | None]:  # fmt: skip
     """Turns that are sent some time after the answer before them.
 
-    Later turns that are shorter than what was stated before them state only what is new in them: their prompts are all
+    Later turns that are shorter than what came before them state only what is new in them: their prompts are all
     of the session so far (aiperf's multi-turn traces).
 
     Args:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from optmodels.errors import printable
 
-CELL, LINE = 400, 2_000  # characters of a cell, of a line; what is longer is cut and states so
+CELL, LINE = 400, 2_000  # characters of a cell, of a line; what is longer is cut, with a mark
 CLASSES = {"bold": "strong", "dim": "dim", "red": "bad", "green": "good", "yellow": "warn", "italic": "em"}
 
 
