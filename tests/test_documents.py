@@ -245,9 +245,6 @@ def unsaid(solved, what, path):
     if what == "report.headroom left out":  # as where its solves exceed a second
         return True
     line = value_at(solved.document, path)
-    if path[-1] == "max_num_seqs" and "configurations" in path:  # one of those it may be, with the same replay
-        other = what.rpartition("= ")[2]
-        return solved.problem.formulation == "orchestration" and other.isdigit() and line / 2 < int(other) < 2 * line
     if path[-1] == "limits" and what.endswith("left out"):  # machines that can serve nothing have no line
         i = int(what.rpartition("[")[2].partition("]")[0])
         return line[i]["name"].startswith("stock") and line[i]["value"] == 0

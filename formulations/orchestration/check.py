@@ -45,6 +45,7 @@ TRUSTED = {
     "plan.instances[].name": "a label, each once: every fact in it is a field of its own",
     "plan.instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
     "plan.instances[].subcluster": DECISION,
+    "plan.configurations[].engine.max_num_seqs": "a decision; that it was tried is checked, not that it is best",
     "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
     "plan.dispatcher": DECISION,
     "plan.online": DECISION,
