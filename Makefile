@@ -33,7 +33,7 @@ test-all: setup  ## the tests, slow ones too
 TESTS ?= --every 10
 newest lowest: setup  ## the tests with the newest, or the lowest, version of every dependency that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-$@
+	$(BIN)/uv venv --quiet --seed --clear --python $(BIN)/python $(VENV)-$@
 	$(BIN)/uv pip install --quiet --python $(VENV)-$@/bin/python --resolution $(if $(filter lowest,$@),lowest-direct,highest) -e ".[dev]"
 	$(VENV)-$@/bin/python $(SUITE) $(TESTS)
 
