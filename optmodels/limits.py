@@ -27,6 +27,14 @@ class _Off:
         return self.name
 
 
+SPELLED = {
+    "tbt_s": "tpot_s",
+    "prompt_tokens": "input_tokens",
+    "requests_per_second": "requests_per_s",
+    "total_requests_per_second": "total_requests_per_s",
+    "service": "name",
+    "architecture": "model",
+}  # older spelling of a key, which is still read → the key; the fields of the schemas bear the older names
 ELEMENT = _Off("the list element or dictionary entry that holds it is removed")
 
 
@@ -192,7 +200,7 @@ class Offer:
 
 def shown(path: Path) -> str:
     """A path as in messages: ``workloads[0].slo.ttft_s``."""
-    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{SPELLED.get(p, p)}" for p in path).lstrip(".")
 
 
 def bought(key: tuple[str, str, str]) -> str:

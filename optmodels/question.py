@@ -95,7 +95,7 @@ OPTIONS = {
     "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].trace.rate_factor": "--rate-factor",
     "workloads[0].trace": "--trace", "workloads[0].buckets[0].longest_tokens": "--longest",
     "workloads[0].slo.ttft_s": "--ttft",
-    "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
+    "workloads[0].slo.tpot_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
     "deployment": "--disaggregate", "strategies.attention_ranks": "--attention-ranks",
@@ -115,7 +115,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     q = read(q)
     model, written, _ = named(q.model)
     requests = _requests(q, folder)
-    slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
+    slo = {"ttft_s": q.ttft, "tpot_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     said = assumptions(q)
     found: dict[str, Any] = {

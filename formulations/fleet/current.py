@@ -471,7 +471,7 @@ class _Simulation:
         """A row a request."""
         lines = np.array([*(self.lines[j] for j in self.line), ""], dtype=object)
         return {
-            "arrival_s": self.trace.arrival_s, "prompt_tokens": self.trace.prompt_tokens,
+            "arrival_s": self.trace.arrival_s, "input_tokens": self.trace.prompt_tokens,
             "output_tokens": self.trace.output_tokens, "demand": self.names[self.code],
             "deployment": lines[seen.instance], "queue_s": seen.queue_s, "ttft_s": seen.ttft_s,
             "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s,

@@ -293,7 +293,7 @@ def requests_table(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -
         "request": np.arange(len(trace)), "arrival_s": trace.arrival_s,
         "model": np.array(t.case.models, dtype=object)[t.case.request_model],
         "class": np.array(t.classes.label, dtype=object)[t.class_of],
-        "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "input_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
         "due_s": trace.arrival_s + t.deadline_s,
         "instance": np.array([*(i.name for i in p.instances), ""], dtype=object)[named.instance],
         "slot": np.where(served, named.slot, -1),

@@ -493,7 +493,7 @@ def columns(r: Replay) -> dict[str, Any]:
     label = trace.labels["region"]
     served = np.where(r.replica >= 0, r.fleet.region[r.replica], -1)
     return {
-        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "arrival_s": trace.arrival_s, "input_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
         "region": np.array(label.names, dtype=object)[label.codes], "served_in": names[served],
         "replica": r.replica, "forwarded": r.forwarded, "refused": r.refused, "cached_tokens": r.hit_tokens,
         "sent_s": r.sent_s, "ttft_s": r.ttft_s, "e2e_s": r.e2e_s,

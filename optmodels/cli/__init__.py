@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -75,12 +76,19 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
     ready()
+    warnings.showwarning = _note
     status = _run(sys.argv[1:] if arguments is None else arguments)
     if lost:
         sys.stderr.write(f"stdout: got {lost.pop().strerror!r}; expected a device that can be written\n")
         lost.clear()
         return status if status == 1 else 2
     return status
+
+
+def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
+    """Notes for users, such as older spellings of keys, as one line each."""
+    text = f"note: {message}" if kind is FutureWarning else f"{kind.__name__}: {message}"
+    sys.stderr.write(text + "\n")
 
 
 def _run(arguments: list[str]) -> int:

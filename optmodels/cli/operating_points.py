@@ -53,7 +53,7 @@ def operating_points(
     ] = None,
     tbt_s: Annotated[
         float | None,
-        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tbt-s", "--tpot-s"),
+        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tpot-s", "--tbt-s"),
     ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,

@@ -153,7 +153,7 @@ def serve(
     )  # fmt: skip
     good = _good(seen, limits)
     return _report(seen, engine, instances, good, limits), {
-        "arrival_s": arrivals.arrival_s, "prompt_tokens": arrivals.input_tokens,
+        "arrival_s": arrivals.arrival_s, "input_tokens": arrivals.input_tokens,
         "output_tokens": arrivals.output_tokens, "instance": seen.instance, "queue_s": seen.queue_s,
         "ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "cached_tokens": seen.hit_tokens,
         "preemptions": seen.preemptions, "good": good,
