@@ -45,8 +45,6 @@ def test_older_spellings_are_read_with_a_note(name: str, renamed: list[str], not
         assert key in older
         new = f" {OLDER[key]}" if key.endswith(":") else OLDER[key]
         older = older.replace(f" {key}" if key.endswith(":") else key, new)
-            f" {key}" if key.endswith(":") else key, OLDER[key] if key[-1] != ":" else f" {OLDER[key]}"
-        )
         older = older.replace(f"{{{key}", f"{{{OLDER[key]}")
     file = tmp_path / Path(name).name
     file.write_text(older, encoding="utf-8")
