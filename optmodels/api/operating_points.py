@@ -67,7 +67,7 @@ def operating_points(
 
     one_of("as", as_, FORMS)
     wrong = Mistakes()
-    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tbt-s", tbt_s)):
+    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tpot-s", tbt_s)):
         if value is not None and not 0 < value < float("inf"):
             wrong.add(name, value, "a positive number")
     wrong.raise_any()
@@ -107,7 +107,7 @@ def operating_points(
             d = predictor.deployment if isinstance(predictor, Deployed) else None
             llm_name = llm or (getattr(predictor, "llm", None) if d is None else d.llm_name)
             kind = gpu or (getattr(predictor, "gpu", None) if d is None else d.gpu_name)
-            for option, known in (("--llm", llm_name), ("--gpu", kind)):
+            for option, known in (("--model", llm_name), ("--gpu", kind)):
                 if known is None:
                     raise InputError(
                         Mistake(None, option, None, "its name in the instance: the model file states none")
@@ -198,7 +198,7 @@ def _predictor(
         weights = precision or (known.get("precision") if llm == known.get("llm") else None) or "fp16"
         return deployed(engine, gpu, llm, weights, tp, attention_ranks, coefficients)
     if engine is not None:
-        expected = "only with default, or a file of calibrate --model default"
+        expected = "only with default, or a file of calibrate --form default"
         raise InputError(Mistake(None, "--engine", engine, expected))
     if table:
         found = read_measurements(model, kind="served", where=where)

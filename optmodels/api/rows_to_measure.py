@@ -1,4 +1,4 @@
-"""`rows-to-measure`: the few closed-loop benchmark runs after which `calibrate --model default` is least uncertain."""
+"""`rows-to-measure`: the few closed-loop benchmark runs after which `calibrate --form default` is least uncertain."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _one_of(
         InputError: there is none, or several.
     """
     ranks = None if attention_ranks is None else str(attention_ranks)
-    given = dict(zip(("--engine", "--gpu", "--llm", "--precision", "--attention-ranks"),
+    given = dict(zip(("--engine", "--gpu", "--model", "--precision", "--attention-ranks"),
                      (engine, gpu, llm, precision, ranks), strict=True))  # fmt: skip
     left = list(asked)
     for k, (option, name) in enumerate(given.items()):
@@ -234,4 +234,4 @@ def _commands(document: dict[str, Any], tool: str) -> list[str]:
     if len(tps) > 1:
         found.append(f"optmodels measure {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
     table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"
-    return [*found, f"optmodels calibrate {table} --model default {deployment_options(document)} --out own.yaml"]
+    return [*found, f"optmodels calibrate {table} --form default {deployment_options(document)} --out own.yaml"]

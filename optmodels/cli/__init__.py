@@ -25,6 +25,10 @@ from optmodels.io.write import FULL, path_text
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
 
+OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s"}
+FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
+
+
 class _ByJob(TyperGroup):
     """Commands listed by the job that they are for."""
 
@@ -85,6 +89,22 @@ def run(arguments: list[str] | None = None) -> int:
     return status
 
 
+def _renamed(arguments: list[str]) -> list[str]:
+    """The arguments with today's names of options, and a note for each older one."""
+    found, verb = list(arguments), arguments[0] if arguments else ""
+    for i, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        now = OLDER_OPTIONS.get(name)
+        if name == "--model" and verb in ("attribute", "batch-limits"):
+            now = "--latencies"
+        elif name == "--model" and verb == "calibrate" and (value or "".join(arguments[i + 1 : i + 2])) in FORMS:
+            now = "--form"
+        if now is not None:
+            sys.stderr.write(f"note: {name} is called {now} now\n")
+            found[i] = now + equals + value
+    return found
+
+
 def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
     """Notes for users, such as older spellings of keys, as one line each."""
     text = f"note: {message}" if kind is FutureWarning else f"{kind.__name__}: {message}"
@@ -92,6 +112,7 @@ def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any)
 
 
 def _run(arguments: list[str]) -> int:
+    arguments = _renamed(arguments)
     asked = COMMANDS.get(arguments[0]) if arguments else None
     try:
         status: Any = command_line(VERBS if asked is None else [asked])(args=arguments, standalone_mode=False)

@@ -19,7 +19,7 @@ def max_rate(
         typer.Argument(metavar="[PLAN]", help="plan.json, its folder, or an instance: any fleet within its limits."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "--llm", help="An LLM in place of PLAN; then --input, --output, --quota.")
+        str | None, typer.Option("--model", help="An LLM in place of PLAN; then --input, --output, --quota.")
     ] = None,
     input: Annotated[str | None, typer.Option("--input", help="Prompt tokens: 8000 or 8k.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Output tokens.")] = None,

@@ -31,7 +31,7 @@ def measure(
     allow_failed: Annotated[
         bool, typer.Option("--allow-failed", help="Read runs with more than 5 % failed requests.")
     ] = False,
-    model: Annotated[str | None, typer.Option("--model", "--llm", hidden=True)] = None,
+    model: Annotated[str | None, typer.Option("--model", hidden=True)] = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,

@@ -19,7 +19,7 @@ def operating_points(
         typer.Argument(
             help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet), "
             "used directly, or default: coefficients fitted over many engines, GPUs and LLMs, for --engine, --gpu and "
-            "--llm."
+            "--model."
         ),
     ],
     machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
@@ -53,7 +53,7 @@ def operating_points(
     ] = None,
     tbt_s: Annotated[
         float | None,
-        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tpot-s", "--tbt-s"),
+        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tpot-s"),
     ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
@@ -77,7 +77,6 @@ def operating_points(
     llm: Annotated[
         str | None,
         typer.Option(
-            "--llm",
             "--model",
             help="With default: LLM of the catalogue, or a YAML file of one; with measurements: its name there.",
         ),

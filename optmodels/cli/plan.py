@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM (optmodels list catalog), or a config.json.")],
+    model: Annotated[str, typer.Option("--model", help="An LLM (optmodels list catalog), or a config.json.")],
     input: Annotated[str | None, typer.Option("--input", help="Tokens of a prompt: 8000 or 8k.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Tokens of an answer.")] = None,
     rate: Annotated[str | None, typer.Option(help="Requests/s: 30, 30/s, 100/min.")] = None,
@@ -85,7 +85,7 @@ def plan(
         typer.Option(help="Prediction quantile: 0.9 plans with latencies that 9 of 10 measurements stay below."),
     ] = None,
     disaggregate: Annotated[
-        bool, typer.Option("--disaggregate", "--apart", help="Consider disaggregated prefill and decode.")
+        bool, typer.Option("--disaggregate", help="Consider disaggregated prefill and decode.")
     ] = False,
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
@@ -115,8 +115,6 @@ def plan(
     from optmodels.question import assumptions
     from optmodels.reporting.text import plain
 
-    if "--apart" in sys.argv:
-        sys.stderr.write("note: --apart is called --disaggregate now\n")
     understood: list[tuple[Question, str]] = []
     result = solved(
         optmodels.plan, as_json, model, input=input, output=output, rate=rate, trace=trace,

@@ -28,7 +28,7 @@ def rows_to_measure(
     ] = None,
     llm: Annotated[
         str | None,
-        typer.Option("--llm", "--model", help="LLM of the catalogue, or a YAML file of one; default: the instance's."),
+        typer.Option("--model", help="LLM of the catalogue, or a YAML file of one; default: the instance's."),
     ] = None,
     precision: Annotated[
         str | None,
@@ -61,7 +61,7 @@ def rows_to_measure(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Choose the few benchmark runs to measure. By the priors of `calibrate --model default`."""
+    """Choose the few benchmark runs to measure. By the priors of `calibrate --form default`."""
     from optmodels.reporting.latencies import chosen_lines
 
     answer(

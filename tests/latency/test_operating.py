@@ -147,7 +147,7 @@ def test_every_served_model_file_gives_operating_points(folder, cli):
     text = "".join(f"{c},{s},{o},{0.02 + 1e-4 * s + 1e-3 * c},{0.008 + 1e-4 * c}\n" for c, s, o in rows)
     (folder / "m.csv").write_text("concurrency,input_tokens,output_tokens,ttft_s,tpot_s\n" + text)
     for model in ("linear_batch", "decay", "scaled", "two_segment", "additive", "auto"):
-        known = ("--gpu", "h100", "--llm", "llama-3.1-8b") if model == "scaled" else ()
+        known = ("--gpu", "h100", "--model", "llama-3.1-8b") if model == "scaled" else ()
         assert cli("calibrate", "m.csv", "--model", model, *known, "--out", f"{model}.yaml").status == 0
         done = cli("operating-points", f"{model}.yaml", "--machine", "box", "--batch", "8", "--input-tokens", "256",
                    "--output-tokens", "64", "--json")  # fmt: skip
@@ -161,7 +161,7 @@ def test_coefficients_of_pairs_are_no_model(folder, cli):
     (folder / "c.yaml").write_text(yaml.safe_dump(coefficients))
     done = cli("operating-points", "c.yaml", "--machine", "m", "--batch", 1, "--input-tokens", 1, "--output-tokens", 1)
     assert done.status == 2 and "latency.calibration" in done.err
-    assert cli("calibrate", "pairs.csv", "--model", "scaled", "--out", "p.yaml").status == 0
+    assert cli("calibrate", "pairs.csv", "--form", "scaled", "--out", "p.yaml").status == 0
     assert read_latency_model(folder / "p.yaml").measured == "pairs"
 
 
@@ -203,7 +203,7 @@ def test_loads_of_measurements_are_those_between_measured_ones(folder, cli, tabl
     ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "24", "--input-tokens", "200",
            "--output-tokens", "51", "--tp", "2")  # fmt: skip
     for form in (
-        ("measured", "--llm", "a", "--gpu", "l4"),
+        ("measured", "--model", "a", "--gpu", "l4"),
         ("points_table", "--demand", "a/b"),
         ("serves", "--service", "a"),
     ):
@@ -235,7 +235,7 @@ def test_the_same_measurements_in_orchestration_and_reserved_capacity(folder, cl
     (folder / "measured.csv").write_text(ROWS)
     ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "16", "--input-tokens", "1000",
            "--output-tokens", "101", "--tp", "2")  # fmt: skip
-    assert cli(*ask, "--as", "measured", "--llm", "llama-3.1-8b", "--gpu", "h100", "--out", "rates.csv").status == 0
+    assert cli(*ask, "--as", "measured", "--model", "llama-3.1-8b", "--gpu", "h100", "--out", "rates.csv").status == 0
     instance = {
         "formulation": "orchestration", "schema": 1, "name": "mine",
         "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 4}]},

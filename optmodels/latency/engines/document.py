@@ -432,7 +432,7 @@ def is_engine_model(path: Path) -> bool:
 
 
 def read_engine_model(name: str | Path = "default") -> EngineModel:
-    """The shipped global coefficients by their name, or those of a file that `calibrate --model default` wrote.
+    """The shipped global coefficients by their name, or those of a file that `calibrate --form default` wrote.
 
     Raises:
         InputError: every problem with the file.
@@ -464,7 +464,7 @@ def deployment(
     gpus = catalog.gpus() | ({device[0]: device[1]} if device else {})
     for option, name, known, more in (
         ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),
-        ("--llm", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
+        ("--model", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
     ):  # fmt: skip
         if name not in known:
             nearest = did_you_mean(str(name).rpartition("/")[2], known, most=3) if name else None

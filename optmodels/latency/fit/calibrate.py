@@ -33,7 +33,7 @@ Array = npt.NDArray[np.float64]
 LEAVE_ONE_OUT = 12
 FOLDS = 5
 FEW_WORKLOADS = 3
-FEW_SERVED = "; use them to pull the shipped coefficients (--model default), or measure more"
+FEW_SERVED = "; use them to pull the shipped coefficients (--form default), or measure more"
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class LatencyModel(Entry):
     targets: dict[str, Target] = Field(min_length=1)
     domain: dict[str, Range] = Field(default={})
     warnings: tuple[str, ...] = ()
-    why: tuple[str, ...] = Field(default=(), description="how --model auto chose")
+    why: tuple[str, ...] = Field(default=(), description="how --form auto chose")
     provenance: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
