@@ -61,7 +61,7 @@ def reference(name: str) -> str:
     form = formulation.get(name)
     sections = _sections(form.problem)
     lines = [
-        f"# {form.title}: keys of instance files",
+        f"# {form.title}: keys of problem files",
         "",
         f"Made from the schema by `optmodels schema {name} --keys`; `optmodels new {name}` writes a template with",
         "comments. A number is in the unit of its row; with † it may carry a unit of its own, as a string",

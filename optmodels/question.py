@@ -279,7 +279,7 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
             raise InputError(Mistake(None, option, value, "nothing beside --trace, which says it"))
     folder, file = folder or q.trace.parent, q.trace.resolve()
     if not file.is_relative_to(folder.resolve()):
-        expected = f"a file in {q.trace.parent} or above it, since instances name traces beside them or below"
+        expected = f"a file in {q.trace.parent} or above it, since problem files name traces beside them or below"
         raise InputError(Mistake(None, "--write", str(folder), expected))
     factor = {} if q.rate_factor == 1 else {"rate_factor": q.rate_factor}
     return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor, **q.reading}}

@@ -60,7 +60,7 @@ class Baselines(Entry):
 
 ROUNDING = 1e-12  # relative, of sums of prices
 APART = "formulation: fleet, which plans prefill and decode apart; cost efficiency plans engines that do both"
-WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that fleet instance"
+WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that fleet problem"
 
 
 class CostEfficiency(StaticBatch):

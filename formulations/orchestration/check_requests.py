@@ -150,7 +150,7 @@ def _instance(
     line = p.configurations[j]
     x = true.candidates.get(line.key)
     if x is None or x.refused:
-        allowed = "one of the instance's candidates" if x is None else x.refused
+        allowed = "one of the problem's candidates" if x is None else x.refused
         found.add(f"configuration of {name} is a usable candidate", line.parallelism, allowed)
         return
     for r in mine[case.request_model[mine] != x.model]:

@@ -39,7 +39,7 @@ def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tup
             "warn",
             (
                 f"All {p.prediction.gpus:,} GPUs are used: the objective is {maximised}, and GPUs cost nothing."
-                " The fewest: optmodels fewest-gpus INSTANCE --attainment 0.99."
+                " The fewest: optmodels fewest-gpus FILE --attainment 0.99."
             ),
         )
 

@@ -90,7 +90,7 @@ class FileDemand(Entry):
     with `service_column` rows of other services are skipped) or wide (the hour and one column per region, `unit:`).
     """
 
-    kind: Literal["file"] = Field(description="a table beside the instance")
+    kind: Literal["file"] = Field(description="a table beside the problem file")
     file: str = Field(description="CSV or Parquet")
     unit: RateUnit | None = Field(default=None, description="of a wide table")
     service: str | None = Field(default=None, description="keep rows whose column `service` says this")
@@ -104,7 +104,7 @@ class FileDemand(Entry):
 class TraceDemand(Entry):
     """A request trace (CSV or Parquet: `time_utc`, `time_s` or `arrival_s`, and `region`) binned into hours."""
 
-    kind: Literal["trace"] = Field(description="a request trace beside the instance")
+    kind: Literal["trace"] = Field(description="a request trace beside the problem file")
     file: str = Field(description="CSV or Parquet")
     model: str | None = Field(default=None, description="only rows with this in column model, where services share it")
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="requests that one row stands for")
@@ -221,14 +221,14 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[LocalClock]) -
         unit = rate[0]
     else:
         if d.unit is None:
-            raise mistake("unit", None, f"unit: in the instance, one of {', '.join(SECONDS_OF)}, for a wide table")
+            raise mistake("unit", None, f"unit: in the problem file, one of {', '.join(SECONDS_OF)}, for a wide table")
         absent = [n for n in names if n not in frame.columns]
         if absent:
             raise mistake("header", None, f"a column for every region: {', '.join(absent[:6])}")
         long = frame[[hour, *names]].melt(hour, names, "region", "value")
         unit = d.unit
     if d.unit is not None and d.unit != unit:
-        raise mistake("header", unit, f"the unit that the instance states, {d.unit}")
+        raise mistake("header", unit, f"the unit that the problem states, {d.unit}")
     strangers = [str(n) for n in long["region"].unique() if n not in names]
     long = long[long["region"].isin(names)]
     try:

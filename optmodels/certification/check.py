@@ -46,7 +46,7 @@ def is_expected(found: Findings, line: Any, asked: str) -> bool:
 
 def same_settings(found: Findings, stated: Mapping[str, Any], right: Mapping[str, Any]) -> None:
     """Require confidence, seed and whatever else a formulation has to be the instance's."""
-    found.require(f"certification: {', '.join(right)} are the instance's", dict(stated) == dict(right), stated, right)
+    found.require(f"certification: {', '.join(right)} are the problem's", dict(stated) == dict(right), stated, right)
 
 
 def check_rounds(

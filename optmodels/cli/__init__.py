@@ -25,7 +25,8 @@ from optmodels.io.write import FULL, path_text
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
 
-OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s"}
+OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--instance": "--problem",
+                 "--show-instance": "--show-problem"}  # fmt: skip
 FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
 
@@ -92,6 +93,8 @@ def run(arguments: list[str] | None = None) -> int:
 def _renamed(arguments: list[str]) -> list[str]:
     """The arguments with today's names of options, and a note for each older one."""
     found, verb = list(arguments), arguments[0] if arguments else ""
+    if found[:2] == ["list", "instances"]:
+        found[1] = "problems"
     for i, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         now = OLDER_OPTIONS.get(name)
@@ -136,6 +139,7 @@ def _by_option(error: InputError, arguments: list[str]) -> InputError:
 
     def named(m: Mistake) -> Mistake:
         name = "--" + m.path.strip("_").replace("_", "-")
+        name = OLDER_OPTIONS.get(name, name)
         option = next((x for x in (name, name.removesuffix("-s")) if x in given), None)
         return m if m.file is not None or option is None else replace(m, path=option)
 
@@ -164,7 +168,7 @@ def _fault(error: Exception) -> int:
         raise error
     sys.stderr.write(
         f"optmodels: a fault of the program: {type(error).__name__}: {printable(str(error), 2000)}\n"
-        "Set OPTMODELS_DEBUG=1 for the traceback, and please report it with the instance file.\n"
+        "Set OPTMODELS_DEBUG=1 for the traceback, and please report it with the problem file.\n"
     )
     return 1
 
@@ -183,9 +187,9 @@ def _begin() -> None:
 
 
 def solve_script(formulation: Formulation) -> None:
-    """Entry point of ``python -m PACKAGE``: `solve` for instances of its formulation, which need not be installed.
+    """Entry point of ``python -m PACKAGE``: `solve` for problems of its formulation, which need not be installed.
 
-    After the name of a verb it is the whole command line: ``python -m PACKAGE compare INSTANCE``.
+    After the name of a verb it is the whole command line: ``python -m PACKAGE compare FILE``.
     """
     from optmodels.cli.solve import check_formulation
 

@@ -1,4 +1,4 @@
-"""`operating-points`: a fitted model or measurements as rows of an instance."""
+"""`operating-points`: a fitted model or measurements as rows of a problem file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def operating_points(
             "--model."
         ),
     ],
-    machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
+    machine: Annotated[str, typer.Option(help="The machine's name in the problem's pool.")],
     batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
     output_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of each.")],
@@ -30,7 +30,7 @@ def operating_points(
         str,
         typer.Option(
             "--as",
-            help="Key of the instance file: operating_points (cost efficiency), points_table "
+            help="Key of the problem file: operating_points (cost efficiency), points_table "
             "(fleet), measured (orchestration) or serves (reserved capacity).",
         ),
     ] = "operating_points",
@@ -94,7 +94,7 @@ def operating_points(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compute rows of an instance from a latency model. Or from measurements, at the workload that you give."""
+    """Compute rows of a problem file from a latency model. Or from measurements, at the workload that you give."""
     from optmodels.reporting.latencies import point_lines
 
     answer(

@@ -100,9 +100,9 @@ def plan(
             help="Simulate until every SLO holds; default: with --trace, on its own requests.",
         ),
     ] = None,
-    write: Annotated[Path | None, typer.Option(help="Write the equivalent instance file (YAML).")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the equivalent problem file (YAML).")] = None,
     show_instance: Annotated[
-        bool, typer.Option("--show-instance", help="Print the equivalent instance file (YAML).")
+        bool, typer.Option("--show-problem", help="Print the equivalent problem file (YAML).")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for plan.json, report.html and tables as CSV (default: none).")
@@ -133,7 +133,7 @@ def plan(
         if assumed := assumptions(asked):
             show(["", "[bold]Assumed[/bold]", *(f"  {plain(line)}" for line in assumed)])
         if show_instance:
-            show(["", "[bold]The equivalent instance file[/bold] (--write FILE saves it)"])
+            show(["", "[bold]The equivalent problem file[/bold] (--write FILE saves it)"])
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: unchanged, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)

@@ -106,7 +106,7 @@ def check_speculation(
     names = {name for m in models for name in (llm_name(m), m.title)}
     for i, s in enumerate(limits.speculation):
         if s.model is not None and s.model not in names:
-            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this instance", names)
+            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this problem", names)
         if isinstance(s.draft, str) and s.draft not in catalog.llms():
             wrong.append(unknown_llm(f"engine.speculation[{i}].draft", s.draft))
 

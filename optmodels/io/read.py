@@ -100,7 +100,7 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
     def wrong(value: object, expected: str, line: int | None = None) -> InputError:
         return InputError(Mistake(name, "", value, expected, line))
 
-    text = read_text(path, "a YAML or JSON instance file", shown=name)
+    text = read_text(path, "a YAML or JSON problem file", shown=name)
     data, node = (parsed_json(text, name), None) if path.suffix == ".json" else _parsed_yaml(text, name)
     if not isinstance(data, dict):
         raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")

@@ -196,7 +196,7 @@ def test_an_instance_says_which_loops_matter(tmp_path, cli):
     }  # fmt: skip
     (tmp_path / "i.yaml").write_text(yaml.safe_dump(instance), encoding="utf-8")
     which = cli("rows-to-measure", tmp_path / "i.yaml")
-    assert which.status == 2 and "--gpu: missing; expected one of the instance's: a100-80g, h100" in which.err
+    assert which.status == 2 and "--gpu: missing; expected one of the problem's: a100-80g, h100" in which.err
     done = cli("rows-to-measure", tmp_path / "i.yaml", "--gpu", "h100", "--json")
     assert done.status == 0, done.err
     found = json.loads(done.out)

@@ -507,8 +507,8 @@ def test_operating_points_ask_for_what_rows_of_several_deployments_do_not_say(tm
 def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     command = [sys.executable, "-m", "optmodels", "operating-points", "default", "--machine", "p5.4xlarge", "--batch",
                "16", "--input-tokens", "1024", "--output-tokens", "256"]  # fmt: skip
-    asked = [*command, "--engine", "vllm", "--gpu", "h100", "--model", "llama-3.1-70b", "--precision", "fp8", "--tp", "2",
-             "--safety", "0.9", "--out", str(tmp_path / "points.csv"), "--json"]  # fmt: skip
+    asked = [*command, "--engine", "vllm", "--gpu", "h100", "--model", "llama-3.1-70b", "--precision", "fp8", "--tp",
+             "2", "--safety", "0.9", "--out", str(tmp_path / "points.csv"), "--json"]  # fmt: skip
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

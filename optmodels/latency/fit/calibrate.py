@@ -253,7 +253,7 @@ def to_calibration(model: LatencyModel) -> Calibration:
     """
     if model.model != "scaled":
         raise InputError(
-            Mistake(None, "model", model.model, "scaled: only β₁, β₀ of LP(18) apply to an instance's own curves")
+            Mistake(None, "model", model.model, "scaled: only β₁, β₀ of LP(18) apply to a problem's own curves")
         )
     found = []
     phases: dict[str, tuple[tuple[str, str, str], ...]] = {

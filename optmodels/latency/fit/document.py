@@ -384,7 +384,7 @@ def read_latency_model(path: Path) -> LatencyModel:
     if path.is_file() and "coefficients" in read_document(path)[0]:
         model = read_model(path, Calibration).model
         if model is None:
-            expected = "a latency model: these are LP(18) coefficients, for an instance's latency.calibration"
+            expected = "a latency model: these are LP(18) coefficients, for a problem's latency.calibration"
             raise InputError(Mistake(str(path), "coefficients", None, expected))
         return validate(LatencyModel, model, str(path), lambda _: None, "model")
     return read_model(path, LatencyModel)
