@@ -28,7 +28,7 @@ def load(
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
-        folder: where a mapping's files are; None: it names none.
+        folder: folder of a mapping's files; None: it names none.
         computed: a program wrote it, so that every bare number is in the unit of its key; default: of a mapping.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 

@@ -41,8 +41,8 @@ def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bo
 
     Args:
         formulation: the instance's.
-        name: as `named` has it.
-        file: where to; None: nothing is written.
+        name: name that `named` takes.
+        file: target file; None: nothing is written.
         overwrite: replace existing files. Without it a file next to that is the same already stays.
 
     Raises:

@@ -57,7 +57,7 @@ def verify(
         form: the formulation of the problem.
         problem: the instance to judge by.
         document: a solve document as JSON data, or a mapping of its plan alone.
-        folder: where the tables lie next to it; None: nowhere.
+        folder: folder of the tables; None: no tables.
         own: the instance is the document's own; another one states nothing about report, tables and verdict.
     """
     verdict = form.check(problem, document["plan"])

@@ -45,7 +45,7 @@ def replay(
     Args:
         problem: the instance.
         plan: its plan as JSON data.
-        trace: what lengths are drawn from; None: requests are as the workload states.
+        trace: source of the lengths; None: the workload's own lengths.
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:

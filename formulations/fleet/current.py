@@ -121,7 +121,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
 
     Args:
         problem: the instance.
-        current: what runs.
+        current: the deployments that run.
         trace: requests, labelled as for `replay`: rates and lengths of the buckets are then the trace's. None: the
             busiest period of the instance: the requests that it was cut from, else 100,000 Poisson arrivals.
         options: seed of what is drawn.
@@ -517,7 +517,7 @@ class RoutingModel(Model):
         capacities: one request/s as a share of each capacity of an engine at a level, (Q, W, N); infinite: no share.
         line: whose level it is, (N,).
         counts: engines of each line, (L,).
-        usd: of an engine of each line, (L,).
+        usd: price of an engine of each line, (L,).
     """
 
     def __init__(self, rates: Array, capacities: Array, line: Ints, counts: Ints, usd: Array) -> None:

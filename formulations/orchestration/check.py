@@ -328,7 +328,7 @@ def _schedule(
 def _capacities(
     found: Findings, j: int, line: ConfigurationLine, c: Candidate, used: Mapping[str, Array], T: int, slack: float
 ) -> None:  # fmt: skip
-    """No capacity of an engine is taken beyond what there is, in no bin; what is stated of it."""
+    """In every bin the use of each capacity is at most the capacity, and the stated use is right."""
     of, e, where = c.level, line.engine, f"configurations[{j}]"
     assert of is not None and e is not None
     engines, nothing = line.instances * line.dp, np.zeros(T + 2)

@@ -90,7 +90,7 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
 
     Args:
         problem: the instance.
-        current: what runs.
+        current: the instances that run.
         trace: requests in place of the instance's, for what runs and for the best plan alike.
         options: seed of what is drawn; `keep` gets a table of requests for each replay.
 

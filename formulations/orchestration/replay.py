@@ -175,9 +175,9 @@ def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None, others: 
 
 
 def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions, of_plan: bool) -> Dispatcher:
-    """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for.
+    """The dispatcher of a policy with the plan's settings or, where it has none, the default ones, and the options.
 
-    On requests that the plan is not `of` only a plan that states so refuses what it does not admit.
+    On requests other than the plan's own, inadmissible ones are refused only if the plan states that it refuses them.
     """
     own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
     # A plan lets groups of requests wait apart, so the one who follows it serves by urgency.

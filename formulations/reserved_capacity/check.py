@@ -340,9 +340,9 @@ class _Network:
         """(row, requests/s not served, its demand) of the worst row.
 
         Args:
-            demand: to be served, (H, R, K).
+            demand: demand to be served, (H, R, K).
             machines: working, (H, R, M).
-            away: what of it may leave its region, (H, R, K); default the ceilings' share.
+            away: part of the demand that may leave its region, (H, R, K); default the ceilings' share.
             whole: demand of which `demand` is what is not given up at a price; default itself.
         """
         short, total = self.short(demand, machines, away), (demand if whole is None else whole).sum(axis=(1, 2))

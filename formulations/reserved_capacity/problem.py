@@ -623,10 +623,10 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
 
     Args:
         names: names of the regions.
-        service: which one.
+        service: the service.
         demand_rps: its requests/s, (T, R).
         rtt_ms: (R, R).
-        offered: where the type stands, (R,).
+        offered: whether a region offers the type, (R,).
     """
     may = _resident(names, service) & offered[None, :]
     near = np.where(may, rtt_ms, np.inf).min(axis=1)[demand_rps.any(axis=0)]

@@ -1,8 +1,8 @@
 """Replay of a reserved-capacity plan: its machines of an hour on a request trace, and again without each region.
 
 A machine becomes the replicas its throughput was derived from (`throughput`): step times and KV memory from the
-same roofline, at most the planned batch. Where an instance states throughputs only, a replica is made up that serves
-exactly that many mean requests per second, and states so in the notes.
+same roofline, at most the planned batch. Where the problem states throughputs only, a replica is assumed that serves
+exactly that many mean requests per second; a note names it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Serving one workload in static batches on a pool of machines: the part of an instance file that states so, resolved.
+"""Serving one workload in static batches on a pool of machines: the sections of a problem file about it, resolved.
 
 Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket of many.
 """
@@ -584,7 +584,7 @@ def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tu
     Args:
         pool: the section of the instance file.
         wrong: the mistakes found so far.
-        path: where the section is in the instance file.
+        path: path of the section in the problem file.
     """
     found: list[Machine] = []
     if pool.catalog is not None:

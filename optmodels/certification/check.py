@@ -25,7 +25,7 @@ class Recomputed:
         promises: names of the promises that the plan makes.
         objective: its value; `scale` of its rounding, as of `Findings.close`.
         relaxed: whether a round's model is another than the instance's own.
-        model_of: what tells the models of two rounds apart.
+        model_of: facts that distinguish the models of two rounds.
         is_better: whether a round's plan, were it certified, should have been taken in place of this one.
     """
 

@@ -14,9 +14,7 @@ from optmodels.errors import InputError, Mistake
 
 
 def measure(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Result files of a benchmark.")
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Result files of a benchmark.")] = None,
     from_: Annotated[
         list[Path] | None, typer.Option("--from", help="Result file of a benchmark; may be repeated.")
     ] = None,

@@ -19,7 +19,7 @@ def rows_to_measure(
         typer.Argument(
             metavar="FILE",
             help="Problem file with the machines and lengths to choose rows for (latencies of engine steps); default: "
-            "every possible row."
+            "every possible row.",
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, max=100, help="Number of rows to choose.")] = 5,

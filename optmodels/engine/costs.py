@@ -151,7 +151,7 @@ class EngineCosts:
 
     Attributes:
         costs: costs of its steps, slower by the safety's factor of TPOT.
-        slower: what TTFT is multiplied by besides, ≥ 1.
+        slower: further factor on TTFT, ≥ 1.
         kv_tokens: KV tokens that its cache holds next to weights and a step; 0: they do not fit.
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.

@@ -226,7 +226,7 @@ def refuse_strange(
     """Refuse data that are no document whatever its schema: nested too deeply, half characters, endless numbers.
 
     Args:
-        data: as read.
+        data: data of the document.
         file, line: for the message.
         computed: numbers may be rounding of 0.
 

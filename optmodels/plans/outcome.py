@@ -28,11 +28,11 @@ class Outcome(Generic[P]):
     """One method's answer. `bound` is in the reported objective's sense and unit; None: the method proves nothing.
 
     Attributes:
-        status: as in the contract; a heuristic's plan is ``feasible``, its failure ``no_solution_found``.
+        status: status of the contract; a heuristic's plan is ``feasible``, its failure ``no_solution_found``.
         plan: the plan, or None.
         bound: no plan is better than this.
-        limit: what stopped the method early.
-        seconds: by phase.
+        limit: limit that stopped the method early.
+        seconds: seconds by phase.
         size: size of the model solved, if any.
         log: free-form facts worth keeping (what pruning cut, …).
         events: incumbents and bounds over time.

@@ -91,7 +91,7 @@ class SimulatedDeployment:
         Args:
             max_num_seqs, max_num_batched_tokens: of a pass.
             request_tokens: mean length of the requests; layers with a window or a recurrent state hold by it.
-            runtime_gib: of each GPU, memory of the engine's runtime.
+            runtime_gib: memory of the engine's runtime on each GPU.
 
         Raises:
             InputError: not even one.

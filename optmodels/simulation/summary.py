@@ -64,7 +64,7 @@ def summary(
     """Figures of a simulation.
 
     Args:
-        outcomes: of `cluster.simulate`.
+        outcomes: outcomes of `cluster.simulate`.
         requests, cluster: what it was given.
         classes, models: names of the codes; None: the codes.
     """

@@ -237,7 +237,7 @@ class EngineModel(Entry):
         """What of a GPU was measured, in words: engines, kernels, other GPUs of its maker, or nothing.
 
         Args:
-            name: of the GPU, as the groups have it.
+            name: name of the GPU in the groups.
             gpu: its data.
         """
         engines = sorted({g[0] for g in self.together if g[2] == name})

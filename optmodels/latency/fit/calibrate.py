@@ -83,8 +83,8 @@ def calibrate_measurements(
         m: The measurements.
         model: One of `forms.MODELS`, ``steps``, or ``auto``.
         options: GPU and LLM, weighting, batch limit of MS(1).
-        title: For the model file.
-        source: Where the measurements come from; kept in the model file.
+        title: Title of the model file.
+        source: Source of the measurements; kept in the model file.
         date: ISO date of the measurements; today if not given.
 
     Raises:

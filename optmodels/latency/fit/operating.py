@@ -229,12 +229,12 @@ def throughputs(
     By Little's law a replica with L requests in service, E2E seconds each, completes L/E2E a second.
 
     Args:
-        model: as in `operating_points`.
+        model: model, as in `operating_points`.
         machine: its name in the instance's pool.
         demands: workload/bucket → its lengths and the parallelism, the same for all.
         loads: requests of a replica at a time.
-        bounds: what the SLO allows; a demand that misses it at a load has no rate there.
-        safety: as in `operating_points`.
+        bounds: limits of the SLO; a demand that misses it at a load has no rate there.
+        safety: prediction quantile, as in `operating_points`.
 
     Raises:
         InputError: as there; no demand that keeps the bounds at any load.

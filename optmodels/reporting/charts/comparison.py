@@ -115,7 +115,7 @@ def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:
     """Performance ratios of Dolan and Moré (2002): each method's measure over the best method's on the same problem.
 
     Args:
-        rows: of `optmodels.compare`; an (instance, seed) is a problem.
+        rows: rows of `optmodels.compare`; an (instance, seed) counts as one problem.
         measure: ``quality``: cost (or the reciprocal of what is maximised) of the plan found, infinite without one;
             ``time``: seconds to the proof, infinite without one.
 

@@ -279,7 +279,7 @@ def _effects(
             lines[i] = margins.effect(oracle, limits[i], base, document.unit)
     except OutOfBudgetError:
         left = len(limits) - len(lines)
-        if left:  # else what is not found out states so itself
+        if left:  # a limit that was examined names its own gaps
             said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
             document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
     document.limits += lines
