@@ -4,7 +4,7 @@
 
 Speed is steps and requests per second of processor time on one core. The replay reads public requests and the step
 measurements of the same hardware (see docs/simulate.md); without them only the speed is printed. Its step model is
-``calibrate --model steps`` on measured kernels, with nothing fitted to the requests.
+``calibrate --form steps`` on measured kernels, with nothing fitted to the requests.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ class Mistake:
 
     Attributes:
         file: The file as the user named it (None for objects made in Python and for arguments).
-        path: Where inside the file, e.g. ``slo.ttft_s`` or ``pool.machines[2].gpu``.
+        path: Place in the file, e.g. ``slo.ttft_s`` or ``pool.machines[2].gpu``.
         value: The offending value (None when something is missing).
-        expected: What would have been right, unit included.
+        expected: The values that are right, with their unit.
         line: 1-based line in the file, where known.
         hint: A suggestion, e.g. the nearest known name.
     """
@@ -105,7 +105,7 @@ class NotWrittenError(InputError):
     """Something was found and could not be written; it is not lost.
 
     Attributes:
-        result: what the call would have returned.
+        result: the return value that could not be written.
     """
 
     def __init__(self, mistakes: Iterable[Mistake] | Mistake, result: Any = None) -> None:

@@ -131,7 +131,7 @@ class Bounded:
     """A model that a bound is of.
 
     Attributes:
-        words: what the model is, in words that follow "the linear model"; "": the problem's own.
+        words: name of the model, in words that follow "the linear model"; "": the problem's own.
         problem: whose plans are those of the model: its methods and its check judge them.
         tables: tables of it.
     """
@@ -155,12 +155,12 @@ class Formulation:
             given in Pyomo.
         build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
         attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
-        methods: by stable name; ``exact`` first.
+        methods: methods by stable name; ``exact`` first.
         leaves_out: problem → methods that have no answer to it, which a comparison runs only where they are
             named;
             None: every method is for every problem.
         objective: plan → value in `unit`.
-        certifies: what a bound holds for, in words that follow "for": every certificate states it. A plan is no more
+        certifies: scope of a bound, in words that follow "for": every certificate states it. A plan is no more
             than its model; what happens outside of that (a replay, a bill) the bound does not bound.
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
         report: (tables, plan or None) → JSON data shown next to the plan.
@@ -170,7 +170,7 @@ class Formulation:
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
-        trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
+        trusted: parts of a document that its check does not verify: path → reason, as in `plan.outcome.Trusted`.
         timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
             out (`solver.deadline`).
         simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run

@@ -18,7 +18,7 @@ from optmodels.errors import one_of
 from optmodels.limits import Limit, Price
 from optmodels.units import Unit
 
-_OWN_DOCUMENT = "schema_version"  # a section that states so is a file of its own, which some verb writes
+_OWN_DOCUMENT = "schema_version"  # a section with this field is a file of its own, which some verb writes
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "anything"}
 _SIDES = {"most": "upper limit", "least": "lower limit", "among": "choice", "flag": "switch"}
@@ -61,7 +61,7 @@ def reference(name: str) -> str:
     form = formulation.get(name)
     sections = _sections(form.problem)
     lines = [
-        f"# {form.title}: keys of instance files",
+        f"# {form.title}: keys of problem files",
         "",
         f"Made from the schema by `optmodels schema {name} --keys`; `optmodels new {name}` writes a template with",
         "comments. A number is in the unit of its row; with † it may carry a unit of its own, as a string",

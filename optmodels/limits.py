@@ -27,6 +27,14 @@ class _Off:
         return self.name
 
 
+SPELLED = {
+    "tbt_s": "tpot_s",
+    "prompt_tokens": "input_tokens",
+    "requests_per_second": "requests_per_s",
+    "total_requests_per_second": "total_requests_per_s",
+    "service": "name",
+    "architecture": "model",
+}  # older spelling of a key, which is still read → the key; the fields of the schemas bear the older names
 ELEMENT = _Off("the list element or dictionary entry that holds it is removed")
 
 
@@ -35,15 +43,15 @@ class Limit:
     """Marks a field that restricts plans: the larger (`least`: the smaller) it is, the more plans are allowed.
 
     Attributes:
-        name: what is limited; ``{owner}``, ``{key}`` and ``{list}`` stand for the section's own name, the dictionary
-            key (after " in ") and the list the section is in. Without ``{owner}`` the name is added: "TTFT of chat".
+        name: the limited quantity; ``{owner}``, ``{key}`` and ``{list}`` become the section's own name, the key
+            (after " in ") and the list of the section. Without ``{owner}`` the name is added: "TTFT of chat".
         side: ``most`` and ``least`` bound a number, ``among`` restricts a choice to a list, ``flag`` is on or off.
         unit: unit of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section states.
         off: the value that means no limit, or `ELEMENT`. A field whose value this is restricts nothing.
         top: loosest number allowed, if `off` is not a number; of `least` it is as good as none.
         tight: tightest number asked about, where the field's range ends before its nature does.
         full: everything there is, for ``among``.
-        inner: where the number may be inside the field's section; a plain number in its place works too.
+        inner: key of the number inside the field's section; a plain number in place of the section works too.
         implied: (problem, section) → the value that an absent field stands for.
         scope: it states what the problem is about, as a list of machines does; named as a reason only if nothing else
             is.
@@ -93,9 +101,9 @@ class Restriction:
         at: the number itself, at or below `path`.
         marker: its marker.
         value: its value now.
-        name: what is limited, in words.
+        name: the limited quantity, in words.
         written: whether the file states it; False: a default.
-        drop: what to set, and where, to be rid of it.
+        drop: place and value that switch the limit off.
     """
 
     path: Path
@@ -192,7 +200,7 @@ class Offer:
 
 def shown(path: Path) -> str:
     """A path as in messages: ``workloads[0].slo.ttft_s``."""
-    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{SPELLED.get(p, p)}" for p in path).lstrip(".")
 
 
 def bought(key: tuple[str, str, str]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from optmodels.catalog.files import with_models_read
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import as_written, read_document, refuse_strange, validate
 from optmodels.io.write import path_text
-from optmodels.limits import SECONDS_USUAL, restrictions
+from optmodels.limits import SECONDS_USUAL, SPELLED, restrictions
 from optmodels.problem import Problem
 from optmodels.units import bare_number
 
@@ -25,7 +28,7 @@ def load(
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
-        folder: where a mapping's files are; None: it names none.
+        folder: folder of a mapping's files; None: it names none.
         computed: a program wrote it, so that every bare number is in the unit of its key; default: of a mapping.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
@@ -62,6 +65,9 @@ def load(
     computed = file is None if computed is None else computed
     if not computed and (bare := _without_unit(problem, data)):
         raise InputError(replace(m, file=file, line=line(_location(m.path))) for m in bare)
+    if file is not None:
+        for old, key in sorted(set(_older(problem, data))):
+            warnings.warn(f"{file}: {old} is called {key} now", FutureWarning, stacklevel=2)
     if not problem.name and file is not None:
         problem = problem.model_copy(update={"name": Path(path_text(file)).stem})
     try:
@@ -73,6 +79,27 @@ def load(
             m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
         ) from None
     return problem
+
+
+def _older(section: Any, data: Any) -> Iterator[tuple[str, str]]:
+    """Older spellings of keys that a file uses, with the keys.
+
+    Args:
+        section: a validated section, or a list or mapping with sections.
+        data: the same as its author wrote it.
+    """
+    if isinstance(section, BaseModel) and isinstance(data, Mapping):
+        for name, field in type(section).model_fields.items():
+            key = field.alias or name
+            if name != key and name in data and name in SPELLED:
+                yield name, key
+            yield from _older(getattr(section, name), data.get(key, data.get(name)))
+    elif isinstance(section, Mapping) and isinstance(data, Mapping):
+        for name, part in section.items():
+            yield from _older(part, data.get(name))
+    elif isinstance(section, list | tuple) and isinstance(data, list) and section and isinstance(section[0], BaseModel):
+        for part, there in zip(section, data, strict=False):
+            yield from _older(part, there)
 
 
 def _without_unit(problem: Problem, data: Any) -> list[Mistake]:

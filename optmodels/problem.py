@@ -57,7 +57,7 @@ class Problem(Entry):
         except (OSError, ValueError):  # a name too long for the disk, or with a NUL
             raise InputError(Mistake(None, path, file, "the name of a file")) from None
         if not target.is_relative_to(self._folder.resolve()):
-            raise InputError(Mistake(None, path, file, "a file in the instance's own folder or below it"))
+            raise InputError(Mistake(None, path, file, "a file in the problem's own folder or below it"))
         if not there:
             raise InputError(Mistake(None, path, file, f"an existing file in {self._folder}"))
         return target

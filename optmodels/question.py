@@ -95,7 +95,7 @@ OPTIONS = {
     "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].trace.rate_factor": "--rate-factor",
     "workloads[0].trace": "--trace", "workloads[0].buckets[0].longest_tokens": "--longest",
     "workloads[0].slo.ttft_s": "--ttft",
-    "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
+    "workloads[0].slo.tpot_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
     "deployment": "--disaggregate", "strategies.attention_ranks": "--attention-ranks",
@@ -115,7 +115,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     q = read(q)
     model, written, _ = named(q.model)
     requests = _requests(q, folder)
-    slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
+    slo = {"ttft_s": q.ttft, "tpot_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     said = assumptions(q)
     found: dict[str, Any] = {
@@ -279,7 +279,7 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
             raise InputError(Mistake(None, option, value, "nothing beside --trace, which says it"))
     folder, file = folder or q.trace.parent, q.trace.resolve()
     if not file.is_relative_to(folder.resolve()):
-        expected = f"a file in {q.trace.parent} or above it, since instances name traces beside them or below"
+        expected = f"a file in {q.trace.parent} or above it, since problem files name traces beside them or below"
         raise InputError(Mistake(None, "--write", str(folder), expected))
     factor = {} if q.rate_factor == 1 else {"rate_factor": q.rate_factor}
     return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor, **q.reading}}

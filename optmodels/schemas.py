@@ -39,7 +39,7 @@ def schema(name: str) -> dict[str, Any]:
     one_of("schema", name, names())
     form = formulation.get(name)
     body = form.problem.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": DIALECT} | body | {"title": f"optmodels instance: {form.title}"}
+    return {"$schema": DIALECT} | body | {"title": f"optmodels problem: {form.title}"}
 
 
 def _current() -> dict[str, Any]:

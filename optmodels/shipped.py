@@ -41,8 +41,8 @@ def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bo
 
     Args:
         formulation: the instance's.
-        name: as `named` has it.
-        file: where to; None: nothing is written.
+        name: name that `named` takes.
+        file: target file; None: nothing is written.
         overwrite: replace existing files. Without it a file next to that is the same already stays.
 
     Raises:
@@ -51,7 +51,7 @@ def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bo
     found = {n: (path, data) for n, path, data in named(formulation)}
     if name not in found:
         near = difflib.get_close_matches(name, found) or [n for n in found if name and name in n][:3]
-        raise InputError(Mistake(None, "from", name, f"a name that `optmodels list instances` has for {formulation}",
+        raise InputError(Mistake(None, "from", name, f"a name that `optmodels list problems` has for {formulation}",
                                  hint=f"did you mean {' or '.join(near)}?" if near else None))  # fmt: skip
     path, data = found[name]
     text = path.read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def verify(
         form: the formulation of the problem.
         problem: the instance to judge by.
         document: a solve document as JSON data, or a mapping of its plan alone.
-        folder: where the tables lie next to it; None: nowhere.
+        folder: folder of the tables; None: no tables.
         own: the instance is the document's own; another one states nothing about report, tables and verdict.
     """
     verdict = form.check(problem, document["plan"])
@@ -77,7 +77,7 @@ def verify(
         trusted["objective"] = "this formulation states no schema of its plans"
     if not own:
         parts = ("problem", "check", "report", "summary", "certifies", "*.csv")
-        trusted |= dict.fromkeys(parts, "of the document's own instance, not of this one")
+        trusted |= dict.fromkeys(parts, "of the document's own problem, not of this one")
         return _report(verdict, found, [], trusted)
     rebuilt: list[str] = []
     check_verdict(found, result.check, verdict)
@@ -113,7 +113,7 @@ def _about_problem(
 ) -> None:  # fmt: skip
     """The instance is the one the document was written with."""
     name = document["plan"].get("name", problem.name)
-    found.require("plan.name: its instance's", name == problem.name, name, problem.name)
+    found.require("plan.name: its problem's", name == problem.name, name, problem.name)
     stated = document.get("problem_sha256")
     if stated or document.get("schema") != 1:
         true = digest(document["problem"])

@@ -205,7 +205,7 @@ def test_fewest_gpus_and_evaluate_from_python() -> None:
     """Of a formulation that counts none they say which can."""
     instance = ROOT / "instances" / "cost_efficiency" / "textbook"
     file = sorted(instance.glob("*.yaml"))[0]
-    with pytest.raises(InputError, match="an instance of fleet"):
+    with pytest.raises(InputError, match="a problem file of fleet"):
         optmodels.fewest_gpus(file)
-    with pytest.raises(InputError, match="an instance of fleet"):
+    with pytest.raises(InputError, match="a problem file of fleet"):
         optmodels.evaluate({"instance": "x", "formulation": "fleet"}, instance=file)

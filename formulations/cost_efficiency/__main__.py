@@ -1,4 +1,4 @@
-"""``python -m formulations.cost_efficiency INSTANCE`` solves an instance file."""
+"""``python -m formulations.cost_efficiency FILE`` solves a problem file."""
 
 from formulations.cost_efficiency import FORMULATION
 from optmodels.cli import solve_script

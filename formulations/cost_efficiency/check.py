@@ -52,7 +52,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     if case.operating_points:
         point = next((o for o in case.operating_points if o.name == p.measured), None)
         if point is None:
-            found.add("operating point is in the instance", str(p.measured), "a listed operating point")
+            found.add("operating point is in the problem file", str(p.measured), "a listed operating point")
             return found.report()
         used = (point.family, point.main, point.ao, point.count, point.alpha, point.tp, point.replicas_per_machine)
         bought = (lines["main"].machine, lines["ao"].machine if ao else None)
@@ -163,7 +163,7 @@ def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
     """The plan's own table of limits states what is so."""
     stated = [(line.name, line.unit, line.sense) for line in p.limits]
     expected = [(name, unit, sense) for name, _, _, unit, sense in true]
-    found.require("the limits listed are those of the instance", stated == expected, stated, expected)
+    found.require("the limits listed are those of the problem", stated == expected, stated, expected)
     if stated != expected:
         return
     for line, (name, value, limit, unit, _) in zip(p.limits, true, strict=True):

@@ -246,7 +246,7 @@ def extract(block: Any, tables: CostTables) -> CostPlan:
 
 
 def tokens_per_usd(usd_per_million: float | None) -> float | None:
-    """What the document states of what the models minimise; None for no cost, or none known."""
+    """Tokens per USD from the USD per million tokens that the models minimise; None: no cost, or none known."""
     return 1e6 / usd_per_million if usd_per_million and usd_per_million > 0 else None
 
 

@@ -38,7 +38,7 @@ class Engines:
     Attributes:
         at: levels of the engines.
         costs: costs of every engine.
-        row: of `at`, of each configuration.
+        row: row of `at` of each configuration.
     """
 
     at: Levels

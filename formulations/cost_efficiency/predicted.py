@@ -46,7 +46,7 @@ def machine_of(problem: CostEfficiency, p: CostPlan) -> Machine:
     at = p.machines[0]
     m = next((m for m in problem.resolve().machines if (m.machine, m.region) == (at.machine, at.region)), None)
     if m is None:
-        expected = "a machine of the instance's pool"
+        expected = "a machine of the problem's pool"
         raise InputError(Mistake(None, "plan.machines[0].machine", at.machine, expected))
     return m
 

@@ -60,7 +60,7 @@ class Baselines(Entry):
 
 ROUNDING = 1e-12  # relative, of sums of prices
 APART = "formulation: fleet, which plans prefill and decode apart; cost efficiency plans engines that do both"
-WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that fleet instance"
+WRITTEN_OUT = "python -m formulations.cost_efficiency.as_fleet FILE prints that fleet problem"
 
 
 class CostEfficiency(StaticBatch):
@@ -125,7 +125,7 @@ class CostEfficiency(StaticBatch):
                 expected = "high_end among them: with serving: continuous the KV cache is on the GPUs"
                 wrong.add("strategies.families", list(self.strategies.families), expected)
         else:
-            for name, limit in zip(("ttft_s", "tbt_s", "deadline_s"), self.slo.latencies, strict=True):
+            for name, limit in zip(("ttft_s", "tpot_s", "deadline_s"), self.slo.latencies, strict=True):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)

@@ -45,7 +45,7 @@ def replay(
     Args:
         problem: the instance.
         plan: its plan as JSON data.
-        trace: what lengths are drawn from; None: requests are as the workload states.
+        trace: source of the lengths; None: the workload's own lengths.
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:
@@ -114,7 +114,7 @@ class _Loop:
         self.preemptions = int(seen.preemptions[look].sum())
         self.columns = {
             "users_of_engine": np.full(len(self.ttft_s), users), "arrival_s": a.arrival_s[look],
-            "prompt_tokens": a.input_tokens[look], "output_tokens": a.output_tokens[look],
+            "input_tokens": a.input_tokens[look], "output_tokens": a.output_tokens[look],
             "queue_s": seen.queue_s[look], "ttft_s": self.ttft_s, "tpot_s": seen.tpot_s[look], "e2e_s": self.e2e_s,
         }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""``python -m formulations.fleet INSTANCE`` solves an instance file."""
+"""``python -m formulations.fleet FILE`` solves a problem file."""
 
 from formulations.fleet import FORMULATION
 from optmodels.cli import solve_script

@@ -178,7 +178,7 @@ def engines_of(tables: FleetTables, lines: list[DeploymentLine]) -> Engines:
         wanted = _key_of_line(tables, d)
         mine = tuple(g for g, key in enumerate(keys) if key == wanted)
         if not mine:
-            expected = "a plan made for this instance: no operating point of these engines"
+            expected = "a plan made for this problem: no operating point of these engines"
             raise InputError(Mistake(None, f"plan.periods[].deployments[{i}]", d.name, expected))
         if mine not in known:
             known[mine] = len(counts)

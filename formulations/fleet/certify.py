@@ -250,9 +250,9 @@ class FleetRounds:
 
 
 def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) -> list[Bounded]:
-    """The models that a document's bound is of, as instances of their own.
+    """The models that a document's bound belongs to, as problems of their own.
 
-    That there is no fleet is stated of the loosest.
+    Infeasibility is proved for the most relaxed one.
     """
     if problem.certify == "none":
         return [Bounded("", problem, tables)]

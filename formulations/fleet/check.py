@@ -59,12 +59,12 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         return found.report()
     case = problem.resolve()
     demands = {d.name: d for d in case.demands}
-    found.require("objective is the instance's", p.objective == problem.objective, p.objective, problem.objective)
+    found.require("objective is the problem's", p.objective == problem.objective, p.objective, problem.objective)
     found.require("routing is that of the measured hits", p.routing == case.routing, p.routing, case.routing)
     names = [q.name for q in p.periods]
     expected = [q.name for q in case.periods]
     if names != expected:
-        found.require("periods are the instance's", False, names, expected)
+        found.require("periods are the problem's", False, names, expected)
         return found.report()
     models = _models(case)
     for q in p.periods:
@@ -261,7 +261,7 @@ def _well_formed(
     levels = (problem.max_load * keep,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
     found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
     for line in d.serves:
-        found.require(f"{where}: demand is in the instance", line.demand in demands, line.demand, "workload/bucket")
+        found.require(f"{where}: demand is in the problem file", line.demand in demands, line.demand, "workload/bucket")
     if len({line.demand for line in d.serves}) != len(d.serves):
         found.add(f"{where}: each demand once", len(d.serves), len({line.demand for line in d.serves}))
     capped = (d.service_cap_s is None) == (q.model == "none")
@@ -269,7 +269,7 @@ def _well_formed(
     roles = [m.role for m in d.machines]
     if case.points is not None:
         point = _point(case, d.point)
-        found.require(f"{where}: measured point is in the instance", point is not None, d.point, "a listed point")
+        found.require(f"{where}: measured point is in the problem file", point is not None, d.point, "a listed point")
         if point is not None:
             found.require(f"{where}: batch", d.batch == point.slots, d.batch, point.slots)
             split = d.tensor_parallel, d.attention_ranks, d.replicas_per_machine
@@ -284,7 +284,7 @@ def _well_formed(
             figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
             found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)
         return len(found.violations) == before
-    found.require(f"{where}: no measured point in this instance", d.point is None, d.point, None)
+    found.require(f"{where}: no measured point in this problem", d.point is None, d.point, None)
     loaded = (d.loads, d.model) in models
     found.require(f"{where}: a workload's model is loaded", loaded, (d.loads, d.model), sorted(map(str, models)))
     expected = ["main", "ao"] if d.family in ("ao", "ao_parallel", "ao_shared") else ["main"]
@@ -800,7 +800,7 @@ def _stated(
                and not (name in optional and name not in stated)]  # fmt: skip
     invented = [name for name in stated if stated.count(name) > expected.count(name)]
     found.require(
-        f"{q.name}: the limits listed are those of the instance", not missing and not invented, stated, expected
+        f"{q.name}: the limits listed are those of the problem", not missing and not invented, stated, expected
     )
     for line in q.limits:
         if not true.get(line.name):

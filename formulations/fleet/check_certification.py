@@ -67,7 +67,7 @@ def check_certification(
         loads = cut.loads, cut.model
         found.require(f"{name}: a workload's model", loads in models, loads, sorted(map(str, models)))
         unknown = [x for x in cut.forbidden if x not in demands]
-        found.require(f"{name}: demands of the instance", not unknown, unknown, sorted(demands))
+        found.require(f"{name}: demands of the problem", not unknown, unknown, sorted(demands))
         gpus = {(m.gpu, m.vram_gib / m.gpu_count) for m in case.machines}
         there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))

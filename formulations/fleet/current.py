@@ -53,8 +53,8 @@ class CurrentDeployment(Entry):
     """Machines of one kind whose engines serve some workloads of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: its machine and workloads")
-    workloads: tuple[str, ...] = Field(min_length=1, description="of the instance, that are sent here; of one model")
-    machine: str | None = Field(default=None, description="of the instance's pool, or of the catalogue")
+    workloads: tuple[str, ...] = Field(min_length=1, description="of the problem, that are sent here; of one model")
+    machine: str | None = Field(default=None, description="of the problem's pool, or of the catalogue")
     gpu: GpuName | None = Field(default=None, description="in place of machine: the cheapest one per GPU that has it")
     region: str = Field(default="*", description="a pattern; default: wherever it costs least")
     market: Market = "on_demand"
@@ -64,7 +64,7 @@ class CurrentDeployment(Entry):
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs of an engine")
     replicas: PositiveInt | None = Field(default=None, description="engines; default: as many as fit the machines")
     machines: PositiveInt | None = Field(default=None, description="default: as many as the replicas need")
-    max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
+    max_num_seqs: PositiveInt | None = Field(default=None, description="default: the problem's engine")
     max_num_batched_tokens: Tokens | None = None
     chunk_tokens: Tokens | None = None
 
@@ -121,7 +121,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
 
     Args:
         problem: the instance.
-        current: what runs.
+        current: the deployments that run.
         trace: requests, labelled as for `replay`: rates and lengths of the buckets are then the trace's. None: the
             busiest period of the instance: the requests that it was cut from, else 100,000 Poisson arrivals.
         options: seed of what is drawn.
@@ -291,7 +291,7 @@ def _lines(case: FleetCase, current: Current) -> list[_Line]:
         names = [w.name for w in case.workloads]
         unknown = [w for w in d.workloads if w not in names]
         for name in unknown:
-            wrong.unknown(f"{at}.workloads", name, "a workload of the instance", names)
+            wrong.unknown(f"{at}.workloads", name, "a workload of the problem", names)
         for name in d.workloads:
             if name in names and case.workload(name).models is not None:
                 expected = "workloads with one model: what runs today does not say which of several it loads"
@@ -471,7 +471,7 @@ class _Simulation:
         """A row a request."""
         lines = np.array([*(self.lines[j] for j in self.line), ""], dtype=object)
         return {
-            "arrival_s": self.trace.arrival_s, "prompt_tokens": self.trace.prompt_tokens,
+            "arrival_s": self.trace.arrival_s, "input_tokens": self.trace.prompt_tokens,
             "output_tokens": self.trace.output_tokens, "demand": self.names[self.code],
             "deployment": lines[seen.instance], "queue_s": seen.queue_s, "ttft_s": seen.ttft_s,
             "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s,
@@ -517,7 +517,7 @@ class RoutingModel(Model):
         capacities: one request/s as a share of each capacity of an engine at a level, (Q, W, N); infinite: no share.
         line: whose level it is, (N,).
         counts: engines of each line, (L,).
-        usd: of an engine of each line, (L,).
+        usd: price of an engine of each line, (L,).
     """
 
     def __init__(self, rates: Array, capacities: Array, line: Ints, counts: Ints, usd: Array) -> None:

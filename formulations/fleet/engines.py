@@ -469,7 +469,7 @@ class _Engines:
         engines: row of each, (P,).
         stage: stage of a request that they do.
         sends_s: seconds that a prompt's cache is on its way, (P, 1, D).
-        least_s: what decoding elsewhere takes of a bucket's deadline, at least, (D,).
+        least_s: least part of a bucket's deadline that decoding elsewhere takes, (D,).
         every: levels are not cut: certification may plan the one that stands in for others less full.
     """
 

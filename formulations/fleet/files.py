@@ -24,7 +24,7 @@ class TraceFile(Cut):
     A bucket's requests are planned with the bucket's mean lengths.
     """
 
-    file: str = Field(description="beside the instance or below")
+    file: str = Field(description="beside the problem file or below")
     rate_factor: Positive = Field(default=1.0, description="requests come so many times as often")
 
 

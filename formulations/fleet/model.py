@@ -276,7 +276,7 @@ def breakpoints(rest_s: Array, possible: Any) -> list[float]:
 
     Args:
         rest_s: (R,).
-        possible: which prefill entry is in time for which decode entry, (F, R).
+        possible: whether a prefill entry meets the deadline with a decode entry, (F, R).
     """
     count = possible.sum(axis=0)
     return [rest_s[count == c].min() for c in np.unique(count) if c < len(possible)]

@@ -39,7 +39,7 @@ class OnTrace:
     Args:
         case: the instance, all of whose workloads were cut from traces.
         t: the period.
-        line: what runs in it.
+        line: the deployment that runs in it.
         stretch: how many times as long the limits were that the plan's model kept.
         trace: other requests, labelled by demand; None: those that the instance keeps.
     """
@@ -125,7 +125,7 @@ def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
 
     Args:
         on: its busiest period.
-        requests: in words.
+        requests: the requests, in words.
 
     Returns:
         ``requests`` in words, whether all are ``kept``, and those ``missed``, the worst first: ``demand``, ``latency``,

@@ -218,7 +218,7 @@ class FleetPlan(Document):
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"
     )
 
-    certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
+    certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
 
     @property
     def stretch(self) -> float:

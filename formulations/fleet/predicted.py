@@ -79,7 +79,7 @@ def predicted_of(
     Args:
         case: the instance.
         d: the line.
-        slower: what every step takes longer than planned, and the first token: times.
+        slower: factors on the planned time of every step and of the first token.
     """
     e = d.engine
     if e is None or not d.serves:

@@ -44,7 +44,7 @@ from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, M
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.engine.continuous import Percentile as Percentile
 from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
-from optmodels.engine.spelling import NamedModel, SloKeys
+from optmodels.engine.spelling import NamedModel
 from optmodels.engine.stages import Deployment, Link
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
@@ -131,7 +131,7 @@ class Bucket(Entry):
         return self.name or f"{self.input_tokens}x{self.output_tokens}"
 
 
-class FleetSlo(SloKeys):
+class FleetSlo(Entry):
     """Limits of one workload: a number bounds the mean, ``{at_most: 1.0, percentile: 0.95}`` a percentile.
 
     TTFT and the deadline include waiting; TPOT has none (requests wait before their first token). `tps` is the
@@ -143,7 +143,8 @@ class FleetSlo(SloKeys):
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT", off=None)] = Field(
         default=None,
-        description="time per output token (TPOT); may be written tpot_s; percentiles with serving: continuous",
+        alias="tpot_s",
+        description="time per output token (TPOT); percentiles with serving: continuous",
     )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(
         default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"
@@ -996,7 +997,7 @@ class FleetCase:
         )
         tokens = batch * (lengths.input_tokens + lengths.output_tokens)
         tps = max(slo.tps or 0.0, tokens / (_seconds(slo.deadline_s) or 1e9)) / slack
-        latencies = {"ttft_s": _seconds(slo.ttft_s), "tbt_s": _seconds(slo.tbt_s)}
+        latencies = {"ttft_s": _seconds(slo.ttft_s), "tpot_s": _seconds(slo.tbt_s)}
         limits: RealTime | Batch
         if any(v is not None for v in latencies.values()):
             limits = RealTime(kind="real_time", tps=tps, **{k: (v or 1e9) * slack for k, v in latencies.items()})
@@ -1446,7 +1447,7 @@ def _measured_apart(
     apart = {name.partition("/")[0] for q in points if q.stage != "both" for name, v in q.requests_per_s.items() if v}
     for i, w in enumerate(workloads):
         if w.name in apart and w.slo.deadline_s is not None:
-            expected = "none with points of one stage, whose parts of it nobody measured: limit ttft_s and tbt_s, or"
+            expected = "none with points of one stage, whose parts of it nobody measured: limit ttft_s and tpot_s, or"
             wrong.add(f"workloads[{i}].slo.deadline_s", _seconds(w.slo.deadline_s), f"{expected} leave such points out")
     if apart and p.queueing.model != "none":
         expected = "none with points of one stage, whose requests/s are within TTFT and TPOT; max_load leaves room"

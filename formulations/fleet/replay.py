@@ -119,7 +119,7 @@ def replay(
             names = np.array([*demands], dtype=object)
             lines_of = np.array([*(d.name for d in period.deployments), ""], dtype=object)
             o.keep(policy, {
-                "arrival_s": requests.arrival_s, "prompt_tokens": requests.prompt_tokens,
+                "arrival_s": requests.arrival_s, "input_tokens": requests.prompt_tokens,
                 "output_tokens": requests.output_tokens, "demand": names[code], "deployment": lines_of[seen.line],
                 "wait_s": seen.wait_s, "ttft_s": seen.ttft_s, "e2e_s": seen.e2e_s,
             })  # fmt: skip

@@ -1,4 +1,4 @@
-"""``python -m formulations.orchestration INSTANCE`` solves an instance file."""
+"""``python -m formulations.orchestration FILE`` solves a problem file."""
 
 from formulations.orchestration import FORMULATION
 from optmodels.cli import solve_script

@@ -254,7 +254,7 @@ def simulated_again(
 
 
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
-    """The model that a document's bound is of; that there is no plan is stated of all passes' models."""
+    """The model that a document's bound belongs to; infeasibility is proved for the models of all passes."""
     if problem.certify == "none":
         return [Bounded("", problem, tables)]
     found = ((document.get("plan") or {}).get("certification") or {}).get("bound_looser")

@@ -95,7 +95,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
     for j, line in enumerate(p.configurations):
         candidate = true.candidates.get(line.key)
         if candidate is None or candidate.refused:
-            allowed = "one of the instance's candidates" if candidate is None else candidate.refused
+            allowed = "one of the problem's candidates" if candidate is None else candidate.refused
             found.add(f"configurations[{j}] is a usable candidate", _name(line), allowed)
             return None
         known.append(candidate)
@@ -265,7 +265,7 @@ def _schedule(
     """Admitted and started by (class, route), checked against arrivals, deadlines and slots."""
     T, bin_s, groups, s = true.bins, true.bin_s, true.groups, p.shares
     if p.bins != T or not abs(p.bin_s - bin_s) <= 1e-9 * bin_s or len(p.classes) != len(groups):
-        found.add("time bins and classes as in the instance", f"{p.bins} of {p.bin_s:g} s", f"{T} of {bin_s:g} s")
+        found.add("time bins and classes as in the problem file", f"{p.bins} of {p.bin_s:g} s", f"{T} of {bin_s:g} s")
         return None
     ends = s.decode or s.configuration
     columns = (s.request_class, s.configuration, ends, s.bin, s.admitted, s.started)
@@ -328,7 +328,7 @@ def _schedule(
 def _capacities(
     found: Findings, j: int, line: ConfigurationLine, c: Candidate, used: Mapping[str, Array], T: int, slack: float
 ) -> None:  # fmt: skip
-    """No capacity of an engine is taken beyond what there is, in no bin; what is stated of it."""
+    """In every bin the use of each capacity is at most the capacity, and the stated use is right."""
     of, e, where = c.level, line.engine, f"configurations[{j}]"
     assert of is not None and e is not None
     engines, nothing = line.instances * line.dp, np.zeros(T + 2)

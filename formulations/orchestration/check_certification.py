@@ -49,7 +49,7 @@ def check_certification(found: Findings, problem: Orchestration, true: Recompute
     found.require("certification: the bound is of the plan's pass", same, c.bound_looser, not c.bound_looser)
     models = [x.model for x in c.cuts]
     known = set(models) <= set(true.case.models) and len(set(models)) == len(models)
-    found.require("certification: one cut a model of the instance", known, models, list(true.case.models))
+    found.require("certification: one cut a model of the problem", known, models, list(true.case.models))
     promised = dict.fromkeys(true.case.models, math.nan)
     for name in promised:
         mine = [x for x in p.classes if x.model == name]

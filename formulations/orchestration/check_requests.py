@@ -29,7 +29,7 @@ Array = npt.NDArray[np.float64]
 MOST_SHOWN = 20
 CLOSE_S = 1e-6
 NUMBERS = ("request", "arrival_s", "slot", "start_s", "finish_s")
-STATED = ("prompt_tokens", "output_tokens", "due_s", "first_token_s")  # and model; not in every table
+STATED = ("input_tokens", "output_tokens", "due_s", "first_token_s")  # and model; not in every table
 
 
 def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -> CheckReport:
@@ -78,6 +78,8 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
     if trace is None:
         found.add("requests with names", "classes", "a trace")
         return found.report()
+    if "prompt_tokens" in table:  # the column's older name
+        table = {("input_tokens" if k == "prompt_tokens" else k): table[k] for k in table}
     column = {k: np.asarray(table[k]) for k in (*NUMBERS, "instance", *(x for x in (*STATED, "model") if x in table))}
     n = len(trace)
     for k in column.keys() - {"instance", "model"}:
@@ -122,7 +124,7 @@ def _stated(
     prefill = np.array([each.get(str(name), np.nan) for name in column["instance"]], dtype=float)
     first = np.where(served, column["start_s"] + prefill * trace.prompt_tokens, np.nan)
     right = {
-        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "arrival_s": trace.arrival_s, "input_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
         "due_s": trace.arrival_s + allowed, "first_token_s": first,
     }  # fmt: skip
     for name, values in right.items():
@@ -148,7 +150,7 @@ def _instance(
     line = p.configurations[j]
     x = true.candidates.get(line.key)
     if x is None or x.refused:
-        allowed = "one of the instance's candidates" if x is None else x.refused
+        allowed = "one of the problem's candidates" if x is None else x.refused
         found.add(f"configuration of {name} is a usable candidate", line.parallelism, allowed)
         return
     for r in mine[case.request_model[mine] != x.model]:

@@ -60,7 +60,7 @@ class CurrentInstances(Entry):
     """Some equal instances of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: model, degrees and GPU")
-    model: str = Field(description="of the instance's models")
+    model: str = Field(description="of the problem's models")
     gpu: GpuName | None = Field(default=None, description="of the cluster; default: its first type")
     instances: PositiveInt = Field(default=1, description="how many run")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
@@ -68,9 +68,9 @@ class CurrentInstances(Entry):
     dp: PositiveInt = Field(default=1, description="replicas of an instance")
     attention_ranks: PositiveInt = Field(default=1, description="of a replica, each of tp GPUs")
     batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
-    max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
-    max_num_batched_tokens: Tokens | None = Field(default=None, description="default: the instance's engine")
-    chunk_tokens: Tokens | None = Field(default=None, description="default: the instance's engine")
+    max_num_seqs: PositiveInt | None = Field(default=None, description="default: the problem's engine")
+    max_num_batched_tokens: Tokens | None = Field(default=None, description="default: the problem's engine")
+    chunk_tokens: Tokens | None = Field(default=None, description="default: the problem's engine")
 
 
 class CurrentCluster(Entry):
@@ -90,7 +90,7 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
 
     Args:
         problem: the instance.
-        current: what runs.
+        current: the instances that run.
         trace: requests in place of the instance's, for what runs and for the best plan alike.
         options: seed of what is drawn; `keep` gets a table of requests for each replay.
 
@@ -160,7 +160,7 @@ def _lines(t: OrchestrationTables, current: CurrentCluster) -> list[list[Configu
         at = f"deployments[{i}]"
         gpu = d.gpu or case.gpu_types[0]
         if d.model not in case.models:
-            wrong.unknown(f"{at}.model", d.model, "a model of the instance", case.models)
+            wrong.unknown(f"{at}.model", d.model, "a model of the problem", case.models)
             continue
         if gpu not in case.gpu_types:
             wrong.unknown(f"{at}.gpu", gpu, "a GPU type of the cluster", case.gpu_types)

@@ -9,7 +9,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import AttainmentObjective
 from optmodels.reporting.decision import headroom_words, source_verdict, summary, sure_words
 
-REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline states so
+REPLAY_MISS = 0.01  # share of requests by which a replay may fall short before the headline names it
 
 
 def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tup
             "warn",
             (
                 f"All {p.prediction.gpus:,} GPUs are used: the objective is {maximised}, and GPUs cost nothing."
-                " The fewest: optmodels fewest-gpus INSTANCE --attainment 0.99."
+                " The fewest: optmodels fewest-gpus FILE --attainment 0.99."
             ),
         )
 

@@ -388,7 +388,7 @@ class Taken:
     """What a start takes of an engine at its level: means of each class, (K,) each.
 
     Attributes:
-        first_s: to the first token; of an engine that only decodes to its first step there.
+        first_s: seconds to the first token; of an engine that only decodes, to its first step there.
         service_s: until it leaves: with its last token, or with its cache.
         prefill: share of the time that its prompt takes, as `load`.
         load: one start as a share of each of `CAPACITIES`, seconds, (7, K).

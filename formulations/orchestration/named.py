@@ -95,8 +95,8 @@ def _late() -> bool:
 def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = _late) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
-    When `over` states so, schedules are not improved further, and no further model is begun: then it is None. Either is
-    named as left out, so that the check of a result knows where the clock decided.
+    Once `over` returns true, schedules are not improved further and no further model is begun; the result is then None.
+    Both are named as left out, so that the check of a result knows where the clock decided.
     """
     if t.taken is not None:
         return None  # on a shared engine a request's time depends on the others'
@@ -293,7 +293,7 @@ def requests_table(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -
         "request": np.arange(len(trace)), "arrival_s": trace.arrival_s,
         "model": np.array(t.case.models, dtype=object)[t.case.request_model],
         "class": np.array(t.classes.label, dtype=object)[t.class_of],
-        "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "input_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
         "due_s": trace.arrival_s + t.deadline_s,
         "instance": np.array([*(i.name for i in p.instances), ""], dtype=object)[named.instance],
         "slot": np.where(served, named.slot, -1),

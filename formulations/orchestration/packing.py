@@ -117,7 +117,7 @@ def pack(
         case: the problem.
         gpu: GPU type.
         units: GPUs of each unit.
-        kept: what is taken already.
+        kept: GPUs that are taken already.
     """
     taken: dict[str, set[int]] = {}
     for placement in kept:

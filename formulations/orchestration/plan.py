@@ -258,7 +258,7 @@ class OrchestrationPlan(Document):
         default=None,
         description="where `dispatcher` is planned: the best of those that do not know requests beforehand",
     )
-    certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
+    certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
 
     def headline(self) -> str:
         """One line: what runs and what it attains."""

@@ -145,13 +145,13 @@ class RequestClasses:
     """Groups of like requests, K of them, with T bins of arrivals.
 
     Attributes:
-        label: for people.
+        label: name for people.
         model: index of the model.
         arrivals: (K, T) requests arriving in each bin.
         output_tokens, prompt_tokens: means.
         deadline_s: mean, from arrival to last token.
         slo_factor: mean θ.
-        weight: in S.
+        weight: weight in S.
     """
 
     label: tuple[str, ...]
@@ -189,7 +189,7 @@ class OrchestrationTables:
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
         service_s: (K, R) prefill and decoding at the worst-case rate; inf where the model differs.
         first_s: (K, R) of it until the first token; 0 where the model differs.
-        taken: by configuration what requests take of its engine; None: MaaSO's slots.
+        taken: capacity that requests take of the engine of each configuration; None: MaaSO's slots.
         share: (K, R) of the class's requests that meet their deadline on an unloaded instance.
         wait_s: (K, R) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -25,7 +26,7 @@ from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency.resolve import ModelChoice, StatedEngine, read_source
 from optmodels.latency.strategies import Variant
-from optmodels.limits import Limit
+from optmodels.limits import SPELLED, Limit
 from optmodels.problem import Problem
 from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec
@@ -116,12 +117,30 @@ class Candidates(Entry):
 
 
 class ServedModel(StoredModel):
-    """A model to serve; `model` is its name in the requests."""
+    """A model to serve; requests ask for it by its name."""
 
-    model: str = Field(min_length=1, max_length=100, description="name of the model in the requests")
+    model: str = Field(default="", alias="name", max_length=100, description="name in the requests; default: `model`")
     architecture: AnyLlm | None = Field(
-        default=None, description="architecture; default: the catalogue's entry `model`"
+        default=None, alias="model", description="LLM of the catalogue, or its shape; default: the entry `name`"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        if "architecture" in data:  # older spelling
+            if "name" in data:
+                raise ValueError("either name and model, or model and architecture, their older spelling")
+            data = {k: v for k, v in data.items() if k not in ("model", "architecture")} | {
+                "name": data.get("model"), "model": data["architecture"]
+            }  # fmt: skip
+        elif "name" not in data and isinstance(data.get("model"), str):
+            data = {"name": data["model"], **data}
+        if not data.get("name"):
+            raise ValueError("a model of the catalogue, or a name and the model's shape")
+        return data
+
     t_slice_s: Seconds | None = Field(
         default=None, description="t_slice of the deadline; default: per-token latency of an idle one-GPU instance"
     )
@@ -198,7 +217,7 @@ class RequestClass(Entry):
 
     model: str = Field(description="model that the requests ask for")
     output_tokens: Positive = Field(description="output tokens of a request")
-    prompt_tokens: Share = Field(default=0.0, description="prompt tokens of a request")
+    prompt_tokens: Share = Field(default=0.0, alias="input_tokens", description="input tokens of a request")
     slo_factor: Positive = Field(description="θ of the deadline θ·l·t_slice")
     requests_per_s: RequestsPerSecond | tuple[RequestsPerSecond, ...] = Field(
         description="constant rate, or rates by time bin of classes_bin_s"
@@ -212,7 +231,7 @@ class RequestRows(Entry):
     arrival_s: tuple[Share, ...] = Field(min_length=1, description="arrivals from the beginning, ascending")
     output_tokens: tuple[PositiveInt, ...] = Field(description="output tokens of each request")
     prompt_tokens: tuple[PositiveInt, ...] | None = Field(
-        default=None, description="prompt tokens of each request; default: 1"
+        default=None, alias="input_tokens", description="input tokens of each request; default: 1"
     )
     model: tuple[str, ...] | None = Field(
         default=None, description="model of each request; default: requests.model or the only one"
@@ -234,7 +253,7 @@ class RequestRows(Entry):
         ):  # fmt: skip
             column = getattr(self, key)
             if column is not None and len(column) != n:
-                raise ValueError(f"{key} of {n} requests like arrival_s (it has {len(column)})")
+                raise ValueError(f"{SPELLED.get(key, key)} of {n} requests like arrival_s (it has {len(column)})")
         if any(a > b for a, b in pairwise(self.arrival_s)):
             raise ValueError("arrival_s in ascending order")
         if (self.prefix_blocks is None) != (self.prefix_block_tokens is None):
@@ -802,8 +821,8 @@ def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | Non
     if isinstance(named, Architecture):
         return named
     if named not in catalog.llms():
-        where = f"models[{i}].{'architecture' if m.architecture is not None else 'model'}"
-        wrong.append(unknown_llm(where, named, ", or architecture: with its shape"))
+        where = f"models[{i}].{'name' if m.architecture is None else 'model'}"
+        wrong.append(unknown_llm(where, named, ", or its shape and a name"))
         return None
     return catalog.llms()[named]
 

@@ -195,7 +195,7 @@ class RateSource:
         row = max(rows, key=lambda r: r.gpu is not None)
         rate = decay_rate(row.base_tokens_per_s, row.delta, row.epsilon, _loads(most), None)
         prefill = 1.0 / row.prefill_tokens_per_s if row.prefill_tokens_per_s else 0.0
-        return Rates(rate, prefill, provenance=Provenance("decay", "MaaSO's MS(1), coefficients of the instance"))
+        return Rates(rate, prefill, provenance=Provenance("decay", "MaaSO's MS(1), coefficients of the problem"))
 
     def _roofline(self, variant: Variant, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """A pipeline's stages take turns on pp micro-batches: a token costs the time of one GPU at load W/pp."""
@@ -264,7 +264,7 @@ class RateSource:
         seconds = np.interp(_loads(most), load, [1.0 / r.tokens_per_s for r in rows])
         rate = np.where(_loads(most) <= load[-1], 1.0 / seconds, np.nan)
         prefill = next((1.0 / r.prefill_tokens_per_s for r in rows if r.prefill_tokens_per_s), 0.0)
-        where = Provenance("measured", "rates of the instance")
+        where = Provenance("measured", "rates of the problem")
         return Rates(rate, prefill, f"not measured beyond {rows[-1].load} requests", where)
 
 
@@ -272,7 +272,7 @@ def _fitted_from(model: LatencyModel) -> Provenance:
     """Where a model of the user's own comes from, with the quantiles it keeps of decoding and of first tokens."""
     known = {k: tuple(sorted((float(q), x) for q, x in t.residual_quantiles.items())) for k, t in model.targets.items()}
     tpot = known.get("tpot_s", next(iter(known.values())))
-    source = ", ".join(filter(None, (model.source, model.date))) or "a model file of the instance"
+    source = ", ".join(filter(None, (model.source, model.date))) or "a model file of the problem"
     return Provenance(model.title or model.model, source, (), tpot, known.get("ttft_s", tpot))
 
 

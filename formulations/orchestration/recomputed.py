@@ -119,7 +119,7 @@ class Recomputed:
 
     Attributes:
         candidates: those refused too; of engines those of a plan's lines.
-        groups: in the order of the plan's classes.
+        groups: groups in the order of the plan's classes.
         bins: T.
         bin_s: width of each.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.

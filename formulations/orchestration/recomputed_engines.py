@@ -35,7 +35,7 @@ class Sent:
     Attributes:
         bytes_of: size of the caches of prompts of this many tokens.
         net_bytes_per_s: its share of its server's network.
-        link: as in the file.
+        link: link, as the file states it.
     """
 
     bytes_of: Callable[[Array], Array]
@@ -127,7 +127,7 @@ def planned(
     """The level of a line; None where there is none.
 
     Args:
-        line: as stated.
+        line: line, as the plan states it.
         costs: costs of its steps, and its KV cache: data.
         limits: limits of the instance.
         asked: the model's requests.

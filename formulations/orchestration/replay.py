@@ -175,9 +175,9 @@ def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None, others: 
 
 
 def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions, of_plan: bool) -> Dispatcher:
-    """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for.
+    """The dispatcher of a policy with the plan's settings or, where it has none, the default ones, and the options.
 
-    On requests that the plan is not `of` only a plan that states so refuses what it does not admit.
+    On requests other than the plan's own, inadmissible ones are refused only if the plan states that it refuses them.
     """
     own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
     # A plan lets groups of requests wait apart, so the one who follows it serves by urgency.
@@ -347,7 +347,9 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     model = np.full(len(trace), only) if label is None else np.array([names.index(n) for n in label.names])[label.codes]
     factor = trace.slo_factor if trace.slo_factor is not None else t.case.problem.slo.factor
     if factor is None:
-        raise InputError(Mistake(trace.name, "slo_factor", None, "a column of θ > 0, or slo.factor in the instance"))
+        raise InputError(
+            Mistake(trace.name, "slo_factor", None, "a column of θ > 0, or slo.factor in the problem file")
+        )
     per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
@@ -436,7 +438,7 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, others: Requests | N
     s = p.shares
     if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
         value = f"{p.bins} bins, {len(p.classes)} classes"
-        raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
+        raise InputError(Mistake(None, "plan", value, f"the problem's {t.bins} bins and {len(t.classes)} classes"))
     for count in s.admitted:
         if not 0 <= count <= MOST_ADMITTED:
             raise InputError(Mistake(None, "plan.shares.admitted", count, "0 or more requests"))

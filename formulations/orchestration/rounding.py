@@ -128,7 +128,7 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, clock: Cloc
 
     Args:
         t: the tables.
-        start: where to begin.
+        start: counts to begin with.
         bound: no plan is better: the search ends near it.
         clock: when to stop.
     """

@@ -1,4 +1,4 @@
-"""``python -m formulations.reserved_capacity INSTANCE`` solves an instance file."""
+"""``python -m formulations.reserved_capacity FILE`` solves a problem file."""
 
 from formulations.reserved_capacity import FORMULATION
 from optmodels.cli import solve_script

@@ -99,9 +99,7 @@ def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
     reserved = np.zeros((quarters, R, len(machines)))
     for line in p.reservations:
         if line.region not in case.regions or line.machine not in machines or line.term not in TERM_QUARTERS:
-            _require(
-                found, False, "reservation of a machine, region and term of the instance", str(line), "known names"
-            )
+            _require(found, False, "reservation of a machine, region and term of the problem", str(line), "known names")
             return None
         last = line.first_quarter + TERM_QUARTERS[line.term]
         _require(found, 0 <= line.first_quarter < quarters, "first quarter", line.first_quarter, quarters - 1)
@@ -137,7 +135,7 @@ def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
         _require(
             found,
             False,
-            "purchases and unserved in hours, regions, machines and services of the instance",
+            "purchases and unserved in hours, regions, machines and services of the problem",
             str(error),
             "",
         )
@@ -342,9 +340,9 @@ class _Network:
         """(row, requests/s not served, its demand) of the worst row.
 
         Args:
-            demand: to be served, (H, R, K).
+            demand: demand to be served, (H, R, K).
             machines: working, (H, R, M).
-            away: what of it may leave its region, (H, R, K); default the ceilings' share.
+            away: part of the demand that may leave its region, (H, R, K); default the ceilings' share.
             whole: demand of which `demand` is what is not given up at a price; default itself.
         """
         short, total = self.short(demand, machines, away), (demand if whole is None else whole).sum(axis=(1, 2))
@@ -486,7 +484,7 @@ def _flows(
     _require(found, len(set(pairs)) == len(pairs), "flows: each pair of regions once", len(pairs), len(set(pairs)))
     wrong = next((name for pair in pairs for name in pair if name not in index), None)
     if wrong is not None:
-        _require(found, False, "flows between regions of the instance", wrong, ", ".join(index))
+        _require(found, False, "flows between regions of the problem", wrong, ", ".join(index))
         return
     served = np.maximum(world.demand - world.unserved, 0.0)
     uses: dict[tuple[int, int], list[tuple[int, int, float]]] = {}

@@ -31,7 +31,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         k = services.index(line.service) if known else 0
         service = problem.services[k]
         if not known or service.workload is None:
-            found.add(f"{where}: a machine, and a service with a workload", where, "names of the instance")
+            found.add(f"{where}: a machine, and a service with a workload", where, "names of the problem")
             continue
         i, w, slo = machines.index(line.machine), service.workload, service.slo
         gpu, gpus, vram = hardware_of(problem.machines[i])

@@ -35,7 +35,7 @@ class LossCase:
         quarter: quarter of every row, (n,).
         alive: share of reservations that is left, (J,).
         extra: further machines, (J,), finite.
-        deviation: by which any `budget` regions may exceed their demand at once.
+        deviation: share by which any `budget` regions may exceed their demand at once.
         budget: see `deviation`.
     """
 

@@ -108,7 +108,7 @@ def minimum_purchase(m: Purchases) -> Rows:
 
 
 def purchase_only_if(m: Purchases) -> Rows:
-    """k_c ≤ K_c·b_c: only if b states so."""
+    """k_c ≤ K_c·b_c: reservations only where b_c = 1."""
     return at_most(0.0, m.k.among(m.b) - m.b * m.most[m.b.labels[0]])
 
 

@@ -28,11 +28,10 @@ from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, 
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import ONE_OF_STATIC, check_speculation, written_out
 from optmodels.engine.lengths import ALIKE_OF_STATIC, in_words
-from optmodels.engine.spelling import SloKeys
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import Limit
+from optmodels.limits import SPELLED, Limit
 from optmodels.problem import Problem
 from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
@@ -126,7 +125,7 @@ class Serving(Entry):
     """Throughput and times of one machine for one service."""
 
     requests_per_second: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
-        description="throughput at the largest batch that meets the TPOT limit"
+        alias="requests_per_s", description="throughput at the largest batch that meets the TPOT limit"
     )
     prefill_s: NonNegativeSeconds = Field(default=0.0, description="prefill time of a mean prompt")
     e2e_s: NonNegativeSeconds | None = Field(
@@ -181,7 +180,7 @@ class MachineType(Entry):
     )
 
 
-class ServiceSlo(SloKeys):
+class ServiceSlo(Entry):
     """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1), the deadline's with all tokens.
 
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
@@ -196,7 +195,7 @@ class ServiceSlo(SloKeys):
         "the percentile of ttft_s",
     )
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
-        default=None, description="time per output token (TPOT); may be written tpot_s"
+        default=None, alias="tpot_s", description="time per output token (TPOT)"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, round trip and queue included"
@@ -216,7 +215,7 @@ class ServiceSlo(SloKeys):
 class Service(Entry):
     """One model, served to users in several regions."""
 
-    service: str = Field(min_length=1, max_length=100, description="name of the service")
+    service: str = Field(alias="name", min_length=1, max_length=100, description="name of the service")
     slo: ServiceSlo = Field(description="latency limits")
     demand: Demand = Field(description="requests by hour and region; kind names the source")
     workload: AnyWorkload | None = Field(
@@ -537,7 +536,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
             value: Any = s.service
             mistakes, where = unattainable if limited else wrong, f"services[{k}].service"
             if alone is not None:
-                where, value = f"services[{k}].slo.{alone}", getattr(s.slo, alone)
+                where, value = f"services[{k}].slo.{SPELLED.get(alone, alone)}", getattr(s.slo, alone)
             if isinstance(value, Percentile):
                 value = value.model_dump()
             mistakes.add(where, value, *IMPOSSIBLE[alone])
@@ -624,10 +623,10 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
 
     Args:
         names: names of the regions.
-        service: which one.
+        service: the service.
         demand_rps: its requests/s, (T, R).
         rtt_ms: (R, R).
-        offered: where the type stands, (R,).
+        offered: whether a region offers the type, (R,).
     """
     may = _resident(names, service) & offered[None, :]
     near = np.where(may, rtt_ms, np.inf).min(axis=1)[demand_rps.any(axis=0)]
@@ -645,8 +644,7 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
             wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), ONE_OF_STATIC)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
-        for name in ("ttft_s", "tbt_s", "deadline_s"):
-            limit = getattr(s.slo, name)
+        for name, limit in (("ttft_s", s.slo.ttft_s), ("tpot_s", s.slo.tbt_s), ("deadline_s", s.slo.deadline_s)):
             if isinstance(limit, Percentile) and (p.serving == "static" or s.workload is None):
                 expected = "a number: percentiles are of workloads with serving: continuous"
                 wrong.add(f"{of}.{name}", limit.model_dump(), expected)
@@ -996,7 +994,7 @@ def _serving_of(
     """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
 
     Raises:
-        InputError: unknown model or GPU, or the service has no tbt_s.
+        InputError: unknown model or GPU, or the service has no tpot_s.
     """
     found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
     if found is None:

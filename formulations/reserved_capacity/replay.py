@@ -1,8 +1,8 @@
 """Replay of a reserved-capacity plan: its machines of an hour on a request trace, and again without each region.
 
 A machine becomes the replicas its throughput was derived from (`throughput`): step times and KV memory from the
-same roofline, at most the planned batch. Where an instance states throughputs only, a replica is made up that serves
-exactly that many mean requests per second, and states so in the notes.
+same roofline, at most the planned batch. Where the problem states throughputs only, a replica is assumed that serves
+exactly that many mean requests per second; a note names it.
 """
 
 from __future__ import annotations
@@ -493,7 +493,7 @@ def columns(r: Replay) -> dict[str, Any]:
     label = trace.labels["region"]
     served = np.where(r.replica >= 0, r.fleet.region[r.replica], -1)
     return {
-        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "arrival_s": trace.arrival_s, "input_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
         "region": np.array(label.names, dtype=object)[label.codes], "served_in": names[served],
         "replica": r.replica, "forwarded": r.forwarded, "refused": r.refused, "cached_tokens": r.hit_tokens,
         "sent_s": r.sent_s, "ttft_s": r.ttft_s, "e2e_s": r.e2e_s,

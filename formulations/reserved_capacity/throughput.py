@@ -117,7 +117,7 @@ class MachineChoice:
         work: work of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
         costs: costs of its steps, at the safety level; None at the peaks of the hardware.
-        provenance: where they come from.
+        provenance: source of the figures.
     """
 
     rps: float
@@ -175,7 +175,7 @@ def choice_of(
 
     Args:
         machine: a type.
-        service: what it serves.
+        service: the service.
         machine_path, service_path: of both in the instance.
         level: how long steps take; None: the roofline.
         nearest_s: round trip from each region with users to the nearest machine of the type that may serve them.

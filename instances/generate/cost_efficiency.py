@@ -12,7 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 WORKLOADS = {"summarization": (1024, 128), "generative": (128, 1024), "balanced": (512, 512)}
 SLOS = {
-    "real_time": "{kind: real_time, tps: 100, ttft_s: 0.2, tbt_s: 0.05}",
+    "real_time": "{kind: real_time, tps: 100, ttft_s: 0.2, tpot_s: 0.05}",
     "batch": "{kind: batch, tps: 10}",
 }
 READING = {"real_time": "capped", "batch": "uncapped"}

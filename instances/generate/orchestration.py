@@ -94,7 +94,7 @@ def main() -> None:
         models=[{"model": "llama-3.2-3b", "t_slice_s": 0.012}, {"model": "llama-3.1-8b", "t_slice_s": 0.028},
                 {"model": "qwen2.5-14b", "t_slice_s": 0.05, "minimum_instances": 1}],
         candidates={"tp": [1, 2, 4], "batch": [8, 16, 32]}, latency={"roofline": "roofline"},
-        requests={"trace": {"generated": {"mix": [{"output_tokens": [100, 400], "prompt_tokens": [100, 1000], "slo_factor": [0.8, 1.5]}],
+        requests={"trace": {"generated": {"mix": [{"output_tokens": [100, 400], "input_tokens": [100, 1000], "slo_factor": [0.8, 1.5]}],
                                           "requests": 5000, "requests_per_s": 40, "cv": 2, "seed": 3,
                                           "models": {"llama-3.2-3b": 0.3, "llama-3.1-8b": 0.5, "qwen2.5-14b": 0.2}}}},
         change={"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 32, "placement": {"h100": [1]}},
@@ -128,9 +128,9 @@ def main() -> None:
         latency={"fitted": {"llama-3-8b": "a100-80g-llama-3-8b-fp16-vllm-static",
                             "mistral-7b": "a100-80g-mistral-7b-fp16-vllm-static"}},
         requests={"duration_s": 3480, "classes": [
-            {"model": "llama-3-8b", "prompt_tokens": 2048, "output_tokens": 28, "slo_factor": 4, "requests_per_s": 2.57},
-            {"model": "mistral-7b", "prompt_tokens": 1155, "output_tokens": 120, "slo_factor": 1.3, "requests_per_s": 2.8},
-            {"model": "mistral-7b", "prompt_tokens": 1155, "output_tokens": 300, "slo_factor": 1.6, "requests_per_s": 2.73}]},
+            {"model": "llama-3-8b", "input_tokens": 2048, "output_tokens": 28, "slo_factor": 4, "requests_per_s": 2.57},
+            {"model": "mistral-7b", "input_tokens": 1155, "output_tokens": 120, "slo_factor": 1.3, "requests_per_s": 2.8},
+            {"model": "mistral-7b", "input_tokens": 1155, "output_tokens": 300, "slo_factor": 1.6, "requests_per_s": 2.73}]},
     )  # fmt: skip
     for name, gpus, total in (("scale-1000-gpus", 1_000, 1e6), ("scale-100000-gpus", 100_000, 1e8)):
         rate = total / (24 * 60)
@@ -162,7 +162,7 @@ def main() -> None:
         ]
         mean = sum(shape) / 24
         classes = [
-            {"model": m, "output_tokens": length, "prompt_tokens": 1, "slo_factor": factor,
+            {"model": m, "output_tokens": length, "input_tokens": 1, "slo_factor": factor,
              "requests_per_s": [round(rate * share * part * s / mean, 6) for s in shape]}
             for m, share in SHARES.items() for length, factor, part in
             ((400, 0.9, 0.2), (400, 1.2, 0.2), (400, 1.4, 0.2), (800, 0.9, 0.1), (800, 1.2, 0.2), (800, 1.4, 0.1))

@@ -43,7 +43,7 @@ def write(name: str, comment: str, **document: Any) -> None:
 
 def day(curve: str, hours: int, rps: float, **more: Any) -> dict[str, Any]:
     """Generated demand from Tuesday 14 May 2024 on."""
-    return {"kind": "diurnal", "start_utc": "2024-05-14T00:00:00Z", "hours": hours, "total_requests_per_second": rps,
+    return {"kind": "diurnal", "start_utc": "2024-05-14T00:00:00Z", "hours": hours, "total_requests_per_s": rps,
             "curve": curve} | more  # fmt: skip
 
 
@@ -54,9 +54,9 @@ def paper_day(
     write(
         name, comment, title=title,
         regions=[{"region": r} for r in FIVE], network={"catalog": "aws"} | (network or {}),
-        services=[{"service": "chat", "slo": {"ttft_s": 0.8, "queue_s": 0.05}, "demand": demand} | service],
+        services=[{"name": "chat", "slo": {"ttft_s": 0.8, "queue_s": 0.05}, "demand": demand} | service],
         machines=[{"machine": "p5.48xlarge", "prices": P5,
-                   "serves": {"chat": {"requests_per_second": 4.0, "prefill_s": 0.3}}}],
+                   "serves": {"chat": {"requests_per_s": 4.0, "prefill_s": 0.3}}}],
         terms=terms,
     )  # fmt: skip
 
@@ -108,11 +108,11 @@ def main() -> None:
         "many clients as 12 local ones (four a region), which is the paper's -25 %.",
         title="SkyLB §5.2: three regions on L4, 120/40/40 clients",
         regions=[{"region": r} for r in hours], network={"catalog": "aws"},
-        services=[{"service": "llama-3.1-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05},
-                   "demand": {"kind": "inline", "unit": "requests_per_second",
+        services=[{"name": "llama-3.1-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05},
+                   "demand": {"kind": "inline", "unit": "requests_per_s",
                               "by_region": {r: [c / 10 for c in v] for r, v in hours.items()}}}],
         machines=[{"machine": "g6.xlarge", "prices": {"on_demand": 0.8048, "reserved_3y": 0.3455},
-                   "serves": {"llama-3.1-8b": {"requests_per_second": 1.6, "prefill_s": 0.3}}}],
+                   "serves": {"llama-3.1-8b": {"requests_per_s": 1.6, "prefill_s": 0.3}}}],
         terms=["reserved_3y"],
     )  # fmt: skip
     aws = [p.region for p in PLACES.values() if p.provider == "aws"]
@@ -123,7 +123,7 @@ def main() -> None:
         "never saw an L4. On-demand, and the loss of any one region at 80 % of demand.",
         title="A week over 32 AWS regions, N-1, measured round trips",
         regions=[{"region": r, "weight": weight(r)} for r in aws], network={"catalog": "aws"},
-        services=[{"service": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05, "tbt_s": 0.1},
+        services=[{"name": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05, "tpot_s": 0.1},
                    "demand": day("azure-2024-conv", 168, 1500.0, noise=0.05, seed=3),
                    "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 256}}],
         machines=[{"machine": "g6.xlarge", "gpu": "l4",
@@ -143,11 +143,11 @@ def main() -> None:
         "A year over 40 GCP regions, generated: Azure's conversation week by local clock (daylight saving included), 10 %\n"
         "noise, round trips estimated from distance. L4 at one price everywhere, so that only the clock decides.",
         title="A year over 40 regions, generated",
-        services=[{"service": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05},
+        services=[{"name": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05},
                    "demand": {"kind": "diurnal", "start_utc": "2026-01-01T00:00:00Z", "hours": 8760,
-                              "total_requests_per_second": 1600.0, "curve": "azure-2024-conv", "noise": 0.1, "seed": 1}}],
+                              "total_requests_per_s": 1600.0, "curve": "azure-2024-conv", "noise": 0.1, "seed": 1}}],
         machines=[{"machine": "g2-standard-4", "prices": {"on_demand": 0.7068, "reserved_1y": 0.4453, "reserved_3y": 0.3181},
-                   "serves": {"chat": {"requests_per_second": 2.8, "prefill_s": 0.3}}}],
+                   "serves": {"chat": {"requests_per_s": 2.8, "prefill_s": 0.3}}}],
         terms=["reserved_1y", "reserved_3y"], **common,
     )  # fmt: skip
     write(
@@ -157,10 +157,10 @@ def main() -> None:
         "regions; two services share the machines; what machines serve are engines' levels with continuous batching.",
         title="Two services on GCP at real prices with 1y/3y commitments",
         services=[
-            {"service": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tbt_s": 0.1, "deadline_s": 30.0},
+            {"name": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tpot_s": 0.1, "deadline_s": 30.0},
              "demand": day("azure-2024-conv", 168, 600.0, noise=0.05, seed=1),
              "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 256}},
-            {"service": "chat-70b", "slo": {"ttft_s": 1.0, "queue_s": 0.1, "tbt_s": 0.1}, "kappa": 1.1,
+            {"name": "chat-70b", "slo": {"ttft_s": 1.0, "queue_s": 0.1, "tpot_s": 0.1}, "kappa": 1.1,
              "demand": day("azure-2024-code", 168, 60.0, noise=0.05, seed=2),
              "workload": {"model": "llama-3.1-70b", "input_tokens": 2048, "output_tokens": 256}},
         ],
@@ -174,13 +174,13 @@ def main() -> None:
     two = {"regions": [{"region": "west", "utc_offset_h": -8}, {"region": "east", "utc_offset_h": 4}],
            "network": {"rtt_ms": {"west": {"east": 100.0}}, "local_rtt_ms": 5.0}}  # fmt: skip
     box = {"machine": "box", "prices": {"on_demand": 3.0, "reserved_3y": 1.0},
-           "serves": {"chat": {"requests_per_second": 1.0, "prefill_s": 0.1}}}  # fmt: skip
-    tide = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [10, 2], "east": [2, 10]}}
+           "serves": {"chat": {"requests_per_s": 1.0, "prefill_s": 0.1}}}  # fmt: skip
+    tide = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [10, 2], "east": [2, 10]}}
     write(
         "textbook-two-regions",
         "By hand: peaks of 10 in turn, so 20 machines region by region and 12 pooled: 12 x 1 USD/h x 730 h = 8,760 USD/month.",
         title="Two regions that peak in turn", **two,
-        services=[{"service": "chat", "slo": {"ttft_s": 0.5}, "demand": tide}], machines=[box], terms=["reserved_3y"],
+        services=[{"name": "chat", "slo": {"ttft_s": 0.5}, "demand": tide}], machines=[box], terms=["reserved_3y"],
     )  # fmt: skip
     write(
         "textbook-growth-and-scenarios",
@@ -188,7 +188,7 @@ def main() -> None:
         "one region 20 % above its demand must still be served with what can be bought by the hour. Demand grows on: what a\n"
         "commitment costs after the last quarter is not charged to the plan.",
         title="Staggered commitments under growth and two futures", **two,
-        services=[{"service": "chat", "slo": {"ttft_s": 0.5}, "forwarding_ceiling": 0.5, "demand": tide}],
+        services=[{"name": "chat", "slo": {"ttft_s": 0.5}, "forwarding_ceiling": 0.5, "demand": tide}],
         machines=[box | {"step": 2, "prices": {"on_demand": 3.0, "reserved_1y": 1.5, "reserved_3y": 1.0},
                          "on_demand_available": 30}],
         terms=["reserved_1y", "reserved_3y", "on_demand"],

@@ -40,10 +40,10 @@ def backtest(
     """Run autoscalers on a history of requests.
 
     Args:
-        file: fleet instance (file, mapping or problem) whose cheapest deployment is the replica.
+        file: fleet problem (file, mapping or `Problem`) whose cheapest deployment is the replica.
         history: file of counts or requests (`autoscaling.history.read_history`), or a `History`.
         replica: replica in place of `file`: requests/s within the SLO and USD/h, a pair or ``RATE:USD``.
-        workload: name in the instance and the history, where they have several.
+        workload: name in the problem file and the history, where they have several.
         train: time to tune on, such as ``7d``; the first day warms up forecasts.
         judge: time to test on.
         methods: names of `autoscaling.backtest.ALWAYS`, and with `file` of `TICKS`; None: all of the former, and
@@ -64,10 +64,10 @@ def backtest(
         ``at_goal``, ``frontiers``, ``hindsight_usd``, ``forecast``, ``replica``.
 
     Raises:
-        InputError: a file, an argument or an instance that cannot be used.
+        InputError: a file, an argument or a problem file that cannot be used.
     """
     if (file is None) == (replica is None):
-        raise InputError(Mistake(None, "FILE, --replica", None, "one of the two: a fleet instance, or RATE:USD"))
+        raise InputError(Mistake(None, "FILE, --replica", None, "one of the two: a fleet problem file, or RATE:USD"))
     if methods is None:
         methods = (*ALWAYS, *TICKS[:1]) if file is not None else ALWAYS
     target = None if out is None else Path(out)
@@ -93,7 +93,7 @@ def backtest(
         form = registry.get(problem.formulation)
         if form.replica is None:
             able = ", ".join(n for n in registry.names() if registry.get(n).replica is not None)
-            raise InputError(Mistake(None, "formulation", form.name, f"an instance of {able}"))
+            raise InputError(Mistake(None, "formulation", form.name, f"a problem file of {able}"))
         offer = form.replica(problem, workload)
         rate, usd = offer.requests_per_s, offer.usd_per_hour
     one = Replica(rate, usd, lead_min, drain_min, slack)
@@ -105,7 +105,9 @@ def backtest(
     types: list[Replica] = []
     if asked := [name for name in methods if name in TICKS]:
         if file is None or form.ticks is None or offer is None:
-            raise InputError(Mistake(None, "--methods", asked[0], "FILE, an instance whose fleet `replan` can follow"))
+            raise InputError(
+                Mistake(None, "--methods", asked[0], "FILE, a problem file whose fleet `replan` can follow")
+            )
         types, ticks = form.ticks(problem, offer.workload, one, series)
         if lacking := [name for name in asked if name not in ticks]:
             raise InputError(Mistake(None, "--methods", lacking[0], "several machine types of about the same price"))

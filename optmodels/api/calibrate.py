@@ -84,7 +84,7 @@ def calibrate(
         if value is not None:
             one_of(name, value, known)
     if (gpu is None) != (llm is None) and model != "default":
-        raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
+        raise InputError(Mistake(None, "--gpu, --model", gpu or llm, "both or neither"))
     target, picture = (None if p is None else Path(p) for p in (out, plot))
     if not force:
         refuse_existing(target, picture)

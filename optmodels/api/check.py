@@ -1,4 +1,4 @@
-"""`check`: a result verified against its instance."""
+"""`check`: a result verified against its problem file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from optmodels.verification import verify
 def check(
     plan: PlanSource, instance: Source | None = None, *, prove: bool = False, time_limit: float | None = None
 ) -> DocumentReport:
-    """Verify a result file (or document) and the tables next to it against its own instance, or another one.
+    """Verify a result file (or document) and the tables next to it against its own problem, or another one.
 
     Args:
         plan: plan.json, the folder it is in, a document or a result; a mapping of ``plan`` alone, or with
             ``problem``, claims nothing else. With `prove` also a document that states infeasibility.
-        instance: instance to check against, in place of the one in the file.
+        instance: problem to check against, in place of the one in the file.
         prove: derive the bound a second time, by another form and another solver, if all else is right.
         time_limit: seconds for that (default 60).
 

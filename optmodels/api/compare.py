@@ -25,26 +25,26 @@ def compare(
     on_row: Callable[[dict[str, Any]], None] | None = None, on_skip: Callable[[str], object] | None = None,
     out: str | PathLike[str] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Every method on every instance, one row each, with the certified gap to the best proved bound.
+    """Every method on every problem, one row each, with the certified gap to the best proved bound.
 
     Args:
         instances: files, folders of files, mappings or problems, possibly of different formulations.
-        methods: names; default: every method of each instance's formulation that applies to it. A method that only
-            some formulations have runs on their instances.
+        methods: names; default: every method of each problem's formulation that applies to it. A method that only
+            some formulations have runs on their problems.
         time_limit: seconds of each method on each instance.
         seed: random seed of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.
-        replay: simulate every plan on its instance's trace; the results are in columns ``replay.…``.
+        replay: simulate every plan on its problem's trace; the results are in columns ``replay.…``.
         on_row: called with every row when it is found.
         on_skip: called with each run left out because a formulation lacks the method; default: a warning.
         out: folder for tables and pictures.
 
     Raises:
-        InputError: an instance that is wrong, or a method that none of the formulations has.
+        InputError: a problem file that is wrong, or a method that none of the formulations has.
 
     Returns:
         Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
-        the seconds ``to_first`` solution and ``to_proof``. A method that refuses an instance has a row with its reason.
+        the seconds ``to_first`` solution and ``to_proof``. A method that refuses a problem has a row with the reason.
     """
     from optmodels.study.rows import best_bound, replayed, solved_row
 
@@ -90,7 +90,7 @@ def compare(
 
 
 def _expanded(instances: Iterable[Source]) -> list[Source]:
-    """Instances as given; folders as the instance files in them and below.
+    """Problem files as given; folders as the problem files in them and below.
 
     Raises:
         InputError: no instance.
@@ -100,7 +100,7 @@ def _expanded(instances: Iterable[Source]) -> list[Source]:
         folder = isinstance(one, str | PathLike) and Path(one).is_dir()
         found += [path for path, _ in shipped.instances(Path(one))] if folder else [one]  # type: ignore[arg-type]
     if not found:
-        raise InputError(Mistake(None, "instances", [str(i) for i in given], "at least one instance file"))
+        raise InputError(Mistake(None, "instances", [str(i) for i in given], "at least one problem file"))
     return found
 
 
@@ -116,7 +116,7 @@ def _say_skipped(formulations: list[str], methods: list[str], say: Callable[[str
             registry.get(lacking[0]).method(name)
         for form in dict.fromkeys(lacking):
             count = lacking.count(form)
-            text = f"skipped: {name} on {count} instance{'s' * (count != 1)} of {form}, which has no such method"
+            text = f"skipped: {name} on {count} problem{'s' * (count != 1)} of {form}, which has no such method"
             if say is None:
                 warnings.warn(text, stacklevel=3)
             else:

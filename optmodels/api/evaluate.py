@@ -51,9 +51,9 @@ def evaluate(
     """Today's deployments: cost, latencies of requests, and distance to the best plan.
 
     Args:
-        current: file or mapping of the deployments; it names its instance.
-        trace: requests or a file of them, whose rates and lengths replace the instance's; None: the instance's.
-        instance: instance in place of the one that `current` names.
+        current: file or mapping of the deployments; it names its problem file.
+        trace: requests or a file of them, whose rates and lengths replace the problem's; None: the problem's.
+        instance: problem in place of the one that `current` names.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
@@ -67,11 +67,11 @@ def evaluate(
             the best plan with its page.
 
     Returns:
-        The evaluate document: ``report`` is the formulation's, ``best`` the certified optimum of the same instance,
+        The evaluate document: ``report`` is the formulation's, ``best`` the certified optimum of the same problem,
         ``saving`` the distance to it.
 
     Raises:
-        InputError: the file, the instance, the trace or an argument is wrong, or the formulation evaluates nothing.
+        InputError: the file, the problem, the trace or an argument is wrong, or the formulation evaluates nothing.
     """
     from optmodels.io.read import read_document, validate
     from optmodels.simulation.options import ReplayOptions
@@ -84,7 +84,7 @@ def evaluate(
     form = registry.get(problem.formulation)
     if form.current is None or form.evaluate is None:
         able = [n for n in registry.names() if registry.get(n).evaluate is not None]
-        expected = f"an instance of {', '.join(able)}: of others nothing that runs can be evaluated"
+        expected = f"a problem file of {', '.join(able)}: of others nothing that runs can be evaluated"
         raise InputError(Mistake(file, "instance", form.name, expected))
     runs = validate(form.current, data, file, line)
     requests = read_requests(trace, column, where, skip_bad, first, rate_factor)
@@ -119,14 +119,14 @@ def evaluate(
 
 
 def _instance_of(data: Mapping[str, Any], file: str | None) -> Path:
-    """The instance file that a document names, which must lie in its folder or below.
+    """The problem file that a document names, which must lie in its folder or below.
 
     Raises:
         InputError: none, outside, or not there.
     """
     named = data.get("instance")
     if not isinstance(named, str) or file is None:
-        raise InputError(Mistake(file, "instance", named, "the file of an instance, beside this one or below"))
+        raise InputError(Mistake(file, "instance", named, "a problem file beside this one or below"))
     folder = Path(file).parent
     try:
         target = (folder / named).resolve()
@@ -134,7 +134,7 @@ def _instance_of(data: Mapping[str, Any], file: str | None) -> Path:
     except (OSError, ValueError):
         there = False
     if not there:
-        expected = f"an existing file in {folder} or below (elsewhere: --instance)"
+        expected = f"an existing file in {folder} or below (elsewhere: --problem)"
         raise InputError(Mistake(file, "instance", named, expected))
     return folder / named
 

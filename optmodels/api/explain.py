@@ -1,4 +1,4 @@
-"""`explain`: why an instance has no plan, or what limits its plan."""
+"""`explain`: why a problem file has no plan, or what limits its plan."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def explain(
     instance: Source, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
     all: bool = False, on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
 ) -> Explanation:  # fmt: skip
-    """Why an instance has no plan and what would give it one; or what its plan hangs on.
+    """Why a problem file has no plan and what would give it one; or what its plan hangs on.
 
     Args:
-        instance: file, mapping or problem; nothing may meet its limits.
+        instance: file, mapping or `Problem`; nothing may meet its limits.
         time_limit: seconds for all solves together; default 60, or 10 to examine a plan. Solves that it cut off are
             listed as skipped.
         all: no default time limit.
@@ -37,7 +37,7 @@ def explain(
         out: folder for ``explanation.json`` and its page; a new folder is made in it, nothing is overwritten.
 
     Raises:
-        InputError: the instance or an argument is wrong.
+        InputError: the problem or an argument is wrong.
     """
     from optmodels.reporting.page import write_page
     from optmodels.study.explanation import run

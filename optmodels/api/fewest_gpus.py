@@ -24,7 +24,7 @@ def fewest_gpus(
     """The fewest GPUs that attain a share of the requests within their SLOs, with a bound.
 
     Args:
-        instance: file, mapping or problem; its own objective does not count, its limits do.
+        instance: file, mapping or `Problem`; its own objective does not count, its limits do.
         attainment: required share within the SLO, over all requests (orchestration) or in every bucket (fleet).
         time_limit: seconds of each solve.
         seed: random seed of the solver.
@@ -36,7 +36,7 @@ def fewest_gpus(
         GPU-hours) and ``missed``, the SLO that the trace's own requests miss (None: none).
 
     Raises:
-        InputError: the instance or an argument is wrong, or the formulation does not count GPUs.
+        InputError: the problem or an argument is wrong, or the formulation does not count GPUs.
     """
     check_folder(None if out is None else Path(out))
     options = checked_options(seed, time_limit)
@@ -46,7 +46,9 @@ def fewest_gpus(
     form = registry.get(problem.formulation)
     if form.fewest is None:
         able = [n for n in registry.names() if registry.get(n).fewest is not None]
-        raise InputError(Mistake(None, "formulation", form.name, f"an instance of {', '.join(able)}: GPUs are counted"))
+        raise InputError(
+            Mistake(None, "formulation", form.name, f"a problem file of {', '.join(able)}: GPUs are counted")
+        )
     began = time.perf_counter()
     found = form.fewest(problem, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
     plan = None

@@ -25,9 +25,9 @@ def list(
     """What there is, a row each.
 
     Args:
-        what: ``formulations``, ``methods``, ``instances``, ``catalog``, ``gpus``: every one with its measurements, or
+        what: ``formulations``, ``methods``, ``problems``, ``catalog``, ``gpus``: every one with its measurements, or
             ``machines``: every one with its prices in USD per hour, their date and source.
-        folder: list the instance files in it and below, in place of the instances shipped.
+        folder: list the problem files in it and below, in place of the problems shipped.
         pool: list the machines of this list of the catalogue.
         region: list the machines of this region.
 
@@ -58,7 +58,7 @@ def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
                 {"formulation": n, "name": m, "title": registry.get(n).method_titles.get(m, "")}
                 for n in registry.names() for m in registry.get(n).methods
             ]  # fmt: skip
-        case "instances":
+        case "problems" | "instances":
             return _shipped() if folder is None else _instances(Path(folder))
         case "catalog":
             rows: Rows = [
@@ -80,7 +80,7 @@ def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
         case "machines":
             return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            expected = "one of formulations, methods, instances, catalog, gpus, machines"
+            expected = "one of formulations, methods, problems, catalog, gpus, machines"
             raise InputError(Mistake(None, "what", what, expected))
 
 
@@ -98,14 +98,14 @@ def _priced(pool: str, m: Machine) -> dict[str, Any]:
 
 
 def _shipped() -> Rows:
-    """The instances that come with optmodels, by the name that `new` takes."""
+    """The problems that come with optmodels, by the name that `new` takes."""
     return [{"formulation": form, "name": name, "title": data.get("title", "")}
             for form in registry.names() for name, _, data in shipped.named(form)]  # fmt: skip
 
 
 def _instances(folder: Path) -> Rows:
-    """Instance files below a folder."""
+    """Problem files below a folder."""
     if not folder.is_dir():
-        raise InputError(Mistake(None, "folder", str(folder), "a folder with instance files"))
+        raise InputError(Mistake(None, "folder", str(folder), "a folder with problem files"))
     return [{"file": path_text(path), "formulation": data["formulation"], "title": data.get("title", "")}
             for path, data in shipped.instances(folder)]  # fmt: skip

@@ -26,10 +26,10 @@ def max_rate(
     e2e_p95: Duration | None = None, instance: Source | None = None, trace: str | PathLike[str] | None = None,
     simulate: bool = True, seed: int = 0, time_limit: float = 20.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """The largest rate of an instance's mixture that a plan's engines serve within every SLO.
+    """The largest rate of a problem's mixture that a plan's engines serve within every SLO.
 
     Args:
-        plan: plan.json, its folder, a result document, or an instance. Of an instance without a plan: the largest
+        plan: plan.json, its folder, a result document, or a problem file. Of a problem file without a plan: the largest
             rate of any fleet within its stock, quota and budget.
         model: an LLM in place of `plan`, with the options of `optmodels.plan` that follow.
         input, output: tokens of a prompt and of an answer.
@@ -38,17 +38,17 @@ def max_rate(
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.
         instance: replaces the one that the plan document holds.
-        trace: requests for the simulation; None: the instance's own, or Poisson arrivals at its rates.
+        trace: requests for the simulation; None: the problem's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.
         seed: random seed of the simulation.
         time_limit: seconds of the solve.
 
     Returns:
-        ``requests_per_s`` of the instance, ``headroom`` (a share of that rate; None: no plan), and ``planned_shares``,
+        ``requests_per_s`` of the problem, ``headroom`` (a share of that rate; None: no plan), and ``planned_shares``,
         ``best_shares`` (with ``bound``) and ``simulated``, each with ``factor`` and ``requests_per_s``.
 
     Raises:
-        InputError: the plan, the instance, the trace or an argument is wrong, or nothing limits the engines.
+        InputError: the plan, the problem, the trace or an argument is wrong, or nothing limits the engines.
     """
     options = checked_options(seed, time_limit)
     began = time.perf_counter()

@@ -22,7 +22,7 @@ def migrate(now: Source, plan: Source, *, instance: Source | None = None) -> dic
         after, least over the steps), ``kept``.
 
     Raises:
-        InputError: a plan that cannot be read, or engines that the instance has no operating point of.
+        InputError: a plan that cannot be read, or engines that the problem has no operating point of.
     """
     began = time.perf_counter()
     runs, wanted = (planned(x, instance, needs_plan=True) for x in (now, plan))

@@ -1,4 +1,4 @@
-"""`new`: an instance file to start from, or a formulation of one's own."""
+"""`new`: a problem file to start from, or a formulation of one's own."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def new(
     formulation: str, file: str | PathLike[str] | None = None, folder: str | PathLike[str] | None = None, *,
     from_: str | None = None, force: bool = False,
 ) -> str:  # fmt: skip
-    """A commented instance template, a copy of a shipped instance, or a package for a formulation of one's own.
+    """A commented problem template, a copy of a shipped problem file, or a package for a formulation of one's own.
 
     Args:
         formulation: ``optmodels list formulations``; or ``current``, the file that `evaluate` reads; or the word
             ``formulation``, for one of your own.
-        file: the file to write; files that a shipped instance refers to are written next to it. Or the new
+        file: the file to write; files that a shipped problem file refers to are written next to it. Or the new
             formulation's name.
         folder: parent folder of a new formulation (default: the working folder).
-        from_: name of a shipped instance, as ``optmodels.list("instances")`` has it; None: the template. For
-            ``current`` the instance file whose workloads run today.
+        from_: name of a shipped problem file, as ``optmodels.list("problems")`` has it; None: the template. For
+            ``current`` the problem file whose workloads run today.
         force: replace existing files.
 
     Returns:
-        The instance's text; or the folder of the new formulation, ready to run, test and install.
+        The problem's text; or the folder of the new formulation, ready to run, test and install.
 
     Raises:
         InputError: an unknown name, a file or folder that exists or cannot be written, options that exclude another.
@@ -44,7 +44,7 @@ def new(
 
         return str(write_formulation(str(file), Path(folder or ".")))
     if folder is not None:
-        raise InputError(Mistake(None, "folder", str(folder), "nothing after the instance file"))
+        raise InputError(Mistake(None, "folder", str(folder), "nothing after the problem file"))
     target = None if file is None else Path(file)
     if formulation == "current":
         return _new_current(from_, target, force)
@@ -57,20 +57,20 @@ def new(
 
 
 def _new_current(instance: str | None, target: Path | None, overwrite: bool) -> str:
-    """A file of today's deployments for an instance file, which lies next to it or below."""
+    """A file of today's deployments for a problem file, which lies next to it or below."""
     from optmodels.plans.current import start_text
 
     if instance is None:
-        raise InputError(Mistake(None, "--from", None, "the instance file whose workloads run today"))
+        raise InputError(Mistake(None, "--from", None, "the problem file whose workloads run today"))
     problem = load(Path(instance))
     form = registry.get(problem.formulation)
     if form.start is None:
         able = [n for n in registry.names() if registry.get(n).start is not None]
-        raise InputError(Mistake(instance, "formulation", form.name, f"an instance of {', '.join(able)}"))
+        raise InputError(Mistake(instance, "formulation", form.name, f"a problem file of {', '.join(able)}"))
     folder = (Path() if target is None else target.parent).resolve()
     there = Path(instance).resolve()
     if not there.is_relative_to(folder):
-        raise InputError(Mistake(None, "--from", instance, f"an instance file in {folder} or below"))
+        raise InputError(Mistake(None, "--from", instance, f"a problem file in {folder} or below"))
     text = start_text(there.relative_to(folder).as_posix(), form.start(problem))
     if target is not None:
         write_text(target, text, overwrite=overwrite)

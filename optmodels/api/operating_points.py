@@ -1,4 +1,4 @@
-"""`operating-points`: a fitted model or measurements as rows of an instance."""
+"""`operating-points`: a fitted model or measurements as rows of a problem file."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def operating_points(
     attention_ranks: int = 1, where: Mapping[str, str] | None = None, out: str | PathLike[str] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Rows of an instance from a fitted model, from measurements or from the engines' coefficients.
+    """Rows of a problem file from a fitted model, from measurements or from the engines' coefficients.
 
     Args:
         model: model file that `calibrate` wrote, name of a shipped model, a table of served measurements to take
             unmodified, or ``default``: coefficients fitted over many engines, for `engine`, `gpu` and `llm`.
-        machine: its name in the instance's pool.
+        machine: its name in the problem's pool.
         batch: requests of the workload.
         input_tokens, output_tokens: of each request.
-        as_: key of the instance file that the rows are for; ``--as`` on the command line.
+        as_: key of the problem file that the rows are for; ``--as`` on the command line.
         replicas: numbers of machines that share the batch.
         passes: numbers of passes on one machine, besides one.
         loads: concurrent requests of a replica (all but ``operating_points``); None: 1, 2, 4 … batch; of measurements
@@ -67,7 +67,7 @@ def operating_points(
 
     one_of("as", as_, FORMS)
     wrong = Mistakes()
-    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tbt-s", tbt_s)):
+    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tpot-s", tbt_s)):
         if value is not None and not 0 < value < float("inf"):
             wrong.add(name, value, "a positive number")
     wrong.raise_any()
@@ -90,7 +90,7 @@ def operating_points(
     target = None if out is None else Path(out)
     if as_ == "serves":
         if service is None:
-            raise InputError(Mistake(None, "--service", None, "the service's name in the instance"))
+            raise InputError(Mistake(None, "--service", None, "the service's name in the problem file"))
         serves, notes = operating.served(predictor, w, several, bounds, safety)
         rows = [{"service": service, **serves}]
         if target is not None:
@@ -107,10 +107,10 @@ def operating_points(
             d = predictor.deployment if isinstance(predictor, Deployed) else None
             llm_name = llm or (getattr(predictor, "llm", None) if d is None else d.llm_name)
             kind = gpu or (getattr(predictor, "gpu", None) if d is None else d.gpu_name)
-            for option, known in (("--llm", llm_name), ("--gpu", kind)):
+            for option, known in (("--model", llm_name), ("--gpu", kind)):
                 if known is None:
                     raise InputError(
-                        Mistake(None, option, None, "its name in the instance: the model file states none")
+                        Mistake(None, option, None, "its name in the problem file: the model file states none")
                     )
             frame, notes = operating.load_rates(predictor, str(llm_name), str(kind), w, several, safety)
         rows = records(frame)
@@ -120,7 +120,7 @@ def operating_points(
     if attention_ranks > 1:
         notes = (
             *notes,
-            f"{attention_ranks} data-parallel attention ranks are no key of points in instance files: plans and "
+            f"{attention_ranks} data-parallel attention ranks are no key of points in problem files: plans and "
             f"exports of these say TP{tp}, and the engine has to be told of the ranks beside",
         )
     return {as_: rows, "warnings": list(notes)}
@@ -163,7 +163,7 @@ def _with_memory(
 
 
 def _demands(items: Sequence[str], w: PointWorkload) -> dict[str, PointWorkload]:
-    """The demands of an instance by name, each with its lengths."""
+    """The demands of a problem file by name, each with its lengths."""
     found: dict[str, PointWorkload] = {}
     for item in items:
         name, sign, lengths = item.partition("=")
@@ -173,7 +173,7 @@ def _demands(items: Sequence[str], w: PointWorkload) -> dict[str, PointWorkload]
         one = {} if match is None else {"input_tokens": int(match[1]), "output_tokens": int(match[2])}
         found[name] = dataclasses.replace(w, **one)
     if not found:
-        raise InputError(Mistake(None, "--demand", None, "WORKLOAD/BUCKET of the instance"))
+        raise InputError(Mistake(None, "--demand", None, "WORKLOAD/BUCKET of the problem"))
     return found
 
 
@@ -198,7 +198,7 @@ def _predictor(
         weights = precision or (known.get("precision") if llm == known.get("llm") else None) or "fp16"
         return deployed(engine, gpu, llm, weights, tp, attention_ranks, coefficients)
     if engine is not None:
-        expected = "only with default, or a file of calibrate --model default"
+        expected = "only with default, or a file of calibrate --form default"
         raise InputError(Mistake(None, "--engine", engine, expected))
     if table:
         found = read_measurements(model, kind="served", where=where)

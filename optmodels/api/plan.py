@@ -66,12 +66,12 @@ def plan(
         attention_ranks: numbers of data-parallel attention ranks to choose from.
         max_num_seqs: concurrent requests of an engine; None: the plan decides.
         certify_replay: simulate until every SLO holds; None: where there is a trace, on its requests.
-        write: file for the equivalent instance (YAML).
+        write: file for the equivalent problem (YAML).
         out: folder for results; a new folder per result is made in it.
         time_limit: seconds, tables included.
-        force: replace an existing instance file.
-        command: how this was asked, for the head of the instance file and the log of the result.
-        on_question: called with the understood question and the text of its instance, before the solve.
+        force: replace an existing problem file.
+        command: how this was asked, for the head of the problem file and the log of the result.
+        on_question: called with the understood question and the text of its problem file, before the solve.
         on_result: called with the checked result, before its files are written.
         how: further arguments of `solve`.
 
@@ -137,7 +137,7 @@ def _several(given: str | Sequence[str]) -> Sequence[str]:
 
 
 def _on_disk(trace: Path, write: Path | None) -> Path:
-    """The trace as a file that an instance can name: a pipe's content, or a copy of a file whose name is not UTF-8."""
+    """The trace as a file that a problem file can name: a pipe's content, or a copy where a name is not UTF-8."""
     import shutil
     import tempfile
 
@@ -148,7 +148,7 @@ def _on_disk(trace: Path, write: Path | None) -> Path:
     if not stream and path_text(trace.name) == trace.name:
         return trace
     if write is not None:
-        expected = "a file with a name that instances can have, since FILE of --write names it"
+        expected = "a file with a name that problem files can have, since FILE of --write names it"
         raise InputError(Mistake(None, "--trace", path_text(trace), expected))
     if stream:
         return settled(trace, "a request trace")

@@ -40,9 +40,9 @@ def prefix_hits(
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         routing: ``random``, ``first_block`` (equal beginnings meet on one engine) or ``session``.
-        by: label that separates requests, such as ``class``; in an instance its values are workloads.
+        by: label that separates requests, such as ``class``; in a problem file its values are workloads.
         seed: random seed.
-        out: a file for the document, which an instance of fleet takes as ``prefix_cache.hits``.
+        out: a file for the document, which a problem file of fleet takes as ``prefix_cache.hits``.
 
     Raises:
         InputError: a file or an argument is wrong, or the trace does not state shared prompts.

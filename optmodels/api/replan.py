@@ -56,7 +56,7 @@ def replan(
     """Decide what to order, stop and load now.
 
     Args:
-        file: the instance: file, mapping or problem; of a plan document its instance.
+        file: the problem: file, mapping or `Problem`; of a plan document its problem file.
         state: file or mapping of the running fleet (`formulations.fleet.tick.state.State`).
         history: requests up to now (`autoscaling.history.read_history`); or else
         forecast: a table of quantiles by tick (`forecast.ticks.read_forecast`).

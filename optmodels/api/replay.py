@@ -58,8 +58,8 @@ def replay(
 
     Args:
         plan: plan file, result document or result.
-        trace: requests or a file of them; None: the instance's, where its formulation has requests.
-        instance: replay the plan for this instance, not the one in the file.
+        trace: requests or a file of them; None: the problem's, where its formulation has requests.
+        instance: replay the plan for this problem, not the one in the file.
         policy: dispatching policy; None: the formulation's default.
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
@@ -74,7 +74,7 @@ def replay(
         part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is tested on the
             other.
         share: share of the trace's time in its first part.
-        resample: seed of another trace drawn from this one (the instance's own, if none is given) in blocks.
+        resample: seed of another trace drawn from this one (the problem's own, if none is given) in blocks.
         block_s: length of these blocks (`traces.shape.resampled`).
         predicted_error: dispatchers know output lengths with this error (`traces.shape.predicted`).
         seed: random seed.
@@ -110,7 +110,7 @@ def replay(
     if requests is None and (part is not None or resample is not None or predicted_error is not None):
         requests = problem.own_trace()
         if requests is None:
-            raise InputError(Mistake(None, "trace", None, "a trace: the instance has no requests one by one"))
+            raise InputError(Mistake(None, "trace", None, "a trace: the problem has no requests one by one"))
     if requests is not None:
         if part is not None:
             one_of("part", part, shape.PARTS)
@@ -137,7 +137,7 @@ def replay(
     if requests is None and found["report"].get("sent") is None:
         own = problem.own_trace() is not None
         found["report"]["sent"] = (
-            "its own requests" if own else "requests drawn at random as the instance describes them"
+            "its own requests" if own else "requests drawn at random as the problem describes them"
         )
     if out is not None:
         with keeping(found):
@@ -157,7 +157,7 @@ def _replayed(form: Formulation, problem: Problem, plan: Mapping[str, Any], trac
         verdict = form.check(problem, plan)
         if verdict.ok:
             raise
-        expected = "a plan made for this instance; `optmodels check` says what differs"
+        expected = "a plan made for this problem; `optmodels check` says what differs"
         raise InputError(Mistake(None, "plan", verdict.violations[0].requirement, expected)) from None
     return found
 

@@ -1,4 +1,4 @@
-"""`rows-to-measure`: the few closed-loop benchmark runs after which `calibrate --model default` is least uncertain."""
+"""`rows-to-measure`: the few closed-loop benchmark runs after which `calibrate --form default` is least uncertain."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def rows_to_measure(
     Args:
         instance: its machines and lengths are to be predicted; None: all that may be measured.
         rows: how many to choose.
-        engine, gpu, llm, precision, attention_ranks: the deployment; None: the instance's.
-        tp: tensor-parallel degrees that may be measured; None: the instance's, or 1, 2, 4, 8.
+        engine, gpu, llm, precision, attention_ranks: the deployment; None: the problem's.
+        tp: tensor-parallel degrees that may be measured; None: the problem's, or 1, 2, 4, 8.
         concurrency: numbers of concurrent requests that may be measured.
-        input_tokens, output_tokens: lengths that may be measured, besides the instance's.
+        input_tokens, output_tokens: lengths that may be measured, besides the problem's.
         candidates: CSV or Parquet file of the runs that may be measured instead.
         measured: rows of the deployment that are there already, as `calibrate` reads them.
         tool: benchmark whose commands are returned: ``vllm``, ``sglang`` or ``guidellm``; None: the engine's own.
@@ -122,7 +122,7 @@ def rows_to_measure(
 
 
 def _deployments_of(instance: Path) -> tuple[list[Deployment], list[tuple[int, int]]]:
-    """The deployments that an instance's tables ask about, and the (input, output) lengths that it states.
+    """The deployments that a problem's tables ask about, and the (input, output) lengths that it states.
 
     Raises:
         InputError: its latencies are of no engine's steps.
@@ -159,21 +159,21 @@ def _one_of(
     asked: Sequence[Deployment], engine: str | None, gpu: str | None, llm: str | None, precision: str | None,
     attention_ranks: int | None,
 ) -> Deployment:  # fmt: skip
-    """The instance's deployment, whatever the TP, that the options name: a file of rows is one's.
+    """The problem's deployment, whatever the TP, that the options name: a file of rows is one's.
 
     Raises:
         InputError: there is none, or several.
     """
     ranks = None if attention_ranks is None else str(attention_ranks)
-    given = dict(zip(("--engine", "--gpu", "--llm", "--precision", "--attention-ranks"),
+    given = dict(zip(("--engine", "--gpu", "--model", "--precision", "--attention-ranks"),
                      (engine, gpu, llm, precision, ranks), strict=True))  # fmt: skip
     left = list(asked)
     for k, (option, name) in enumerate(given.items()):
         there = sorted({_names(d)[k] for d in left})
         if name is None and len(there) > 1:
-            raise InputError(Mistake(None, option, None, f"one of the instance's: {', '.join(there)}"))
+            raise InputError(Mistake(None, option, None, f"one of the problem's: {', '.join(there)}"))
         if name is not None and name not in there:
-            raise InputError(Mistake(None, option, name, f"of the instance: {', '.join(there)}"))
+            raise InputError(Mistake(None, option, name, f"of the problem: {', '.join(there)}"))
         left = [d for d in left if name in (None, _names(d)[k])]
     return left[0]
 
@@ -234,4 +234,4 @@ def _commands(document: dict[str, Any], tool: str) -> list[str]:
     if len(tps) > 1:
         found.append(f"optmodels measure {' '.join(f'tp{t}.csv' for t in tps)} --out served.csv")
     table = "served.csv" if len(tps) > 1 else f"tp{tps[0]}.csv"
-    return [*found, f"optmodels calibrate {table} --model default {deployment_options(document)} --out own.yaml"]
+    return [*found, f"optmodels calibrate {table} --form default {deployment_options(document)} --out own.yaml"]

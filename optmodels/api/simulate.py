@@ -69,7 +69,7 @@ def simulate(
         tp: GPUs of an instance.
         precision, kv_precision: precision of weights and cache; None: weights as the name states or as published.
         engine: vllm, sglang or trtllm.
-        latencies: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
+        latencies: ``default``, ``roofline``, or a model file that ``calibrate --form steps`` wrote.
         max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
         kv_tokens: KV-cache capacity, tokens; None: the rest of the GPUs' memory.
         runtime_gib: memory of the engine's runtime on each GPU, GiB; None: 1. Unused with `kv_tokens`.

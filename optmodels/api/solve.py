@@ -1,4 +1,4 @@
-"""`solve`: one plan of an instance, checked and written."""
+"""`solve`: one plan of a problem file, checked and written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def solve(
     Args:
         instance: file, mapping or loaded problem.
         method: ``exact`` or any other of the formulation's methods.
-        time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
+        time_limit: seconds, once the problem is read; the incumbent and bound at that time are returned. Tables
             count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
             left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
         gap: relative gap at which to stop.
@@ -58,7 +58,7 @@ def solve(
         solver: solver of whole models: ``highs``, or any that Pyomo knows and finds. Its point is
             verified, its bound is unverified, and ``log.asked.runs`` states how it ended. Models that a method
             changes between runs (cutting planes, columns) stay with HiGHS; no runs if there are no others.
-        certify_replay: certify the plan's SLOs on the step simulator, like ``certify: replay`` in the instance.
+        certify_replay: certify the plan's SLOs on the step simulator, like ``certify: replay`` in the problem file.
         out_of_sample: replay a plan made for a trace on resampled blocks too.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; an exception in it ends the solve and is raised.
@@ -66,7 +66,7 @@ def solve(
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
-        InputError: the instance or an argument is wrong.
+        InputError: the problem or an argument is wrong.
         NotWrittenError: the result, which it carries, could not be written.
     """
     began = time.perf_counter()

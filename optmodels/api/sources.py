@@ -1,4 +1,4 @@
-"""What verbs are given: instances, plan documents, request traces."""
+"""What verbs are given: problems, plan documents, request traces."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
 
 
 def problem_of(source: Source) -> Problem:
-    """The instance of a file, a mapping or a problem.
+    """The problem of a file, a mapping or a `Problem`.
 
     Raises:
-        InputError: no file, or an instance that is wrong.
+        InputError: no file, or a problem file that is wrong.
     """
     return source if isinstance(source, Problem) else load(source)
 
 
 def shown_name(source: Source, problem: Problem) -> str:
-    """How documents name an instance: its path, or its own name."""
+    """How documents name a problem file: its path, or its own name."""
     return path_text(source) if isinstance(source, str | PathLike) else problem.name
 
 
 def inlined(problem: Problem) -> dict[str, Any]:
-    """The instance with every file next to it, as JSON data; unmodified where nothing can meet its limits."""
+    """The problem with every file next to it, as JSON data; unmodified where nothing can meet its limits."""
     with contextlib.suppress(UnattainableError):
         problem = problem.inline()
     found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -73,10 +73,10 @@ def document_of(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
 
 
 def embedded(document: Mapping[str, Any], name: str | None) -> Problem:
-    """The instance that a result document carries."""
+    """The problem that a result document carries."""
     embedded = document.get("problem")
     if not isinstance(embedded, Mapping):
-        raise InputError(Mistake(name, "problem", embedded, "the instance the plan was made for"))
+        raise InputError(Mistake(name, "problem", embedded, "the problem the plan was made for"))
     try:
         return problem_of(dict(embedded))
     except InputError as error:
@@ -93,7 +93,7 @@ def read_requests(
     """The requests that the options of a verb name.
 
     Args:
-        trace: requests or a file of them; None: the instance's own, which have no options.
+        trace: requests or a file of them; None: the problem's own, which have no options.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.

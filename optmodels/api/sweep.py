@@ -1,4 +1,4 @@
-"""`sweep`: one instance solved many times with some fields varied."""
+"""`sweep`: one problem solved many times with some fields varied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sweep(
     pareto: str | None = None, out: str | PathLike[str] | Callable[[], Path] | None = None, resume: bool = False,
     on_row: Progress | None = None,
 ) -> Sweep:  # fmt: skip
-    """Solve an instance at every combination of values of some of its fields.
+    """Solve a problem file at every combination of values of some of its fields.
 
     Args:
         instance: file, mapping or loaded problem.
@@ -40,7 +40,7 @@ def sweep(
         on_row: called with (solves done, solves, row) after each solve.
 
     Raises:
-        InputError: the instance, a path, a value or an argument is wrong; before the first solve.
+        InputError: the problem, a path, a value or an argument is wrong; before the first solve.
         NotWrittenError: the tables could not be written; it carries them, and the folder can be resumed.
         SweepInterrupted: Ctrl-C; the folder can be resumed.
     """

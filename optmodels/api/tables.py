@@ -1,4 +1,4 @@
-"""`tables`: an instance's operating points, or any curve as a table with certified error."""
+"""`tables`: a problem's operating points, or any curve as a table with certified error."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def tables(
     safety: float | None = None, out: str | PathLike[str] | None = None, plot: str | PathLike[str] | None = None,
     where: Mapping[str, str] | None = None, force: bool = False, on_note: Callable[[str], object] = lambda _: None,
 ) -> Any:  # fmt: skip
-    """The operating points of an instance, as its formulation's tables object; with `x` a curve or a model as a table.
+    """The operating points of a problem, as its formulation's tables object; with `x` a curve or a model as a table.
 
     Args:
-        source: instance file, mapping or problem; with `x` a CSV or Parquet file, or a latency model.
+        source: problem file, mapping or `Problem`; with `x` a CSV or Parquet file, or a latency model.
         x: first axis: a column; of a model ``NAME=FIRST:LAST[:STEP]``.
         y: the latency or throughput: a column, or a model's target.
         z: second axis, such as ``context_tokens``.
-        max_error: largest relative error (default for an instance: 0.001).
+        max_error: largest relative error (default for a problem file: 0.001).
         segments: number of segments, in place of `max_error` (one axis).
         set: other inputs of a model, by name.
         safety: prediction quantile of a model.
-        out: CSV or Parquet file; of an instance with linearised curves a second one ends in ``-curves``.
+        out: CSV or Parquet file; of a problem file with linearised curves a second one ends in ``-curves``.
         plot: picture of the table (one axis).
         where: keep the rows of the file whose columns have these values.
         force: replace existing files.

@@ -163,7 +163,7 @@ def backtest(
 
     Args:
         history: at least `train_min + judge_min` minutes.
-        replica: what is added and removed.
+        replica: unit that is added and removed.
         train_min, judge_min: minutes. The first day of training only warms up forecasts and is not scored.
         methods: names of `ALWAYS`.
         goal: share of the requests within the SLO that tuning and `at_goal` ask for.

@@ -22,8 +22,8 @@ class History:
 
     Attributes:
         requests: requests in each bin of ten seconds; NaN: not measured; shape (6·minutes,).
-        name: where they come from.
-        notes: what was done to the rows, one sentence each.
+        name: source of the rows.
+        notes: changes made to the rows, one sentence each.
     """
 
     requests: Array

@@ -1,4 +1,4 @@
-"""Serving one workload in static batches on a pool of machines: the part of an instance file that states so, resolved.
+"""Serving one workload in static batches on a pool of machines: the sections of a problem file about it, resolved.
 
 Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket of many.
 """
@@ -33,7 +33,7 @@ from optmodels.catalog.types import (
 from optmodels.engine.continuous import LatencyLimit, Percentile, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import AttentionRanks
 from optmodels.engine.lengths import Length, Lengths, mean_tokens, normalised, which
-from optmodels.engine.spelling import NamedModel, SloKeys
+from optmodels.engine.spelling import NamedModel
 from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
@@ -94,7 +94,7 @@ class BatchMix(Entry):
     )
 
 
-class RealTime(SloKeys):
+class RealTime(Entry):
     """LP(7): throughput and latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
     kind: Literal["real_time"] = Field(description="real_time: limits on throughput and latencies")
@@ -103,7 +103,7 @@ class RealTime(SloKeys):
     )
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
     tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
-        description="time per output token (TPOT); may be written tpot_s"
+        alias="tpot_s", description="time per output token (TPOT)"
     )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, waiting included; with static batches all its passes"
@@ -260,7 +260,7 @@ class OperatingPoint(Entry):
         default=None, description="time from the first prompt to the last token of the batch; or tps"
     )
     ttft_s: Seconds | None = Field(default=None, description="time to the first token")
-    tbt_s: Seconds | None = Field(default=None, description="time per output token (TPOT)")
+    tbt_s: Seconds | None = Field(default=None, alias="tpot_s", description="time per output token (TPOT)")
     source: str = Field(default="", description="author of the measurement")
 
     @model_validator(mode="after")
@@ -584,7 +584,7 @@ def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tu
     Args:
         pool: the section of the instance file.
         wrong: the mistakes found so far.
-        path: where the section is in the instance file.
+        path: path of the section in the problem file.
     """
     found: list[Machine] = []
     if pool.catalog is not None:
@@ -667,5 +667,5 @@ def _operating_points(p: StaticBatch, gpu_counts: Mapping[str, int], wrong: Mist
             if machine is not None and gpu_counts and machine not in gpu_counts:
                 wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", gpu_counts)
         if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
-            wrong.add(f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both")
+            wrong.add(f"{where}[{i}]", point.name, "ttft_s and tpot_s: a real_time SLO bounds both")
     return tuple(points)

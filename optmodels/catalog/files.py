@@ -99,7 +99,7 @@ def with_models_read(data: Mapping[str, Any], folder: Path | None) -> dict[str, 
         InputError: a file that is not read.
     """
     formulation = data.get("formulation")
-    # these have weights and kv in the model's own section, and `model` of orchestration is a name of requests
+    # these have weights and kv in the section of the model; requests name the models of orchestration
     return dict(_read(data, folder, "", formulation in ("orchestration", "reserved_capacity"),
                       formulation == "orchestration"))  # fmt: skip
 
@@ -125,7 +125,7 @@ def _read(data: Any, folder: Path | None, path: str, flat: bool, named: bool) ->
         shape, weights = read_config(there)
         written = shape.model_dump(mode="json", exclude_defaults=True)
         if named and key == "model":
-            found |= {"model": shape.title, "architecture": written}
+            found |= {"name": data.get("name", shape.title), "model": written}
         else:
             found[key] = written
         if key != "draft":

@@ -220,7 +220,7 @@ def machines_of(
 
     Args:
         path: CSV.
-        columns: as `read_prices` has them.
+        columns: column names, as of `read_prices`.
         region: only those of one region.
 
     Raises:

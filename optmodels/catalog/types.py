@@ -313,7 +313,9 @@ class Architecture(Entry):
 class ConfigFile(Entry):
     """A model by its configuration of Hugging Face; loading an instance puts the shape in its place."""
 
-    config: str = Field(description="path of a config.json, or of a folder with one, from the instance's folder")
+    config: str = Field(
+        description="path of a config.json, or of a folder with one, from the folder of the problem file"
+    )
 
 
 AnyLlm = Annotated[str | Architecture, spelled("llm", str | Architecture | ConfigFile)]

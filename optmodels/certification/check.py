@@ -25,7 +25,7 @@ class Recomputed:
         promises: names of the promises that the plan makes.
         objective: its value; `scale` of its rounding, as of `Findings.close`.
         relaxed: whether a round's model is another than the instance's own.
-        model_of: what tells the models of two rounds apart.
+        model_of: facts that distinguish the models of two rounds.
         is_better: whether a round's plan, were it certified, should have been taken in place of this one.
     """
 
@@ -46,7 +46,7 @@ def is_expected(found: Findings, line: Any, asked: str) -> bool:
 
 def same_settings(found: Findings, stated: Mapping[str, Any], right: Mapping[str, Any]) -> None:
     """Require confidence, seed and whatever else a formulation has to be the instance's."""
-    found.require(f"certification: {', '.join(right)} are the instance's", dict(stated) == dict(right), stated, right)
+    found.require(f"certification: {', '.join(right)} are the problem's", dict(stated) == dict(right), stated, right)
 
 
 def check_rounds(

@@ -264,7 +264,7 @@ class _Rounds(Generic[P]):
                     status = "no_solution_found"  # a looser model may have one
                 log, limit = first.log | said, first.limit or limit
                 return replace(first, status=status, limit=limit, seconds=self.seconds, log=log)
-            words = "the model finds no plan as the instance is, and simulation keeps none of a looser model"
+            words = "the model has no plan for these SLOs, and no plan of a relaxed model passes the simulation"
             broken = dict.fromkeys(x.name for x in self.found[-1].unkept) if self.found else ()
             words += f"; not kept in the last round: {', '.join(broken)}" if broken else ""
             log = first.log | said | {"reason": words}

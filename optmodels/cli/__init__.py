@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -22,6 +23,11 @@ from optmodels.formulation import Formulation, register
 from optmodels.io.write import FULL, path_text
 
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
+
+
+OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--instance": "--problem",
+                 "--show-instance": "--show-problem"}  # fmt: skip
+FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
 
 class _ByJob(TyperGroup):
@@ -75,6 +81,7 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
     ready()
+    warnings.showwarning = _note
     status = _run(sys.argv[1:] if arguments is None else arguments)
     if lost:
         sys.stderr.write(f"stdout: got {lost.pop().strerror!r}; expected a device that can be written\n")
@@ -83,7 +90,32 @@ def run(arguments: list[str] | None = None) -> int:
     return status
 
 
+def _renamed(arguments: list[str]) -> list[str]:
+    """The arguments with today's names of options, and a note for each older one."""
+    found, verb = list(arguments), arguments[0] if arguments else ""
+    if found[:2] == ["list", "instances"]:
+        found[1] = "problems"
+    for i, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        now = OLDER_OPTIONS.get(name)
+        if name == "--model" and verb in ("attribute", "batch-limits"):
+            now = "--latencies"
+        elif name == "--model" and verb == "calibrate" and (value or "".join(arguments[i + 1 : i + 2])) in FORMS:
+            now = "--form"
+        if now is not None:
+            sys.stderr.write(f"note: {name} is called {now} now\n")
+            found[i] = now + equals + value
+    return found
+
+
+def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
+    """Notes for users, such as older spellings of keys, as one line each."""
+    text = f"note: {message}" if kind is FutureWarning else f"{kind.__name__}: {message}"
+    sys.stderr.write(text + "\n")
+
+
 def _run(arguments: list[str]) -> int:
+    arguments = _renamed(arguments)
     asked = COMMANDS.get(arguments[0]) if arguments else None
     try:
         status: Any = command_line(VERBS if asked is None else [asked])(args=arguments, standalone_mode=False)
@@ -107,6 +139,7 @@ def _by_option(error: InputError, arguments: list[str]) -> InputError:
 
     def named(m: Mistake) -> Mistake:
         name = "--" + m.path.strip("_").replace("_", "-")
+        name = OLDER_OPTIONS.get(name, name)
         option = next((x for x in (name, name.removesuffix("-s")) if x in given), None)
         return m if m.file is not None or option is None else replace(m, path=option)
 
@@ -135,7 +168,7 @@ def _fault(error: Exception) -> int:
         raise error
     sys.stderr.write(
         f"optmodels: a fault of the program: {type(error).__name__}: {printable(str(error), 2000)}\n"
-        "Set OPTMODELS_DEBUG=1 for the traceback, and please report it with the instance file.\n"
+        "Set OPTMODELS_DEBUG=1 for the traceback, and please report it with the problem file.\n"
     )
     return 1
 
@@ -154,9 +187,9 @@ def _begin() -> None:
 
 
 def solve_script(formulation: Formulation) -> None:
-    """Entry point of ``python -m PACKAGE``: `solve` for instances of its formulation, which need not be installed.
+    """Entry point of ``python -m PACKAGE``: `solve` for problems of its formulation, which need not be installed.
 
-    After the name of a verb it is the whole command line: ``python -m PACKAGE compare INSTANCE``.
+    After the name of a verb it is the whole command line: ``python -m PACKAGE compare FILE``.
     """
     from optmodels.cli.solve import check_formulation
 

@@ -20,7 +20,8 @@ def backtest(
         ),
     ],
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Fleet instance; its cheapest deployment is the replica.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Fleet problem file; its cheapest deployment is the replica."),
     ] = None,
     replica: Annotated[
         str | None, typer.Option(help="Replica in place of FILE: RATE:USD, requests/s within the SLO and USD an hour.")

@@ -27,7 +27,7 @@ def batch_limits(
     input_std: Annotated[float, typer.Option(help="Standard deviation of prompt tokens.")] = 0.0,
     output_mean: Annotated[float | None, typer.Option(help="Without a trace: mean output tokens.")] = None,
     output_std: Annotated[float, typer.Option(help="Standard deviation of output tokens.")] = 0.0,
-    model: Annotated[Path | None, typer.Option(help="Model file for b_SLA.")] = None,
+    model: Annotated[Path | None, typer.Option("--latencies", help="Model file for b_SLA.")] = None,
     limit_s: Annotated[float | None, timed("Allowed time between tokens.", options.tpot)] = None,
     safety: Annotated[float | None, typer.Option(help="Probability that a step stays below --limit-s.")] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,

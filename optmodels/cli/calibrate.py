@@ -16,11 +16,11 @@ from optmodels.io.write import json_text
 
 def calibrate(
     measurements: Annotated[Path, typer.Argument(help="CSV or Parquet file of measured latencies.")],
-    model: Annotated[
+    form: Annotated[
         str,
         typer.Option(
-            help="auto, scaled, two_segment, additive, steps, decay or linear_batch; or default: the built-in "
-            "coefficients, corrected by a few served rows of --engine, --gpu and --llm."
+            help="Form: auto, scaled, two_segment, additive, steps, decay or linear_batch; or default: the built-in "
+            "coefficients, corrected by a few served rows of --engine, --gpu and --model."
         ),
     ] = "auto",
     out: OutFile = None,
@@ -37,7 +37,7 @@ def calibrate(
             "GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or as the rows state.",
         ),
     ] = None,
-    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
+    model: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
     precision: Annotated[
         str | None,
         named(
@@ -66,13 +66,13 @@ def calibrate(
     notes: list[str] = []
     answer(
         lambda: optmodels.calibrate(
-            measurements, model=model, out=out, column=pairs(column, "--column"), where=pairs(where, "--where"),
+            measurements, model=form, out=out, column=pairs(column, "--column"), where=pairs(where, "--where"),
             workload=listed(workload, "--workload") if workload else None, kind=kind,  # type: ignore[arg-type]
-            gpu=gpu, llm=llm, precision=precision, engine=engine, attention_ranks=attention_ranks,
+            gpu=gpu, llm=model, precision=precision, engine=engine, attention_ranks=attention_ranks,
             weighting=weighting, batch_limit=batch_limit, plot=plot, title=title, source=source,  # type: ignore[arg-type]
             date=date, force=force, on_note=notes.append,
         ),
         as_json, lambda found: calibrated_lines(found, notes, out),
-        lambda found: json_text(found.model_dump(mode="json", by_alias=True, exclude_none=model != "default")),
+        lambda found: json_text(found.model_dump(mode="json", by_alias=True, exclude_none=form != "default")),
     )  # fmt: skip
     return 0

@@ -1,4 +1,4 @@
-"""`check`: a result verified against its instance."""
+"""`check`: a result verified against its problem file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from optmodels.cli.results import result_of
 
 def check(
     plan: PlanFile,
-    instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Check against this problem, not the one in the file.")
+    ] = None,
     prove: Annotated[
         bool, typer.Option("--prove", help="Derive the bound a second time, by another form and another solver.")
     ] = False,
     time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Verify a result against its instance, independently. Exit status 1 if that fails."""
+    """Verify a result against its problem file, independently. Exit status 1 if that fails."""
     from optmodels.reporting.text import plain
 
     report = optmodels.check(result_of(plan), instance, prove=prove, time_limit=time_limit)

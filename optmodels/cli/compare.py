@@ -1,4 +1,4 @@
-"""`compare`: methods on instances, side by side."""
+"""`compare`: methods on problems, side by side."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from optmodels.cli.options import Json, Seed, TimeLimit, listed
 
 
 def compare(
-    instances: Annotated[list[Path], typer.Argument(help="Instance files or folders of them.")],
+    instances: Annotated[list[Path], typer.Argument(metavar="FILE", help="Problem files or folders of them.")],
     methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all.")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its problem's trace.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for tables and pictures.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Compare methods on instances side by side. Objective, bound, certified gap, seconds to plan and proof."""
+    """Compare methods on problems side by side. Objective, bound, certified gap, seconds to plan and proof."""
     from optmodels.study.compare import comparison_table
 
     names = None if methods is None else listed(methods, "--methods")

@@ -16,9 +16,11 @@ def evaluate(
     current: Annotated[Path, typer.Argument(help="File of today's deployments (guide: evaluate).")],
     trace: Annotated[
         Path | None,
-        typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the instance's."),
+        typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the problem's."),
     ] = None,
-    instance: Annotated[Path | None, typer.Option(help="Instance, in place of the one that the file names.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Problem file, in place of the one that the file names.")
+    ] = None,
     column: Columns = None,
     where: Where = None,
     skip_bad: SkipBad = False,

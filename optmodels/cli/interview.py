@@ -58,7 +58,7 @@ def interview(
 
 
 def instance() -> str:
-    """The YAML of a fleet instance from answers on standard input; prompts go to stderr.
+    """The YAML of a fleet problem from answers on standard input; prompts go to stderr.
 
     Raises:
         InputError: as `interview` raises it, or the answers make no instance.
@@ -130,7 +130,7 @@ _LATE = 0.95  # share of the requests that keep a limit
 
 
 def fleet_questions() -> list[Prompt]:
-    """The questions that make a fleet instance, in their order."""
+    """The questions that make a fleet problem, in their order."""
 
     def limit(text: str) -> tuple[float, float] | None:
         return (_positive(float)(text), _LATE) if text else None

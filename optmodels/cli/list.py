@@ -21,10 +21,10 @@ Rows = builtins.list[dict[str, Any]]
 
 def list(
     what: Annotated[
-        str, typer.Argument(help="formulations, methods, instances, catalog, gpus or machines (with prices)")
+        str, typer.Argument(help="formulations, methods, problems, catalog, gpus or machines (with prices)")
     ] = "formulations",
     folder: Annotated[
-        Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
+        Path | None, typer.Option(help="Problem files in it and below, in place of the problems shipped.")
     ] = None,
     pool: Annotated[
         str | None, typer.Option("--pool", "--cloud", help="With machines: one price list of the catalogue.")
@@ -32,7 +32,7 @@ def list(
     region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:
-    """List formulations, methods, instances and prices. Or the catalogue of models and GPUs."""
+    """List formulations, methods, problems and prices. Or the catalogue of models and GPUs."""
     found = optmodels.list(what, folder, pool=pool, region=region)
     if as_json:
         sys.stdout.write(json_text(found) + "\n")
@@ -41,7 +41,7 @@ def list(
 
     from optmodels.reporting.text import plain
 
-    if what == "instances" and folder is None:
+    if what in ("problems", "instances") and folder is None:
         found = _by_folder(found)
     if found:
         sources = {row["pool"]: row for row in found} if what == "machines" else {}
@@ -52,13 +52,13 @@ def list(
         show([table])
         for name, row in sources.items():
             show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
-        if what == "instances" and folder is None:
+        if what in ("problems", "instances") and folder is None:
             show(["", "optmodels new FORMULATION --from NAME: a copy of one to change; --json lists every one"])
     return 0
 
 
 def _by_folder(rows: Rows) -> Rows:
-    """Instances by name, a series (more than `SERIES` in a folder) as one row."""
+    """Problem files by name, a series (more than `SERIES` in a folder) as one row."""
     shown: Rows = []
     for (_, folder), group in groupby(rows, lambda r: (r["formulation"], str(r["name"]).rpartition("/")[0])):
         several = [*group]

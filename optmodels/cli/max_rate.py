@@ -16,10 +16,10 @@ from optmodels.cli.plan import quota_of
 def max_rate(
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN]", help="plan.json, its folder, or an instance: any fleet within its limits."),
+        typer.Argument(metavar="PLAN", help="plan.json, its folder, or a problem file: any fleet within its limits."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "--llm", help="An LLM in place of PLAN; then --input, --output, --quota.")
+        str | None, typer.Option("--model", help="An LLM in place of PLAN; then --input, --output, --quota.")
     ] = None,
     input: Annotated[str | None, typer.Option("--input", help="Prompt tokens: 8000 or 8k.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Output tokens.")] = None,
@@ -31,8 +31,10 @@ def max_rate(
     tpot_p95: Annotated[Any, timed("95th percentile of TPOT.", duration)] = None,
     e2e: Annotated[Any, timed("Mean time of a request.", duration)] = None,
     e2e_p95: Annotated[Any, timed("95th percentile of the time of a request.", duration)] = None,
-    instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Requests for the simulation; default: the instance's.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Requests for the simulation; default: the problem's.")] = None,
     simulate: Annotated[bool, typer.Option("--simulate/--no-simulate", help="Bisect the rate by replays.")] = True,
     seed: Seed = 0,
     time_limit: Annotated[float, timed("Seconds of the solve.")] = 20.0,

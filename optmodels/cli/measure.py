@@ -14,9 +14,7 @@ from optmodels.errors import InputError, Mistake
 
 
 def measure(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files of a benchmark.")
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Result files of a benchmark.")] = None,
     from_: Annotated[
         list[Path] | None, typer.Option("--from", help="Result file of a benchmark; may be repeated.")
     ] = None,
@@ -31,7 +29,7 @@ def measure(
     allow_failed: Annotated[
         bool, typer.Option("--allow-failed", help="Read runs with more than 5 % failed requests.")
     ] = False,
-    model: Annotated[str | None, typer.Option("--model", "--llm", hidden=True)] = None,
+    model: Annotated[str | None, typer.Option("--model", hidden=True)] = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,

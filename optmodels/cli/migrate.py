@@ -15,7 +15,9 @@ from optmodels.cli.options import Json
 def migrate(
     now: Annotated[Path, typer.Argument(help="Plan that runs: plan.json of a result, or its folder.")],
     plan: Annotated[Path, typer.Argument(help="Plan to reach: plan.json of a result, or its folder.")],
-    instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Order the steps from the running fleet to a plan. Every step keeps capacity as far as stock allows."""

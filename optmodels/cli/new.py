@@ -1,4 +1,4 @@
-"""`new`: an instance file to start from."""
+"""`new`: a problem file to start from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def new(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="File to write (default: stdout; with --from the instance's own name); or the new formulation's name."
+            help="File to write (default: stdout; with --from the problem's own name); or the new formulation's name."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
@@ -31,7 +31,7 @@ def new(
         str | None,
         typer.Option(
             "--from",
-            help="A shipped instance, with its files: optmodels list instances. For current: an instance file.",
+            help="A shipped problem file, with its files: optmodels list problems. For current: a problem file.",
         ),
     ] = None,
     interactive: Annotated[
@@ -42,7 +42,7 @@ def new(
     ] = False,
     force: Force = False,
 ) -> int:
-    """Write an instance file to start from. A template, or a shipped one; or a package of your own formulation."""
+    """Write a problem file to start from. A template, or a shipped one; or a package of your own formulation."""
     if interactive:
         from optmodels.cli import interview
         from optmodels.io.write import refuse_existing, write_text

@@ -1,4 +1,4 @@
-"""`operating-points`: a fitted model or measurements as rows of an instance."""
+"""`operating-points`: a fitted model or measurements as rows of a problem file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def operating_points(
         typer.Argument(
             help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet), "
             "used directly, or default: coefficients fitted over many engines, GPUs and LLMs, for --engine, --gpu and "
-            "--llm."
+            "--model."
         ),
     ],
-    machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
+    machine: Annotated[str, typer.Option(help="The machine's name in the problem's pool.")],
     batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
     output_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of each.")],
@@ -30,7 +30,7 @@ def operating_points(
         str,
         typer.Option(
             "--as",
-            help="Key of the instance file: operating_points (cost efficiency), points_table "
+            help="Key of the problem file: operating_points (cost efficiency), points_table "
             "(fleet), measured (orchestration) or serves (reserved capacity).",
         ),
     ] = "operating_points",
@@ -53,7 +53,7 @@ def operating_points(
     ] = None,
     tbt_s: Annotated[
         float | None,
-        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tbt-s", "--tpot-s"),
+        timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tpot-s"),
     ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
@@ -77,7 +77,6 @@ def operating_points(
     llm: Annotated[
         str | None,
         typer.Option(
-            "--llm",
             "--model",
             help="With default: LLM of the catalogue, or a YAML file of one; with measurements: its name there.",
         ),
@@ -95,7 +94,7 @@ def operating_points(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compute rows of an instance from a latency model. Or from measurements, at the workload that you give."""
+    """Compute rows of a problem file from a latency model. Or from measurements, at the workload that you give."""
     from optmodels.reporting.latencies import point_lines
 
     answer(

@@ -146,9 +146,9 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-Instance = Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")]
+Instance = Annotated[Path, typer.Argument(metavar="FILE", help="Problem file (YAML or JSON).")]
 PlanFile = Annotated[
-    Path, typer.Argument(help="plan.json of a result, its folder, or the instance: its newest result below results/.")
+    Path, typer.Argument(help="plan.json of a result, its folder, or the problem: its newest result below results/.")
 ]
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
 TimeLimit = Annotated[

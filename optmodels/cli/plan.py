@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    model: Annotated[str, typer.Option("--model", "--llm", help="An LLM (optmodels list catalog), or a config.json.")],
+    model: Annotated[str, typer.Option("--model", help="An LLM (optmodels list catalog), or a config.json.")],
     input: Annotated[str | None, typer.Option("--input", help="Tokens of a prompt: 8000 or 8k.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Tokens of an answer.")] = None,
     rate: Annotated[str | None, typer.Option(help="Requests/s: 30, 30/s, 100/min.")] = None,
@@ -85,7 +85,7 @@ def plan(
         typer.Option(help="Prediction quantile: 0.9 plans with latencies that 9 of 10 measurements stay below."),
     ] = None,
     disaggregate: Annotated[
-        bool, typer.Option("--disaggregate", "--apart", help="Consider disaggregated prefill and decode.")
+        bool, typer.Option("--disaggregate", help="Consider disaggregated prefill and decode.")
     ] = False,
     attention_ranks: Annotated[
         str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
@@ -100,9 +100,9 @@ def plan(
             help="Simulate until every SLO holds; default: with --trace, on its own requests.",
         ),
     ] = None,
-    write: Annotated[Path | None, typer.Option(help="Write the equivalent instance file (YAML).")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the equivalent problem file (YAML).")] = None,
     show_instance: Annotated[
-        bool, typer.Option("--show-instance", help="Print the equivalent instance file (YAML).")
+        bool, typer.Option("--show-problem", help="Print the equivalent problem file (YAML).")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for plan.json, report.html and tables as CSV (default: none).")
@@ -115,8 +115,6 @@ def plan(
     from optmodels.question import assumptions
     from optmodels.reporting.text import plain
 
-    if "--apart" in sys.argv:
-        sys.stderr.write("note: --apart is called --disaggregate now\n")
     understood: list[tuple[Question, str]] = []
     result = solved(
         optmodels.plan, as_json, model, input=input, output=output, rate=rate, trace=trace,
@@ -135,7 +133,7 @@ def plan(
         if assumed := assumptions(asked):
             show(["", "[bold]Assumed[/bold]", *(f"  {plain(line)}" for line in assumed)])
         if show_instance:
-            show(["", "[bold]The equivalent instance file[/bold] (--write FILE saves it)"])
+            show(["", "[bold]The equivalent problem file[/bold] (--write FILE saves it)"])
             sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: unchanged, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)

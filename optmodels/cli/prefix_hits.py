@@ -26,7 +26,7 @@ def prefix_hits(
     ] = "first_block",
     by: Annotated[str | None, typer.Option(help="Label that separates requests: class, model, session.")] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="File for the document, as an instance takes it.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the document, as a problem file takes it.")] = None,
     as_json: Json = False,
 ) -> int:
     """Estimate the prefix-cache hit rate of a trace. By cache size and number of engines."""

@@ -13,7 +13,7 @@ from optmodels.cli.options import Force, Json, seconds
 
 
 def replan(
-    file: Annotated[Path, typer.Argument(help="Fleet instance, or a plan with its instance.")],
+    file: Annotated[Path, typer.Argument(help="Fleet problem file, or a plan with its problem file.")],
     state: Annotated[Path, typer.Option(help="Running fleet (YAML): machines, lead times, changes.")],
     history: Annotated[Path | None, typer.Option(help="Requests up to now: time, requests (and workload).")] = None,
     forecast: Annotated[

@@ -29,7 +29,7 @@ def replay(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="A public trace, a request log, or a table (guide: traces); default: the instance's requests."
+            help="A public trace, a request log, or a table (guide: traces); default: the problem's requests."
         ),
     ] = None,
     column: Columns = None,
@@ -67,7 +67,9 @@ def replay(
         typer.Option(help="Dispatchers know output lengths with this standard deviation of ln(predicted/true)."),
     ] = None,
     seed: Seed = 0,
-    instance: Annotated[Path | None, typer.Option(help="Instance, in place of the one in the file.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Problem file, in place of the one in the file.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for replay.json and the requests (default: results/, not with --json).")
     ] = None,

@@ -15,7 +15,7 @@ from optmodels.cli.results import result_of
 
 def report(
     results: Annotated[
-        list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or instances.")
+        list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or problems.")
     ],
     out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html next to the result).")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write every chart as a picture into this folder.")] = None,
@@ -24,7 +24,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     force: Force = False,
 ) -> int:
-    """Write one HTML page of results that needs no network. Words, tables, charts, the certificate, the instance."""
+    """Write one HTML page of results that needs no network. Words, tables, charts, the certificate, the problem."""
     results = [result_of(r) for r in results]
     target = out if out is not None else _free(results)
     optmodels.report(results, out=target, figures=figures, format=format, title=title, force=force)

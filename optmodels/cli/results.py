@@ -1,4 +1,4 @@
-"""Which result a verb is asked about: a file, its folder, or the newest one of an instance."""
+"""Which result a verb is asked about: a file, its folder, or the newest one of a problem file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RESULTS = Path("results")
 def result_of(given: Path) -> Path:
     """The result that a verb is asked about.
 
-    An instance file means its newest result below results/. If a newer result lies next to the given one (NAME-2,
+    A problem file means its newest result below results/. If a newer result lies next to the given one (NAME-2,
     NAME-3, …), a note on stderr names it.
 
     Raises:
-        InputError: an instance without a result.
+        InputError: a problem file without a result.
     """
     if given.suffix in (".yaml", ".yml") and given.is_file():
         return _newest_of(given)
@@ -35,7 +35,7 @@ def result_of(given: Path) -> Path:
 
 
 def _newest_of(instance: Path) -> Path:
-    """The newest result below results/ that was solved from an instance file."""
+    """The newest result below results/ that was solved from a problem file."""
     from optmodels.errors import InputError, Mistake
     from optmodels.io.write import safe_name
 
@@ -46,10 +46,10 @@ def _newest_of(instance: Path) -> Path:
         except (ValueError, AttributeError):
             continue
         if isinstance(said, str) and (said == path_text(instance) or Path(said).resolve() == instance.resolve()):
-            changed = "; the instance has changed since" if _written(instance) > _written(file) else ""
+            changed = "; the problem has changed since" if _written(instance) > _written(file) else ""
             sys.stderr.write(f"note: {file}{changed}\n")
             return file
-    expected = f"an instance with a result below {RESULTS}: optmodels solve {instance}"
+    expected = f"a problem file with a result below {RESULTS}: optmodels solve {instance}"
     raise InputError(Mistake(str(instance), "", "no result", expected))
 
 

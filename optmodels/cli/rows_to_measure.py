@@ -17,34 +17,35 @@ def rows_to_measure(
     instance: Annotated[
         Path | None,
         typer.Argument(
-            help="Instance with the machines and lengths to choose rows for (latencies of engine steps); default: "
-            "every possible row."
+            metavar="FILE",
+            help="Problem file with the machines and lengths to choose rows for (latencies of engine steps); default: "
+            "every possible row.",
         ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, max=100, help="Number of rows to choose.")] = 5,
-    engine: Annotated[str | None, named(options.engine, "vllm, sglang or trtllm; default: the instance's.")] = None,
+    engine: Annotated[str | None, named(options.engine, "vllm, sglang or trtllm; default: the problem's.")] = None,
     gpu: Annotated[
-        str | None, named(options.gpu, "GPU of the catalogue, or a YAML file of one; default: the instance's.")
+        str | None, named(options.gpu, "GPU of the catalogue, or a YAML file of one; default: the problem's.")
     ] = None,
     llm: Annotated[
         str | None,
-        typer.Option("--llm", "--model", help="LLM of the catalogue, or a YAML file of one; default: the instance's."),
+        typer.Option("--model", help="LLM of the catalogue, or a YAML file of one; default: the problem's."),
     ] = None,
     precision: Annotated[
         str | None,
-        named(options.precision, "fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the instance's, or fp16."),
+        named(options.precision, "fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: the problem's, or fp16."),
     ] = None,
     attention_ranks: Annotated[int | None, typer.Option(min=1, help="Data-parallel attention ranks.")] = None,
     tp: Annotated[
         str | None,
-        typer.Option(help="Tensor-parallel degrees to choose from; default: the instance's, or 1,2,4,8."),
+        typer.Option(help="Tensor-parallel degrees to choose from; default: the problem's, or 1,2,4,8."),
     ] = None,
     concurrency: Annotated[str, typer.Option(help="Concurrencies to choose from.")] = "1,4,16,64,256",
     input_tokens: Annotated[
-        str, typer.Option(help="Prompt lengths to choose from, besides the instance's.")
+        str, typer.Option(help="Prompt lengths to choose from, besides the problem's.")
     ] = "128,512,2048,8192",
     output_tokens: Annotated[
-        str, typer.Option(help="Output lengths to choose from, besides the instance's.")
+        str, typer.Option(help="Output lengths to choose from, besides the problem's.")
     ] = "128,512,1024",
     candidates: Annotated[
         Path | None,
@@ -61,7 +62,7 @@ def rows_to_measure(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Choose the few benchmark runs to measure. By the priors of `calibrate --model default`."""
+    """Choose the few benchmark runs to measure. By the priors of `calibrate --form default`."""
     from optmodels.reporting.latencies import chosen_lines
 
     answer(

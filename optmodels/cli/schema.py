@@ -14,13 +14,13 @@ import optmodels
 def schema(
     name: Annotated[
         str,
-        typer.Argument(help="A formulation (instance files), or current, plan, explanation, compare, sweep, replay."),
+        typer.Argument(help="A formulation (problem files), or current, plan, explanation, compare, sweep, replay."),
     ],
     keys: Annotated[
-        bool, typer.Option("--keys", help="Every key of a formulation's instance files in words (Markdown).")
+        bool, typer.Option("--keys", help="Every key of a formulation's problem files in words (Markdown).")
     ] = False,
 ) -> int:
-    """Print the JSON Schema of an input file or document. Instance files, `evaluate` input, results."""
+    """Print the JSON Schema of an input file or document. Problem files, `evaluate` input, results."""
     found = optmodels.schema(name, keys=keys)
     sys.stdout.write(found if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return 0

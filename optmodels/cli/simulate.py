@@ -15,7 +15,7 @@ from optmodels.cli.options import Columns, First, Json, RateFactor, Seed, SkipBa
 
 def simulate(
     llm: Annotated[
-        str, typer.Option("--llm", "--model", help="LLM of the catalogue (optmodels list catalog), or a config.json.")
+        str, typer.Option("--model", help="LLM of the catalogue (optmodels list catalog), or a config.json.")
     ],
     gpu: Annotated[str, named(options.gpu, "GPU of the catalogue, or a YAML file with its data.")],
     trace: Annotated[
@@ -35,7 +35,7 @@ def simulate(
     kv_precision: Annotated[str, named(options.kv_precision, "KV-cache precision.")] = "fp16",
     engine: Annotated[str, named(options.engine, "vllm, sglang or trtllm.")] = "vllm",
     latencies: Annotated[
-        str, typer.Option(help="default, roofline, or a model file of calibrate --model steps.")
+        str, typer.Option(help="default, roofline, or a model file of calibrate --form steps.")
     ] = "default",
     max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.")] = 256,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of a step.")] = 8192,

@@ -1,4 +1,4 @@
-"""`solve`: one plan of an instance."""
+"""`solve`: one plan of a problem file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def solve(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Find one plan for an instance, with a proof. Prints a summary; files go under results/."""
+    """Find one plan for a problem, with a proof. Prints a summary; files go under results/."""
     target = out if out is not None else (None if as_json else Path("results"))
     result = solved(
         optmodels.solve, as_json, instance, out=target, method=method, time_limit=time_limit, gap=gap, seed=seed,
@@ -119,7 +119,7 @@ def solved(verb: Callable[..., Result], as_json: bool, *given: Any, **how: Any) 
 
 
 def needs(source: Any) -> list[str]:
-    """The value that each limit of an infeasible instance would need, alone, as found in a few seconds."""
+    """The value that each limit of an infeasible problem would need, alone, as found in a few seconds."""
     from optmodels.errors import OptmodelsError
 
     try:
@@ -219,7 +219,7 @@ def _certificate(result: Any) -> list[Any]:
 
 
 def check_formulation(arguments: list[str], formulation: str) -> None:
-    """Refuse an instance of another formulation than the solve script's own."""
+    """Refuse a problem file of another formulation than the solve script's own."""
     from optmodels.errors import InputError, Mistake
     from optmodels.io.read import read_document
 

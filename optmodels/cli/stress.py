@@ -25,7 +25,9 @@ def stress(
     ] = None,
     steps: Annotated[int, typer.Option(help="Factors of each range.")] = 3,
     draws: Annotated[int, typer.Option(help="Random scenarios for the frontier of margins; 0: none.")] = 0,
-    instance: Annotated[Path | None, typer.Option(help="Instance in place of the one in PLAN.")] = None,
+    instance: Annotated[
+        Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
+    ] = None,
     seed: Seed = 0,
     time_limit: Annotated[float, timed("Seconds of each solve.")] = 10.0,
     picture: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .pdf.")] = None,

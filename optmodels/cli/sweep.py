@@ -1,4 +1,4 @@
-"""`sweep`: one instance solved many times."""
+"""`sweep`: one problem solved many times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in the --out folder.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Solve an instance many times with some fields varied. Resumable; table, Pareto frontier, pictures."""
+    """Solve a problem many times with some fields varied. Resumable; table, Pareto frontier, pictures."""
     from optmodels.study.sweep import SweepInterrupted, default_folder
 
     try:

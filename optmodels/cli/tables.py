@@ -1,4 +1,4 @@
-"""`tables`: an instance's operating points, or any curve as a table with certified error."""
+"""`tables`: a problem's operating points, or any curve as a table with certified error."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from optmodels.io.write import json_text
 
 
 def tables(
-    source: Annotated[
-        Path, typer.Argument(help="Instance file; or, with --x, a CSV/Parquet curve or a latency model.")
-    ],
+    source: Annotated[Path, typer.Argument(help="Problem file; or, with --x, a CSV/Parquet curve or a latency model.")],
     x: Annotated[str | None, typer.Option(help="First axis: a column; of a model NAME=FIRST:LAST[:STEP].")] = None,
     y: Annotated[str | None, typer.Option(help="The latency or throughput: a column, or a model's target.")] = None,
     z: Annotated[str | None, typer.Option(help="A second axis, e.g. context_tokens.")] = None,
@@ -28,11 +26,11 @@ def tables(
     out: OutFile = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (one axis).")] = None,
     where: Where = None,
-    rows: Annotated[int, typer.Option(help="With an instance: number of operating points to show.")] = 20,
+    rows: Annotated[int, typer.Option(help="With a problem file: number of operating points to show.")] = 20,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Tabulate latencies linearised with a certified error. For an instance, or for any curve or model."""
+    """Tabulate latencies linearised with a certified error. For a problem file, or for any curve or model."""
     from optmodels.reporting.latencies import curve_document, curve_lines
 
     how: dict[str, Any] = {

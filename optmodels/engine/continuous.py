@@ -691,7 +691,7 @@ class Points:
         work_s: W: prefill, `prompt_step` and the busiest rank as shared, and decodes, (P, L, W).
         steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
-        beside_s: what a step lasts next to its rank's prompts, (P, L, W): with the class's own share of decodes or the
+        beside_s: length of a step next to its rank's prompts, (P, L, W): with the class's own share of decodes or the
             mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
@@ -770,7 +770,8 @@ class Points:
 
         Args:
             wait_s: ω > 0, (P, L, V).
-            most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
+            most: value of `MOST_OF_WAIT`. A class that holds prefill up for more than that many ω by itself waits
+                infinitely long.
             burst_s: (I − 1)·s̄ of (S13), seconds, to broadcast with ω; 0: Poisson arrivals.
         """
         s, omega, ranks = self.turn_s[:, :, None, :], wait_s[..., None], self.ranks[..., None]
@@ -789,7 +790,7 @@ class Points:
         Args:
             wait_s: ω, (P, L, V).
             prefill_wait_s: ω of (S7), which they hold their places for, (P, L).
-            most: of `MOST_OF_WAIT`.
+            most: value of `MOST_OF_WAIT`.
         """
         place, slowest, steady = self._places(prefill_wait_s)
         busy = busiest_places(self.slots, steady, self.ranks * slowest, wait_s, most, self.engine.busiest)[..., None]
@@ -803,8 +804,8 @@ class Points:
 
         Args:
             prefill_wait_s: ω of (S7), (P, L).
-            most: of `MOST_OF_WAIT`.
-            of: of what one request/s of each class takes what the rates take together, (P, L, W) → (P, L).
+            most: value of `MOST_OF_WAIT`.
+            of: (use of one request/s of each class) → use at the rates, (P, L, W) → (P, L).
         """
         place, slowest, steady = self._places(prefill_wait_s)
         busy = of(place)
@@ -934,7 +935,7 @@ def longest_wait(quantile: float | None, most: float) -> float:
 
     Args:
         quantile: q.
-        most: of `MOST_OF_WAIT`.
+        most: value of `MOST_OF_WAIT`.
     """
     if quantile is None or quantile <= 0.5:
         return 1.0
@@ -984,7 +985,7 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
         places, steady: of `chance_of_waiting`, to broadcast with ω.
         slowest_s: seconds between two departures of a full rank, of its slowest class.
         wait_s: ω.
-        most: of `MOST_OF_WAIT`.
+        most: value of `MOST_OF_WAIT`.
         busiest: b at most.
     """
     shape = np.broadcast_shapes(places.shape, wait_s.shape)
@@ -1248,7 +1249,7 @@ def _few_steps(
         beside: seconds of a step next to prompts.
         filled, prefill, work, chunks, decodes: of each class.
         prompts, squares: largest Σλp and Σλp² of any mixture.
-        decodes_s: of `FewSteps`.
+        decodes_s: value of `FewSteps`.
         ranks: D.
     """
     turn = ranks * (filled * beside + prefill)
@@ -1606,7 +1607,7 @@ def _first_token(
         fixed_s: a₀.
         decode_s: decode seconds of a running request in a step.
         prefilling: ρ_prefill.
-        charged: of `Coefficients.prefill_work_s`.
+        charged: argument of `Coefficients.prefill_work_s`.
         busiest_s: seconds of ρ_prefill that a request's steps wait for the busiest rank, (W,).
         ranks: D.
     """

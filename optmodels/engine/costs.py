@@ -106,7 +106,7 @@ def check_speculation(
     names = {name for m in models for name in (llm_name(m), m.title)}
     for i, s in enumerate(limits.speculation):
         if s.model is not None and s.model not in names:
-            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this instance", names)
+            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this problem", names)
         if isinstance(s.draft, str) and s.draft not in catalog.llms():
             wrong.append(unknown_llm(f"engine.speculation[{i}].draft", s.draft))
 
@@ -151,7 +151,7 @@ class EngineCosts:
 
     Attributes:
         costs: costs of its steps, slower by the safety's factor of TPOT.
-        slower: what TTFT is multiplied by besides, ≥ 1.
+        slower: further factor on TTFT, ≥ 1.
         kv_tokens: KV tokens that its cache holds next to weights and a step; 0: they do not fit.
         alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
             `speculation`.

@@ -89,7 +89,7 @@ class LengthsOfTrace(Cut):
     Each bucket is a class of its mean lengths.
     """
 
-    trace: str = Field(description="file of requests, next to the instance or below")
+    trace: str = Field(description="file of requests, next to the problem file or below")
 
 
 Listed = Annotated[tuple[Length, ...], Field(min_length=1, max_length=1000)]

@@ -98,7 +98,7 @@ def running(
 
     Args:
         costs: costs of its steps.
-        slower: what TTFT is multiplied by besides (`latency.steps.Provenance.factors`).
+        slower: further factor on TTFT (`latency.steps.Provenance.factors`).
         classes: W of them.
         rates: rates of each.
         kv_tokens: KV tokens that its cache holds, of all ranks.
@@ -185,7 +185,7 @@ def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Ar
     request (`earliest_finish`). ``round_robin`` looks at nothing.
 
     Args:
-        dispatcher: of `EVENED`.
+        dispatcher: a dispatcher of `EVENED`.
         engines: engines of E kinds: share of the group's requests → `Running`.
         counts: counts of each kind.
     """

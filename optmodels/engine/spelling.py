@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.spelling import with_stated_precision
 from optmodels.catalog.types import Entry
-from optmodels.io.read import OTHER_NAMES
 from optmodels.latency.work import StatedKvPrecision, StatedPrecision
 
 SOURCES = {"model", "calibration", "operating_points", "fitted", "decay", "measured", "measured_rows", "roofline"}
@@ -20,22 +19,6 @@ class Stored(Entry):
 
     weights: StatedPrecision = Field(default="fp16", description="precision of the weights; fp4: NVFP4")
     kv: StatedKvPrecision = Field(default="fp16", description="precision of the KV cache")
-
-
-class SloKeys(Entry):
-    """A section of latency limits: ``tpot_s`` is read as ``tbt_s``."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _other_names(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        for name, other in OTHER_NAMES.items():
-            if other in data:
-                if name in data:
-                    raise ValueError(f"either {other} or {name}, its older spelling")
-                data = {name if key == other else key: value for key, value in data.items()}
-        return data
 
 
 class NamedModel(Entry):

@@ -45,7 +45,7 @@ def quantiles(
 
     Args:
         forecast: f_t, made at minute t; (n,).
-        outcome: what f_t is a forecast of, (n,); NaN: not measured.
+        outcome: the measured value that f_t forecasts, (n,); NaN: not measured.
         delay: minutes after t at which `outcome[t]` is known.
         levels: each between 0 and 1.
         correction: scale of the errors and their window.

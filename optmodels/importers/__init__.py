@@ -1,8 +1,8 @@
 """Benchmark results that people already have, as measurements.
 
-One module a tool: `NAME`, `TITLE`, `detects(source)` and `read(source, fixed)`, which gives the kind and the rows. A
-module knows its tool's fields; fields it does not know are left alone, fields it needs are checked, and what is wrong
-is named by file and line (`source`).
+Each tool has a module with `NAME`, `TITLE`, `detects(source)` and `read(source, fixed)`, which returns the kind and the
+rows. The module knows its tool's fields: it ignores unknown ones, checks the needed ones, and names mistakes by
+file and line (`source`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read(
         paths: The files; or folders of profiles of LLMServingSim.
         name: Their format (one of `FORMATS`), or None to detect each file's.
         fixed: Values for columns that a file does not state, e.g. ``concurrency``; they do not replace stated ones.
-        columns: Of plain tables and JSON: our column → theirs, as in `read_measurements`.
+        columns: Columns of plain tables and JSON: our name → theirs, as in `read_measurements`.
         allow_failed: Read runs of which more than 5 % of the requests failed.
 
     Raises:
@@ -127,7 +127,7 @@ def _detected(source: ResultFile) -> ModuleType:
     for module in FORMATS.values():
         if module.detects(source):
             return module
-    source.check_whole()  # states so, by line, where a file is cut short or empty
+    source.check_whole()  # refuses a file that is cut short or empty, by line
     keys = list(source.first or source.yaml)
     known = f"results of one of {', '.join(FORMATS)}"
     if keys:

@@ -25,7 +25,7 @@ class ResultFile:
     """A file's name and text.
 
     Attributes:
-        name: as the user named it.
+        name: name that the user gave.
         text: text of the file.
         notes: on what a reader left out of it.
         allow_failed: whether runs with many failed requests are read.

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from optmodels.errors import InputError, Mistake
+from optmodels.limits import SPELLED
 
 Location = tuple[int | str, ...]
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\[\]]+)\]")
@@ -136,10 +137,12 @@ def _walk(
         for key in there:
             yield from _walk(there[key], fields.get(key, _values(kinds)), rest, (*done, key), key)
         return
+    spellings = [step, SPELLED.get(step, step), *(old for old, key in SPELLED.items() if key == step)]
+    step = next((s for s in spellings if s in there), next((s for s in spellings if s in fields), step))
     if step not in there and step not in fields and not _values(kinds):
         known = _listed([*there, *(k for k in fields if k not in there)])
         raise _NoWayError(step, f"one of the keys {known}" if known else "no key: nothing can be set there")
-    inner = fields.get(step, _values(kinds))
+    inner = fields.get(step, fields.get(SPELLED.get(step, ""), _values(kinds)))
     yield from _walk(there.get(step, _ABSENT), inner, rest, (*done, step), step)
 
 

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.pipes import settled
+from optmodels.limits import SPELLED
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -99,7 +100,7 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
     def wrong(value: object, expected: str, line: int | None = None) -> InputError:
         return InputError(Mistake(name, "", value, expected, line))
 
-    text = read_text(path, "a YAML or JSON instance file", shown=name)
+    text = read_text(path, "a YAML or JSON problem file", shown=name)
     data, node = (parsed_json(text, name), None) if path.suffix == ".json" else _parsed_yaml(text, name)
     if not isinstance(data, dict):
         raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
@@ -225,7 +226,7 @@ def refuse_strange(
     """Refuse data that are no document whatever its schema: nested too deeply, half characters, endless numbers.
 
     Args:
-        data: as read.
+        data: data of the document.
         file, line: for the message.
         computed: numbers may be rounding of 0.
 
@@ -430,15 +431,12 @@ def _without_union_noise(found: list[Mistake]) -> list[Mistake]:
     return [by_path[p] for p in deepest]
 
 
-OTHER_NAMES = {"tbt_s": "tpot_s"}  # keys of instance files → another name that is read
-
-
 def as_written(location: Location, data: Any) -> Location:
-    """The location with the names that a document uses, where `OTHER_NAMES` has two."""
+    """The location of a schema's fields with the keys that a document uses."""
     found: list[str | int] = []
     for part in location:
-        if isinstance(data, Mapping) and part not in data and OTHER_NAMES.get(str(part)) in data:
-            part = OTHER_NAMES[str(part)]
+        if isinstance(data, Mapping) and part not in data and SPELLED.get(str(part)) in data:
+            part = SPELLED[str(part)]
         if isinstance(data, Mapping) and part in data:
             data = data[part]
         elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):
@@ -475,6 +473,8 @@ def _mistake(
             known = _known_keys(model, location[:-1])
             expected = f"one of the known keys: {', '.join(known)}" if known else "no such key"
             hint = did_you_mean(location[-1], known, 0.5)
+            if (key := SPELLED.get(str(location[-1]))) in known:
+                expected = f"either {key} or {location[-1]}, its older spelling"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             sign = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "less_than_equal": "≤"}[e["type"]]
             bound = next(iter(context.values()))

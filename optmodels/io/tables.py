@@ -185,7 +185,7 @@ def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:
 
     Args:
         text: a stream.
-        options: of `pandas.read_csv`.
+        options: options of `pandas.read_csv`.
 
     Raises:
         ParserError: of pandas; rows of more cells than the header has.

@@ -281,7 +281,7 @@ class Admission:
 
     Attributes:
         added_s: Growth of the step's latency.
-        share_s: What the newcomer would be charged.
+        share_s: Seconds that the newcomer would be charged.
         after: The division after admission, the newcomer last.
     """
 

@@ -221,7 +221,7 @@ class MemoryLimit:
         exact: From the sample's distribution; None where only moments are known.
         reserve_tokens: L₀.
         true_probability: P(S_normal > η): exact for a sample, else Monte Carlo with gamma lengths.
-        standard_error: Of that probability; 0 where exact.
+        standard_error: Standard error of that probability; 0 where exact.
     """
 
     normal: int

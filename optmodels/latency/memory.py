@@ -56,7 +56,7 @@ def runtime_interval(routed: bool) -> dict[float, tuple[float, float]]:
     """Level → GiB a GPU that engines' runtimes took beyond `RUNTIME_GIB` at the lower and the upper end.
 
     Args:
-        routed: of models with routed experts; else of dense ones.
+        routed: whether the model has routed experts.
     """
     found = catalog.kv_memory_document()["experts" if routed else "dense"]["gib"]
     return {float(level): (low, high) for level, (low, high) in found.items()}

@@ -55,7 +55,7 @@ class Table:
         max_error: Largest relative error against the curve it was made from.
         points: How many points that curve had.
         encoding: The cheapest exact encoding. binaries: how many it needs.
-        provenance: Where the curve comes from.
+        provenance: Source of the curve.
     """
 
     x: Array

@@ -101,7 +101,7 @@ class Source:
         engine: engine that the deployments run.
         coefficients: coefficients of the engines; None for times at peak.
         models: fitted to measurements of some deployments; elsewhere the coefficients carry them over.
-        known: what was resolved before.
+        known: latencies resolved before.
     """
 
     engine: Engine
@@ -204,7 +204,7 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
     """Seconds of a step on one deployment, central, and where they come from.
 
     Args:
-        source: what predicts.
+        source: source of the predictions.
         d: one model instance; its engine is the source's.
         prompt_tokens: typical length of a prompt, for what depends on it and is no sum over tokens.
     """

@@ -84,7 +84,7 @@ class StepCosts:
 
     Attributes:
         fixed_s: a step, whatever it does: weights read, launches, collectives' latency, the scheduler.
-        prompt_step_s: in addition, a step that carries a prompt.
+        prompt_step_s: further seconds of a step that carries a prompt.
         prompt_token_s: a prompt token.
         prompt_pair_s: a prompt token and an earlier one that it attends to.
         prompt_context_s: an earlier token of a chunk's own prompt (its KV is read once a step).

@@ -75,10 +75,10 @@ class Model:
     """A formulation makes a subclass of it: sets, parameters and variables in ``__init__``, families as functions.
 
     Attributes:
-        variables: by name, in the order of their columns.
+        variables: variables by name, in the order of their columns.
         families: function by name, in the order they were stated.
-        expressions: by name.
-        objectives: in order of priority.
+        expressions: expressions by name.
+        objectives: objectives in order of priority.
     """
 
     def __init__(self, name: str = "model") -> None:
@@ -99,7 +99,7 @@ class Model:
         """Declare a variable.
 
         Args:
-            name: as in the mathematics.
+            name: name in the mathematics.
             sets: names of its index sets, ``("t", "p")``; none for a scalar.
             over: sizes ``(T, P)``, or the labels that exist: (n, k), or a tuple of k arrays (n,).
             lower, upper: scalars; arrays indexed by labels, axes of length 1 serving all; or (n,).
@@ -193,7 +193,7 @@ class Model:
         """A warm start: value by column.
 
         Args:
-            values: by variable, (n,) or a table of its sizes; what is not known is not a number.
+            values: values by variable, (n,) or a table of its sizes; what is not known is not a number.
         """
         columns: dict[int, float] = {}
         for name, given in values.items():

@@ -233,7 +233,7 @@ class Variable(Terms):
     """A variable over index sets, one column for each of its labels; as Terms, each column is in the row of its label.
 
     Attributes:
-        name: as in the mathematics.
+        name: name in the mathematics.
         index: its labels; a grid is row-major, so that ``values.reshape(index.sizes)`` is a table.
         start: its first column.
         lower, upper: (n,).

@@ -704,7 +704,7 @@ def check_engine(
     Args:
         found: the findings.
         where: the line, in words.
-        line: as stated.
+        line: line, as the plan states it.
         engine: its costs, of the model and of the draft model alone, and KV tokens: data.
         limits: limits of the instance.
         kind: the requests.

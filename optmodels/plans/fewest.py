@@ -21,7 +21,7 @@ class Fewest:
     Attributes:
         gpus: GPUs of the plan; None: there is none.
         bound: no plan attains it with fewer; None: none attains it with any number.
-        attained: by the plan, at least.
+        attained: least SLO attainment of the plan.
         result: result of the plan, on its own instance.
         tried: (GPUs allowed, attained, bound on what they can attain) of every solve.
     """

@@ -28,11 +28,11 @@ class Outcome(Generic[P]):
     """One method's answer. `bound` is in the reported objective's sense and unit; None: the method proves nothing.
 
     Attributes:
-        status: as in the contract; a heuristic's plan is ``feasible``, its failure ``no_solution_found``.
+        status: status of the contract; a heuristic's plan is ``feasible``, its failure ``no_solution_found``.
         plan: the plan, or None.
         bound: no plan is better than this.
-        limit: what stopped the method early.
-        seconds: by phase.
+        limit: limit that stopped the method early.
+        seconds: seconds by phase.
         size: size of the model solved, if any.
         log: free-form facts worth keeping (what pruning cut, …).
         events: incumbents and bounds over time.
@@ -79,7 +79,7 @@ class Attempt(Document):
     status: Status
     bound: float | None = Field(default=None, description="no plan is better, says this run")
     objective: float | None = Field(default=None, description="of its plan, if that passes the check")
-    of: str = Field(default="", description="which linear model, where the bound is not of the instance's own")
+    of: str = Field(default="", description="which linear model, where the bound is not of the problem's own")
     seconds: float
     said: str = Field(default="", description="why it says nothing, or what speaks against it")
 
@@ -92,7 +92,7 @@ class Proof(Document):
 
     verdict: Verdict
     claimed: float | None = Field(default=None, description="the document's bound")
-    of: list[str] = Field(default=[], description="linear models that the bound is of, if not the instance's own")
+    of: list[str] = Field(default=[], description="linear models that the bound is of, if not the problem's own")
     bound: float | None = Field(default=None, description="the tightest derived anew; of several models the loosest")
     gap: float | None = Field(default=None, description="between that and the document's plan")
     attempts: list[Attempt] = []

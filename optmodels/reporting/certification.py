@@ -18,10 +18,10 @@ def certification_lines(
 
     Args:
         c: the `certification` of a plan.
-        held: what a certified plan's promises do, in words.
+        held: verb for a certified plan's SLOs, in words.
         columns: columns of its rounds, besides what all have: title → a round's cell. Rounds that are equal in the
             first of them and follow each other are shown as one, but for that of the plan.
-        cuts: in words.
+        cuts: the cuts, in words.
         unkept: promises that were not found kept, in words.
     """
     colour = "green" if c.status == "certified" else "red"

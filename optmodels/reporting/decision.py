@@ -195,7 +195,7 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
     Args:
         sources: entries of `reporting.sources.source_entries`.
-        missed: what is missed there, in words; None: the end is not known.
+        missed: SLOs missed there, in words; None: the end is not known.
     """
     sources = [*sources]
     if not sources:

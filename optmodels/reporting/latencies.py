@@ -158,15 +158,15 @@ def chosen_lines(found: Mapping[str, Any], out: Path | None) -> list[str]:
         )
     lines += ["measure them, each with the server at its tp:", *(f"  {c}" for c in found["commands"])]
     if out is not None:
-        calibrate = f"optmodels calibrate {shlex.quote(str(out))} --model default {deployment_options(found)}"
+        calibrate = f"optmodels calibrate {shlex.quote(str(out))} --form default {deployment_options(found)}"
         lines.append(f"or fill in ttft_s and tpot_s by hand: {calibrate}")
     return _escaped([*lines, *_written(out)])
 
 
 def deployment_options(document: Mapping[str, Any]) -> str:
     """Options of `calibrate` that name the deployment of a document."""
-    names = ("engine", "gpu", "llm", "precision")
-    said = [f"--{name} {shlex.quote(str(document[name]))}" for name in names]
+    names = {"--engine": "engine", "--gpu": "gpu", "--model": "llm", "--precision": "precision"}
+    said = [f"{option} {shlex.quote(str(document[key]))}" for option, key in names.items()]
     return " ".join(
         [*said, *(["--attention-ranks", str(document["attention_ranks"])] * (document["attention_ranks"] > 1))]
     )

@@ -91,7 +91,7 @@ def _slo_lines(rows: list[Mapping[str, Any]]) -> list[Any]:
     """Whether every SLO was met, by dispatch policy, and the tightest buckets with their replayed latencies.
 
     Args:
-        rows: by bucket and policy, seconds and the share within each limit (`formulations.fleet.replay`).
+        rows: rows by bucket and policy: seconds and the share within each limit (`formulations.fleet.replay`).
     """
     seen: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}  # (bucket, latency) → by policy
     for row in rows:

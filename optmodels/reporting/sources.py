@@ -33,7 +33,7 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
     """One entry for all deployments with equal latencies' source and interval, in order.
 
     Args:
-        of: what runs (GPU, LLM, …) and where its latencies come from.
+        of: deployment (GPU, LLM, …) and source of its latencies.
         safety: safety that the plan's latencies have.
     """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -22,7 +22,7 @@ def follow(
     """Serve requests where and in the order that a plan states.
 
     Args:
-        requests: in order of arrival.
+        requests: requests in order of arrival.
         cluster: the instances.
         instance: (n,) of each request; −1: refused.
         slot: (n,) of its instance.

@@ -247,14 +247,14 @@ def simulate(
     Deterministic; the seed matters to ``random`` only. A completion and an arrival at the same time: completion first.
 
     Args:
-        requests: in order of arrival.
+        requests: requests in order of arrival.
         cluster: the instances.
         policy: how an instance is chosen, see the module.
         speed: speed of decoding, see the module.
         overflow_protection: refuse where a timeout is predicted.
         queue: order in which an instance serves; ``deadline`` needs overflow protection.
-        shares: of ``planned_shares``.
-        seed: of ``random``.
+        shares: shares of ``planned_shares``.
+        seed: random seed of ``random``.
 
     Raises:
         InputError: unknown policy or speed, shares missing, arrays of the wrong shape, a slot without a rate.

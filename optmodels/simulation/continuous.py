@@ -77,7 +77,7 @@ class Engine:
             own.
         block_tokens: block tokens of a KV block.
         overlap: whether a step is chosen while the one before it runs.
-        step_s: in predictions, steps after the first token last at least this long (a plan's step time, say).
+        step_s: least length of steps after the first token in predictions (a plan's step time, say).
         pool: requests of the same pool may be sent here (a model, state).
         kind: kind that planned shares name it by.
         available_from_s: before it nothing is sent here.
@@ -181,7 +181,7 @@ class Series:
         bin_s: width; bin k is from ``k·bin_s`` on.
         busy: share of the bin in which a step was under way.
         running, waiting: requests, as at the beginning of each step; 0 while idle.
-        kv_blocks: in use; 0 while idle.
+        kv_blocks: KV blocks in use; 0 while idle.
         tokens_per_s: prompt and output tokens processed.
     """
 

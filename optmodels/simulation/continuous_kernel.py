@@ -787,9 +787,9 @@ def schedule(s):  # type: ignore[no-untyped-def]
 def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
 
-    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that states so, of
-    several ranks that is the first of, to the least busy;
-    `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
+    Requests of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``. Where `assigned` names an instance, the
+    request goes there; where that is the first of several ranks, to the least busy of them.
+    `last` is the instance with the last turn, by pool; `planned` is by bin, class and kind, `credit` by class and kind.
     """
     n = len(s.request)
     for i in range(n + 1):  # the last is the end: everything there is to do

@@ -91,7 +91,7 @@ class SimulatedDeployment:
         Args:
             max_num_seqs, max_num_batched_tokens: of a pass.
             request_tokens: mean length of the requests; layers with a window or a recurrent state hold by it.
-            runtime_gib: of each GPU, memory of the engine's runtime.
+            runtime_gib: memory of the engine's runtime on each GPU.
 
         Raises:
             InputError: not even one.
@@ -153,7 +153,7 @@ def serve(
     )  # fmt: skip
     good = _good(seen, limits)
     return _report(seen, engine, instances, good, limits), {
-        "arrival_s": arrivals.arrival_s, "prompt_tokens": arrivals.input_tokens,
+        "arrival_s": arrivals.arrival_s, "input_tokens": arrivals.input_tokens,
         "output_tokens": arrivals.output_tokens, "instance": seen.instance, "queue_s": seen.queue_s,
         "ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "cached_tokens": seen.hit_tokens,
         "preemptions": seen.preemptions, "good": good,

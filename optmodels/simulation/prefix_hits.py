@@ -97,7 +97,7 @@ def distances(
     Args:
         trace: requests, with prefixes.
         engine: engine of each, (n,).
-        kv_tokens: what an engine's cache keeps at most.
+        kv_tokens: largest number of tokens in an engine's cache.
         needed: (n,) blocks that a request has to find, or else it is not served and leaves nothing in the cache; None:
             all are served.
 
@@ -183,7 +183,7 @@ def prefix_hits(
         trace: requests, with prefixes.
         kv_tokens: sizes of the cache of an engine.
         engines: how many requests are split over.
-        routing: as for `engines_of`.
+        routing: routing, as of `engines_of`.
         by: label of the requests whose shares are distinguished, such as ``class``; None: of all together.
         seed: random seed of what is random.
 

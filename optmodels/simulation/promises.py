@@ -79,8 +79,8 @@ class Stream:
             prompt in the cache; without any all are equal.
         load: share of the scarcest capacity of a station that one request/s takes, of all stations at most.
         longest_s: a latency that is about the longest of requests of `output_tokens`.
-        station: where it begins.
-        onward: where it goes on; None: nowhere.
+        station: station at which it begins.
+        onward: station at which it goes on; None: nowhere.
     """
 
     requests_per_s: float
@@ -137,8 +137,8 @@ def judge(
 
     Args:
         stations: the engines.
-        streams: what arrives.
-        promises: what is promised to them.
+        streams: arriving streams.
+        promises: SLOs of the streams.
         error: probability with which one look may be wrong about one promise.
         seed: random seed of all that is drawn, with the number of the look.
         over: whether there is no time for another look.

@@ -43,7 +43,7 @@ class RegionEngine:
     Attributes:
         kv_tokens: tokens the KV cache holds.
         decode_s: decode seconds of a step, whatever is in it (weights read).
-        decode_per_kv_token_s: for every token of context read.
+        decode_per_kv_token_s: seconds for every token of context read.
         decode_per_sequence_s: compute of one sequence's token; a step takes the longer of memory and compute.
         prefill_s, prefill_per_token_s, prefill_per_pair_s: of a prefill step, its new tokens, and its pairs of new
             token and context token.
@@ -301,7 +301,7 @@ def simulate(
             every request its own); prefixes make the caches and tries useful.
         fleet: replicas and distances.
         routing: policy.
-        programs: which requests wait for which; None: all are sent when the trace states.
+        programs: requests that wait for others; None: all are sent at the times of the trace.
         until_s: simulated seconds at most; default: ten minutes after the last arrival.
         seed: random seed of the hash rings.
 

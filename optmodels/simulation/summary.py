@@ -64,7 +64,7 @@ def summary(
     """Figures of a simulation.
 
     Args:
-        outcomes: of `cluster.simulate`.
+        outcomes: outcomes of `cluster.simulate`.
         requests, cluster: what it was given.
         classes, models: names of the codes; None: the codes.
     """
@@ -122,7 +122,7 @@ def columns(outcomes: Outcomes, requests: Requests, cluster: Cluster) -> dict[st
         return np.where(outcomes.served, values, np.nan)
 
     return {
-        "arrival_s": requests.arrival_s, "prompt_tokens": requests.prompt_tokens,
+        "arrival_s": requests.arrival_s, "input_tokens": requests.prompt_tokens,
         "output_tokens": requests.output_tokens, "model": requests.model, "class": requests.klass,
         "deadline_s": np.where(np.isfinite(requests.deadline_s), requests.deadline_s, np.nan),
         "instance": names[outcomes.instance], "start_s": seconds(outcomes.start_s),

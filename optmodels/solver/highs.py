@@ -85,17 +85,17 @@ CONTRADICTION = "runs of HiGHS contradict one another, or a bound its point"
 
 
 def solve_compiled(model: Compiled, settings: Settings | None = None, start: dict[int, float] | None = None) -> Report:
-    """Solve the compiled model lexicographically in its objectives; little is taken on HiGHS' word.
+    """Solve the compiled model lexicographically in its objectives and verify the answers of HiGHS.
 
     * A point is verified against our own arrays, every row by its own size (`verify`).
-    * "Infeasible" is proved in our own arithmetic (`infeasible.refute`). Where that takes too long, a second run,
-      without presolve and with another seed, has to come to it too, and the message states so; else it is not reported.
-    * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
-      without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
+    * "Infeasible" is proved in our own arithmetic (`infeasible.refute`). Where that takes too long, a second run
+      without presolve and with another seed must find it too, and the message names that run; else it is not reported.
+    * The duals of an LP prove its bound in our arithmetic (`safe.least_value`; the reduced cost of a column
+      without bounds may be wrong by HiGHS' tolerance). The tree gives a MIP's bound, and no point may be better.
     * Where HiGHS gives up on every run, the model is solved without its costs, for a point or the proof of none.
-    * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
-      extreme even when scaled (`scaling.extremes`) or ask for a whole number by a hair (`Session.hair`): the best of
-      the points counts, and a bound that two runs reached.
+    * A second run is made where the first one's point or bound is refuted, where the model's numbers are extreme even
+      when scaled (`scaling.extremes`), and where a right-hand side is near-integral (`Session.hair`). The best point
+      counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -103,7 +103,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
         start: warm start, column → value; may name only some columns.
 
     Returns:
-        The report; status ``error`` where runs contradict one another or a point its bound.
+        The report; status ``error`` where two runs contradict each other, or a point contradicts its bound.
 
     Raises:
         InputError: the numbers of the model lie too far apart: no answer can be verified.
@@ -116,8 +116,8 @@ def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array
     """The best point and a bound that two runs have reached: the last one of a kept session, and others.
 
     Args:
-        model: as the session had it then (`Session.compiled`).
-        session: session of which a row asks for a whole number by a hair.
+        model: model that the session had then (`Session.compiled`).
+        session: session with a near-integral right-hand side.
         settings: settings of the others.
 
     Returns:
@@ -137,9 +137,9 @@ class _Run(NamedTuple):
     """One run and what it found, verified; the bound as minimised, in the model's unit.
 
     Attributes:
-        x: a point that `verify` let pass.
-        problem: why the point found did not; None: it did, or there was none.
-        hair: whether a row asks for a whole number by a hair.
+        x: a point that `verify` accepted.
+        problem: reason why `verify` refused the point; None: it accepted it, or there was none.
+        hair: whether a right-hand side is near-integral.
     """
 
     ended: Ended
@@ -154,7 +154,7 @@ class _Run(NamedTuple):
 
 
 class _Solve:
-    """The runs that answer for one model."""
+    """The runs on one model."""
 
     def __init__(self, model: Compiled, settings: Settings, seen: Scaled | None = None) -> None:
         self.model, self.settings = model, settings
@@ -431,7 +431,7 @@ class _Solve:
 def verify(model: Compiled, x: Array) -> Array:
     """The point with integers rounded, after checking it; continuous parts follow the rounding where they must.
 
-    Values a hair next to a bound, as the solver's tolerances leave them, are moved onto it where rows need that.
+    Values that the solver's tolerances leave next to a bound are moved onto it where rows need that.
 
     Raises:
         SolverError: it is not feasible, even so.
@@ -475,7 +475,7 @@ def _completions(model: Compiled, x: Array) -> Iterator[Array]:
 
 
 class Relaxed(NamedTuple):
-    """A relaxation's bound in the model's own sense, its point, and what one more unit of each column's bound is worth.
+    """A relaxation's bound in the model's own sense, its point, and the shadow price of each column's bound.
 
     With `reduced`, (n,) and of the model's own sense too, bound + reduced_j·(new − old) is a bound for another bound of
     column j (the upper one where that is positive in a model that maximises). `y` are the multipliers of rows, (m,),
@@ -506,7 +506,7 @@ def relaxation(
         model: the arrays.
         settings: limits.
         prefer: small costs (n,) to minimise next to the objective, to choose among its many optima.
-        most: the largest value of prefer·x at any feasible point; the bound, of the objective alone, is looser by it.
+        most: the largest value of prefer·x at any feasible point; the bound, of the objective alone, is weaker by it.
 
     Returns:
         All None where the time ran out or there is no such point.

@@ -76,8 +76,8 @@ def confirmed(session: Session, seconds: float) -> bool:
     """Whether a kept model that a run has called infeasible is: by a proof, or else by a second run without presolve.
 
     Args:
-        session: as the run left it.
-        seconds: for each of the two.
+        session: session after the run.
+        seconds: time limit of each of the two.
     """
     if refute(scaled(session.compiled()).model, seconds) is not None:
         return True

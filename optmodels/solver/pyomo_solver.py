@@ -83,7 +83,7 @@ def run_pyomo(
     """Minimise the first objective by the solver of that name.
 
     Args:
-        name: as Pyomo has it; `named` has let it pass.
+        name: name of a solver in Pyomo that `named` accepts.
         model: scaled, as HiGHS would get it.
         seconds: limit; None: none.
         gap: relative, at which to stop.

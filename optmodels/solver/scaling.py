@@ -41,7 +41,7 @@ class Scaled:
     Attributes:
         model: row_i·a_ij·column_j, costs objective_k·c_kj·column_j, bounds accordingly.
         row, column, objective: the factors, (m,), (n,), (objectives,); of rows and columns powers of two.
-        extreme: what about it is beyond the trust in one run (`extremes`).
+        extreme: properties for which one run is not enough (`extremes`).
     """
 
     model: Compiled

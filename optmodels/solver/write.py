@@ -1,7 +1,7 @@
 """A model as an MPS or LP file that any solver reads, with the names of the mathematics.
 
 The file has the first objective only: later ones, which choose among equal optima, have no place in either format.
-An MPS file always minimises. The objective of a maximisation is negated there, and the file's first line states so. A
+An MPS file always minimises. The objective of a maximisation is negated there; its first line names the change. A
 constant of the objective is a column fixed at 1.
 """
 

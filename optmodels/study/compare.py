@@ -157,8 +157,8 @@ def save_comparison(rows: Rows, parent: Path) -> Path:
     Also report.html and its charts.
 
     Args:
-        rows: of `optmodels.compare`.
-        parent: where the folder ``compare`` (or ``compare-2``, …) is made.
+        rows: rows of `optmodels.compare`.
+        parent: parent of the folder ``compare`` (or ``compare-2``, …).
     """
     from optmodels.reporting.page import write_page
 

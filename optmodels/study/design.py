@@ -66,7 +66,7 @@ def points(given: Sequence[Axis], whole: Mapping[str, bool], samples: int | None
     """Every combination of the grids and lists; random fields are drawn together, `samples` times for each.
 
     Args:
-        given: what is varied.
+        given: the varied keys.
         whole: whether the field of a key takes whole numbers only.
         samples: draws of the random fields; None where there are none.
         seed: random seed of the draws.

@@ -43,7 +43,7 @@ class Comparison(_Solved):
     model_config = ConfigDict(
         json_schema_extra={
             "patternProperties": {
-                r"^replay\.": {"description": "of a replay on the instance's trace; replay.none: why there is none"}
+                r"^replay\.": {"description": "of a replay on the problem's trace; replay.none: why there is none"}
             }
         }
     )
@@ -90,7 +90,7 @@ class SweepDocument(Document):
     vary: list[str] | None = Field(default=None, description="as given; this and what follows in sweep.json only")
     seed: int | None = None
     time_limit: float | None = None
-    problem: dict[str, Any] | None = Field(default=None, description="the instance that was varied, as written")
+    problem: dict[str, Any] | None = Field(default=None, description="the problem that was varied, as written")
 
 
 class ReplayDocument(Document):
@@ -99,7 +99,7 @@ class ReplayDocument(Document):
     instance: str | None
     formulation: str
     method: str | None
-    trace: str | None = Field(description="null: the instance's own requests")
+    trace: str | None = Field(description="null: the problem's own requests")
     requests: int | None
     policy: str | None
     speed: Speed

@@ -30,8 +30,8 @@ def digest(document: Mapping[str, Any], folder: Path | None) -> str:
     """Identity of what an instance states: its values, whatever their layout, and the files it names.
 
     Args:
-        document: as in its file.
-        folder: where the files it names are.
+        document: document, as in its file.
+        folder: folder of the files that it names.
     """
     known = hashlib.sha256(canonical(document))
     for path in sorted({p for text in _texts(document) if (p := named_file(text, folder)) is not None}):

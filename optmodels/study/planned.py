@@ -63,14 +63,14 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
         path = Path(source)
         name, path = str(source), path / "plan.json" if path.is_dir() else path
         if not path.is_file():
-            raise InputError(Mistake(name, "", "no such file", "plan.json of a result, its folder, or an instance"))
+            raise InputError(Mistake(name, "", "no such file", "plan.json of a result, its folder, or a problem file"))
         document = load(path) if path.suffix != ".json" else read_document(path)[0]
     if isinstance(document, Mapping) and "plan" not in document:
         document = load(document if not name else path)
     assert not isinstance(document, str | PathLike)
     if isinstance(document, Problem):
         if needs_plan:
-            raise InputError(Mistake(name or None, "", "an instance", "a plan: optmodels solve makes one"))
+            raise InputError(Mistake(name or None, "", "a problem file", "a plan: optmodels solve makes one"))
         return Planned(document, None, name)
     plan, embedded = document["plan"], document.get("problem")
     if not isinstance(plan, Mapping):
@@ -84,5 +84,5 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
             named = (replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes)
             raise InputError(named) from None
     else:
-        raise InputError(Mistake(name or None, "problem", embedded, "the instance that the plan was made for"))
+        raise InputError(Mistake(name or None, "problem", embedded, "the problem that the plan was made for"))
     return Planned(problem, plan, name)

@@ -95,7 +95,7 @@ def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, se
     Args:
         form: the formulation.
         problem: the instance, whose own trace or demand is replayed.
-        plan: as JSON data, or None.
+        plan: plan as JSON data, or None.
         seed: random seed of what is drawn.
     """
     if plan is None:

@@ -51,9 +51,9 @@ class Task:
 
     Attributes:
         document: the instance.
-        folder: where the files it names are.
+        folder: folder of the files that it names.
         identity: identity of the instance, its files' contents included.
-        places: where the varied keys lead.
+        places: places that the varied keys lead to.
         method: its name.
         options: how it may run.
     """
@@ -95,7 +95,7 @@ def solve_point(task: Task, point: Point) -> Row:
         return _no_row(f"{type(error).__name__}: {error}")
     with caught_interrupt() as stop:
         row, plan = solved_row(form, problem, tables, task.method, task.options)
-    if stop.is_set():  # also where the solve had ended by then and its result does not state so
+    if stop.is_set():  # also if the solve ended before: its result then does not show the interrupt
         raise KeyboardInterrupt
     del row["events"]
     found: Row = finite(row | {"plan": None if plan is None else figures(plan, "plan")})
@@ -125,13 +125,13 @@ class Sweep:
     """A sweep's results.
 
     Attributes:
-        instance: as the user named it.
-        task: what its solves share.
+        instance: name that the user gave.
+        task: data that its solves share.
         keys: the varied fields.
         points: their values, one dict a solve.
-        rows: what each solve gave, in the order of `points`.
+        rows: results of the solves, in the order of `points`.
         pareto: aims of the frontier, if asked for.
-        folder: where it is written, if anywhere.
+        folder: folder of its files, if any.
         reused: solves taken from an earlier, unfinished run.
         damaged: lines of the journal that held no result.
     """
@@ -328,7 +328,7 @@ def _checked(task: Task, base: _Base, design: Sequence[Point]) -> None:
     """Every point against the schema, and every value by itself against what it refers to.
 
     A name that does not exist is a mistake; a number that the instance cannot be resolved with (a limit below any
-    latency there is) becomes a row that states so, unless none is better.
+    latency there is) becomes a row with that reason, unless none is better.
 
     Raises:
         InputError: at most `MOST_MISTAKES` mistakes.

@@ -24,7 +24,7 @@ from optmodels.plans.deployment import Deployment, Deployments
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
 DRAFT_PLACEHOLDER = "SET-THE-DRAFT"
 UNKNOWN_LONGEST = (
-    "max-model-len auto: the instance says how long requests are on average, not how long the longest is, so the engine"
+    "max-model-len auto: the problem says how long requests are on average, not how long the longest is, so the engine"
     " admits what model and KV memory allow; longest_tokens of every bucket (optmodels plan --longest) sets it."
 )
 

@@ -100,7 +100,7 @@ def written(plan: Deployments, made: Manifests, file: str) -> Export:
     """One file with the manifests of every deployment, each under what the plan states about it.
 
     Args:
-        plan: what to run.
+        plan: plan to run.
         made: (name, deployment) → its manifests.
         file: its name.
     """

@@ -96,7 +96,7 @@ class Role:
     """A column that holds a field.
 
     Attributes:
-        field: of `NAMES`.
+        field: field of `NAMES`.
         rank: how sure: the least of all columns of a field is its column.
         seconds: seconds that one unit lasts, where the name states it.
     """

@@ -142,7 +142,7 @@ class RequestColumns:
     """Rows of a JSON file as columns; only keys that matter are kept.
 
     Args:
-        file: for messages.
+        file: file name, for messages.
         keep: keys to keep besides those known by their name.
         blocks: key of the prompts' blocks.
         complete: whether a request has its lengths, by its keys.

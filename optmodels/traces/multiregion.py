@@ -62,7 +62,7 @@ def open_loop_chat(
     """Requests by a Poisson process of every region's rate; each goes on with a conversation or begins one.
 
     Args:
-        chat: what conversations are like.
+        chat: properties of the conversations.
         rates: requests/s by region; an array: one for every `step_s`.
         seconds: length of the trace.
         step_s: how long one rate lasts.

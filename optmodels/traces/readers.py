@@ -1,8 +1,8 @@
-"""Trace files as they are: public traces, engines' request logs, and tables of anyone's with columns mapped by name.
+"""Readers of trace files: public traces, engines' request logs, and any table with columns mapped by name.
 
 A format is found from the columns (CSV, Parquet) or keys (JSON), not from the file's name; gzip is undone:
 
-* ours                 ``arrival_s, prompt_tokens, output_tokens``, and optionally ``predicted_output_tokens``,
+* ours                 ``arrival_s, input_tokens, output_tokens``, and optionally ``predicted_output_tokens``,
                        ``slo_factor`` and the labels ``model``, ``region``, ``class``, ``session``
 * Azure                ``TIMESTAMP, ContextTokens, GeneratedTokens`` (Azure/AzurePublicDataset:
                        AzureLLMInferenceDataset2023 and 2024, AzureLMMInferenceDataset2025)
@@ -66,14 +66,14 @@ class Layout:
     """Where a format keeps what a trace needs.
 
     Attributes:
-        title: for messages.
+        title: name of the format, for messages.
         arrival, prompt, output: columns or keys; all have to be there.
         seconds: seconds that one unit of a numeric arrival lasts; None: its size or the user states.
         from_first: arrivals count from the first one.
         labels: ours → theirs, read where they are there.
-        marks: further columns by which it is known.
+        marks: further columns that identify the format.
         block_tokens: block tokens of a ``hash_ids`` entry.
-        failed: in words, what a request without output tokens is; empty: a mistake.
+        failed: meaning of a request without output tokens, in words; empty: a mistake.
     """
 
     title: str
@@ -88,7 +88,7 @@ class Layout:
     failed: str = ""
 
     def known_by(self, names: set[str]) -> bool:
-        """Whether these columns are its own."""
+        """Whether these columns identify the format."""
         return names.issuperset((self.arrival, self.prompt, self.output, *self.marks))
 
 
@@ -143,7 +143,7 @@ class How:
         columns: ours → theirs.
         where: column → values of the rows that are kept.
         skip_bad: whether rows that cannot be read are left out and counted.
-        option: what maps a column, for messages.
+        option: option that maps a column, for messages.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def read_trace(
 
     Args:
         path: The file, or a pipe.
-        columns: Ours → theirs: ``arrival_s`` (``created:ms``), ``prompt_tokens`` (or ``input_tokens``),
+        columns: Ours → theirs: ``arrival_s`` (``created:ms``), ``input_tokens`` (or ``prompt_tokens``),
             ``output_tokens``, ``predicted_output_tokens``, ``slo_factor``, a label, ``hash_ids``, ``delay_s`` (think
             time after the answer before), ``prefix_tokens``; a number stands for itself in every row
             (``output_tokens=128``, ``block_tokens=16``).
@@ -495,7 +495,7 @@ def _refuse_unknown(file: str, path: str, spec: str, names: Sequence[str]) -> No
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows with what their columns hold."""
+    """Rows with the fields that their columns hold."""
 
     file: str
     frame: pd.DataFrame
@@ -508,7 +508,7 @@ class _Table:
         return replace(self, frame=self.frame[keep])
 
     def where(self, ours: str) -> tuple[str | None, float | None]:
-        """The column of a field, and what one unit of it lasts where its name or the mapping states so."""
+        """The column of a field, and seconds of one unit of it where its name or the mapping states the unit."""
         spec = self.mapped.get(ours)
         if spec is not None:
             if spec in self.frame.columns:
@@ -554,7 +554,7 @@ class _Table:
         return empty, column, seconds
 
     def optional(self, ours: str) -> tuple[pd.Series[Any], str, float | None] | None:
-        """`cells` of what a trace need not have."""
+        """`cells` of a field that a trace need not have."""
         column, _ = self.where(ours)
         if column is None or (ours not in self.mapped and column not in self.frame.columns):
             return None
@@ -599,7 +599,7 @@ _NO_ERROR = {"", "none", "null", "nan", "false", "0", "0.0", "ok", "[]", "{}"}
 
 
 def _has_failed(value: Any, column: str) -> bool:
-    """Whether a status is that of a request that failed: a word, false, or a code of HTTP or OpenTelemetry."""
+    """Whether a status marks a failed request: a word, false, or a code of HTTP or OpenTelemetry."""
     if isinstance(value, bool | np.bool_):
         return not value
     if isinstance(value, int | float):
@@ -753,7 +753,7 @@ class _Reader:
         return sessions.shared_heads(np.minimum(shared, prompt), prompt, groups)
 
     def _measured(self, output: Ints) -> Mapping[str, Floats]:
-        """What a log states about each request: seconds to its first and last token, and between tokens."""
+        """Seconds to the first and last token and between tokens, as a log states them for each request."""
         table = self.table
         found: dict[str, Floats] = {}
         for ours in ("ttft_s", "e2e_s"):

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
+from optmodels.limits import SPELLED
 from optmodels.units import REQUESTS, NonNegativeSeconds, PositiveInt, Seconds, Unit
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -23,7 +24,7 @@ class Mix(Entry):
         default=None, description="name of the kind; default: its ranges, such as 300-500 tokens, 0.8-1.0"
     )
     share: Positive = Field(default=1.0, description="share relative to the other kinds")
-    prompt_tokens: Tokens = Field(default=(1, 1), description="prompt tokens: [least, most]")
+    prompt_tokens: Tokens = Field(default=(1, 1), alias="input_tokens", description="input tokens: [least, most]")
     output_tokens: Tokens = Field(description="output tokens: [least, most]")
     slo_factor: Factors | None = Field(
         default=None, description="θ of the deadline: [least, most]; default: the file's"
@@ -35,7 +36,7 @@ class Mix(Entry):
         for key in ("prompt_tokens", "output_tokens", "slo_factor"):
             ends = getattr(self, key)
             if ends is not None and ends[0] > ends[1]:
-                raise ValueError(f"{key} as [least, most]")
+                raise ValueError(f"{SPELLED.get(key, key)} as [least, most]")
         return self
 
 
@@ -57,7 +58,9 @@ class Generated(Entry):
         default=None, description="number of a trace of MaaSO's Table I, in place of mix"
     )
     mix: tuple[Mix, ...] = Field(default=(), description="kinds of requests; or maaso")
-    prompt_tokens: Tokens = Field(default=(1, 1), description="prompt tokens of a MaaSO trace, which states none")
+    prompt_tokens: Tokens = Field(
+        default=(1, 1), alias="input_tokens", description="input tokens of a MaaSO trace, which states none"
+    )
     models: dict[Name, Positive] = Field(default={}, description="relative shares of models")
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="random seed of the draws")
 

@@ -68,7 +68,7 @@ class Trace:
     """Requests in the order of their arrival.
 
     Attributes:
-        name: what to call it.
+        name: name of the trace.
         arrival_s: (n,) seconds since the trace began, ascending, ≥ 0.
         prompt_tokens: (n,) ≥ 1.
         output_tokens: (n,) ≥ 1.
@@ -76,9 +76,9 @@ class Trace:
         slo_factor: (n,) θ of the deadline θ·l·t_slice (MaaSO §III-C), or None where the instance sets it.
         prefixes: content blocks of the prompts, or None where unknown.
         predicted_output_tokens: (n,) ≥ 1, what a dispatcher knows of the output lengths; None: the true ones.
-        notes: what was done to the file's rows, in words.
-        follows: who waits for whose answer; arrivals of those are as if answers took no time. None: nobody waits.
-        measured: what a log states about each request, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
+        notes: changes made to the file's rows, in words.
+        follows: requests that wait for another's answer; their arrivals assume instant answers. None: no waits.
+        measured: latencies that a log states, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
     """
 
     name: str

@@ -151,7 +151,7 @@ def test_a_gpu_by_its_file_in_plan_and_simulate(cli, folder):
     said = cli(*ask, "--write", "plan.yaml")
     assert said.status == 0 and "MINE" in said.out, said.err
     assert cli("solve", "plan.yaml").status == 0
-    said = cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine.yaml", "--llm", "config.json", "--json")
+    said = cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine.yaml", "--model", "config.json", "--json")
     found = json.loads(said.out)
     assert found["deployment"]["gpu"] == "mine" and found["deployment"]["llm"] == "qwen3-32b"
-    assert cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine", "--llm", "qwen3-32b").status == 2
+    assert cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine", "--model", "qwen3-32b").status == 2

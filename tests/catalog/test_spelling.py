@@ -43,4 +43,4 @@ def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(InputError) as error:
         deployment("vllm", "h100", "Qwen/Qwen3-33B")
     (mistake,) = error.value.mistakes
-    assert mistake.path == "--llm" and mistake.hint.startswith("did you mean qwen3-32b or ")
+    assert mistake.path == "--model" and mistake.hint.startswith("did you mean qwen3-32b or ")

@@ -50,7 +50,7 @@ def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     ("changes", "path", "expected"),
     [
         ({"serving": "static", "latency": {}}, "engine.speculation", "none but with serving: continuous"),
-        ({"model": "mistral-7b"}, "engine.speculation[0].model", "a model of this instance"),
+        ({"model": "mistral-7b"}, "engine.speculation[0].model", "a model of this problem"),
         ({"engine": {"speculation": [{"drafts": 1, "accepted": 1, "draft": "lama"}]}}, "[0].draft", "of the catalogue"),
     ],
 )

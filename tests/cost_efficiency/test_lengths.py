@@ -76,7 +76,7 @@ def test_users_ask_by_the_shares() -> None:
     seen: dict[str, Any] = {}
     found = replay(problem, plan, None, ReplayOptions(policy="spread", keep=lambda _, columns: seen.update(columns)))
     for prompt, answer, share in LENGTHS:
-        of = (seen["prompt_tokens"] == prompt) & (seen["output_tokens"] == answer)
+        of = (seen["input_tokens"] == prompt) & (seen["output_tokens"] == answer)
         assert of.mean() == pytest.approx(share / 10, abs=0.04)
     row = found["policies"]["spread"]
     assert found["predicted"]["e2e_s"]["mean"] == plan["prediction"]["e2e_s"] >= row["e2e_s"]["mean"]

@@ -114,7 +114,7 @@ def test_lengths_come_from_a_trace(solved: tuple[CostEfficiency, dict[str, Any]]
     assert replay(problem, plan, trace, ReplayOptions(seed=4)) == found
     assert set(kept) == {"spread", "at_once"}
     seen = kept["at_once"]
-    pairs = set(zip(seen["prompt_tokens"].tolist(), seen["output_tokens"].tolist(), strict=True))
+    pairs = set(zip(seen["input_tokens"].tolist(), seen["output_tokens"].tolist(), strict=True))
     assert pairs == {(100, 1), (200, 20), (300, 30)}
     assert np.isnan(seen["tpot_s"][seen["output_tokens"] == 1]).all()
 

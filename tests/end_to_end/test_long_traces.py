@@ -77,7 +77,7 @@ slo: {factor: 3}
         assert row["attainment"] + row["refused"] + row["late"] == pytest.approx(1.0), policy
     (kept, *_) = folder.rglob("*shortest_queue*.parquet")
     table = pd.read_parquet(kept)
-    np.testing.assert_array_equal(table["prompt_tokens"], written[1])
+    np.testing.assert_array_equal(table["input_tokens"], written[1])
     assert (table["instance"] != "").mean() == pytest.approx(
         1 - seen["report"]["policies"]["shortest_queue"]["refused"]
     )

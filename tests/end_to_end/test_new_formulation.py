@@ -160,7 +160,7 @@ def test_nothing_is_overwritten(tmp_path):
         (["formulation"], "a name for the new formulation"),
         (["formulation", "mine", "--force"], "neither --from nor --force"),
         (["formulation", "mine", "--from", "day"], "neither --from nor --force"),
-        (["fleet", "a.yaml", "b"], "nothing after the instance file"),
+        (["fleet", "a.yaml", "b"], "nothing after the problem file"),
     ],
 )
 def test_arguments_that_do_not_go_together(cli, arguments, expected):

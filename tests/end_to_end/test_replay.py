@@ -136,13 +136,13 @@ def test_an_instance_without_a_result(cli, write, plan, folder):
     shutil.copy(INSTANCE, folder / "instance.yaml")
     run = cli("replay", "instance.yaml")
     run.assert_clean()
-    assert run.status == 2 and "an instance with a result" in run.err
+    assert run.status == 2 and "a problem file with a result" in run.err
 
 
 def test_a_plan_of_another_instance_is_the_users_mistake(cli, plan):
     for other in ("fleet/melange-example.yaml", "reserved_capacity/textbook-two-regions.yaml"):
         found = cli("replay", plan, "--instance", ROOT / "instances" / other, "--json")
-        assert found.status == 2 and found.out == "" and "a plan made for this instance" in found.err, found.err
+        assert found.status == 2 and found.out == "" and "a plan made for this problem" in found.err, found.err
 
 
 def test_a_plan_that_its_own_instance_contradicts_is_the_users_mistake(cli, folder):
@@ -157,7 +157,7 @@ def test_a_plan_that_its_own_instance_contradicts_is_the_users_mistake(cli, fold
     for wrong in (renamed, idle):
         (folder / "wrong.json").write_text(json.dumps(wrong), encoding="utf-8")
         found = cli("replay", folder / "wrong.json", "--json")
-        assert found.status == 2 and found.out == "" and "a plan made for this instance" in found.err, found.err
+        assert found.status == 2 and found.out == "" and "a plan made for this problem" in found.err, found.err
 
 
 def test_the_folder_of_a_result_stands_for_its_plan(cli, plan, folder):

@@ -29,4 +29,4 @@ def test_an_instance_stands_for_its_newest_result_and_older_ones_are_named_so(cl
     assert cli("check", "results/mine-exact-2").err == ""
     instance.write_text(instance.read_text(encoding="utf-8").replace("2.0", "1.9"), encoding="utf-8")
     os.utime(instance, ns=(2**62, 2**62))
-    assert "the instance has changed since" in cli("check", "mine.yaml").err
+    assert "the problem has changed since" in cli("check", "mine.yaml").err

@@ -16,7 +16,7 @@ from optmodels.latency.fit.steps import HOST_REQUEST_S, step_costs
 from optmodels.latency.steps import StepCosts
 from optmodels.reporting.simulate import simulate_lines
 
-ON = ("simulate", "--llm", "llama-3.1-8b", "--gpu", "h100")
+ON = ("simulate", "--model", "llama-3.1-8b", "--gpu", "h100")
 TRACE = "arrival_s,prompt_tokens,output_tokens\n0,1000,3\n10,200,1\n"
 TRUE = StepCosts(
     fixed_s=8e-3, prompt_step_s=1e-3, prompt_token_s=3e-5, prompt_pair_s=1e-9, prompt_context_s=1e-7,
@@ -44,7 +44,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
     rows = ["Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"]
     rows += [f"{i},ChatGPT,100,{20 * (i != 3)},{100 + 20 * (i != 3)},Conversation log" for i in range(6)]
     (folder / "burst.csv").write_text("\n".join(rows))
-    seen = cli("simulate", "--llm", "llama-3.1-8b", "--gpu", "l40s", "--trace", "burst.csv")
+    seen = cli("simulate", "--model", "llama-3.1-8b", "--gpu", "l40s", "--trace", "burst.csv")
     assert "1 of 6 requests left out" in seen.out
     assert "llama-3.1-8b on 1 × l40s" in seen.out and "no measurement of this GPU" in seen.out
     assert "measurements TPOT was at most" in " ".join(seen.out.split())
@@ -53,7 +53,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
 def test_model_is_the_llm_as_in_plan(cli):
     rest = ("--gpu", "h100", "--trace", "poisson:4:500:100:30", "--json")
     ways = [
-        ("--llm", "llama-3.1-8b"),
+        ("--model", "llama-3.1-8b"),
         ("--model", "llama-3.1-8b"),
         ("--model", "llama-3.1-8b", "--latencies", "default"),
     ]
@@ -92,7 +92,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
     names = ("prefill_tokens", "prefill_context_tokens", "decode_requests", "decode_context_tokens", "latency_s")
     columns = dict(zip(names, (chunk, context, decodes, each, seconds), strict=True))
     pd.DataFrame(columns).to_csv(folder / "steps.csv", index=False)
-    fitted = cli("calibrate", "steps.csv", "--model", "steps", "--out", "steps.yaml")
+    fitted = cli("calibrate", "steps.csv", "--form", "steps", "--out", "steps.yaml")
     assert fitted.status == 0, fitted.err
     costs = step_costs(read_latency_model(folder / "steps.yaml"))
     for name, value in vars(TRUE).items():
@@ -114,7 +114,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
         (("--trace", "poisson:4:200"), "poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS"),
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--trace", "poisson:4:9:9:9", "--gpu", "h101"), "h100"),
-        (("--trace", "poisson:4:9:9:9", "--llm", "llama-3-70b"), "GPUs enough for the weights"),
+        (("--trace", "poisson:4:9:9:9", "--model", "llama-3-70b"), "GPUs enough for the weights"),
         (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "--max-num-seqs"),
         (("--trace", "poisson:4:9:9:9", "--dispatcher", "planned_shares"), "earliest_finish"),
         (("--trace", "poisson:4:9:9:9", "--e2e-limit", "0"), "seconds > 0"),

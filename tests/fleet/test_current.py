@@ -150,7 +150,7 @@ def test_rates_and_lengths_of_a_trace_replace_those_of_the_instance():
 @pytest.mark.parametrize(
     ("deployment", "path", "expected"),
     [
-        ({"workloads": ["chatt"]}, "deployments[0].workloads", "a workload of the instance"),
+        ({"workloads": ["chatt"]}, "deployments[0].workloads", "a workload of the problem"),
         ({"machine": "g6e.xlarg"}, "deployments[0].machine", "a machine of the pool or the catalogue"),
         ({"workloads": ["chat", "mail"]}, "deployments[0].workloads", "workloads of one model and precision"),
         ({"tensor_parallel": 2}, "deployments[0].tensor_parallel", "at most 1, the GPUs of a machine"),

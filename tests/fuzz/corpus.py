@@ -183,20 +183,20 @@ def _second(folder: Path) -> list[Item]:
     from tests.measure.tool_files import GOOD
 
     solve = ("solve", "{}", "--json", "--time-limit", str(LIMIT_S))
-    on = ("--llm", "llama-3.1-8b", "--gpu", "h100")
+    on = ("--model", "llama-3.1-8b", "--gpu", "h100")
     simulate = ("simulate", *on, "--first", "60", "--json", "--trace")
     workload = ("--machine", "m", "--batch", "16", "--input-tokens", "512", "--output-tokens", "256", "--json")
     rows = tuple(("operating-points", "{}", *workload, *more) for more in (
         (), ("--replicas", "1,2", "--passes", "1,2", "--safety", "0.5"),
         ("--as", "points_table", "--demand", "chat/short", "--ttft-s", "1"),
-        ("--as", "measured", "--gpu", "h100", "--llm", "llama-3.1-8b"), ("--as", "serves", "--service", "chat"),
+        ("--as", "measured", "--gpu", "h100", "--model", "llama-3.1-8b"), ("--as", "serves", "--service", "chat"),
     ))  # fmt: skip
-    own = ("calibrate", "{}", "--model", "default", "--engine", "vllm", *on, "--json")
+    own = ("calibrate", "{}", "--form", "default", "--engine", "vllm", *on, "--json")
     fits = tuple(
         ("calibrate", "{}", "--model", m, "--json") for m in ("steps", "two_segment", "additive", "linear_batch")
     )
     found = [Item("steps.csv", STEPS, fits), Item("served.csv", SERVED, (own, *rows)),
-             Item("static.csv", STATIC, (("calibrate", "{}", "--model", "decay", "--json"), *rows[:2]))]  # fmt: skip
+             Item("static.csv", STATIC, (("calibrate", "{}", "--form", "decay", "--json"), *rows[:2]))]  # fmt: skip
     poisson = ("poisson:2:100-300:9:20",)
     for name, document in _models(folder).items():
         readers = [*rows, (*simulate, *poisson, "--model", "{}")]
@@ -240,7 +240,7 @@ def _second(folder: Path) -> list[Item]:
 def _third() -> list[Item]:
     """Files of `rows-to-measure`: what may be measured, what was, and an instance."""
     few = ("--rows", "2", "--json", "--concurrency", "1,16", "--input-tokens", "512", "--output-tokens", "256")
-    on = ("rows-to-measure", "--engine", "vllm", "--gpu", "h100", "--llm", "llama-3.1-8b", "--tp", "1", *few)
+    on = ("rows-to-measure", "--engine", "vllm", "--gpu", "h100", "--model", "llama-3.1-8b", "--tp", "1", *few)
     default = _continuous()["fleet"] | {"latency": {"model": "default", "engine": "vllm"}}
     return [
         Item("loops.csv", LOOPS, ((*on, "--candidates", "{}"),)), Item("had.csv", SERVED, ((*on, "--measured", "{}"),)),

@@ -15,7 +15,7 @@ from optmodels.latency.engines.fit import Fitted, Form, Own, pull, sensitivities
 from optmodels.latency.engines.own import TARGETS, Loops
 from optmodels.latency.engines.terms import Loads
 
-ON = ("--engine", "vllm", "--gpu", "h100", "--llm", "qwen2.5-72b", "--precision", "fp8")
+ON = ("--engine", "vllm", "--gpu", "h100", "--model", "qwen2.5-72b", "--precision", "fp8")
 
 
 def coefficients():
@@ -138,12 +138,12 @@ def test_the_command_chooses_writes_and_its_file_once_filled_in_calibrates(tmp_p
         assert found["targets"][target]["safety_09"] == {"now": home.factors(name)["0.9"], "after": own}
         priors = found["targets"][target]["by_the_priors"]
         assert 1 < priors["after"] < priors["now"]
-    empty = cli("calibrate", out, "--model", "default", *ON)
+    empty = cli("calibrate", out, "--form", "default", *ON)
     assert empty.status == 2 and "row 1.ttft_s" in empty.err
     head, *lines = out.read_text(encoding="utf-8").split()
     assert head == "concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"
     out.write_text("\n".join([head, *(line.replace(",,", ",0.3,0.02") for line in lines)]), encoding="utf-8")
-    pulled = cli("calibrate", out, "--model", "default", *ON)
+    pulled = cli("calibrate", out, "--form", "default", *ON)
     assert pulled.status == 0 and "5 rows of vllm, qwen2.5-72b in fp8 on h100" in pulled.out, pulled.err
     more = json.loads(cli("rows-to-measure", *ON, "--rows", 2, "--measured", out, "--json").out)
     assert more["targets"]["TTFT"]["by_the_priors"]["now"] == pytest.approx(
@@ -196,7 +196,7 @@ def test_an_instance_says_which_loops_matter(tmp_path, cli):
     }  # fmt: skip
     (tmp_path / "i.yaml").write_text(yaml.safe_dump(instance), encoding="utf-8")
     which = cli("rows-to-measure", tmp_path / "i.yaml")
-    assert which.status == 2 and "--gpu: missing; expected one of the instance's: a100-80g, h100" in which.err
+    assert which.status == 2 and "--gpu: missing; expected one of the problem's: a100-80g, h100" in which.err
     done = cli("rows-to-measure", tmp_path / "i.yaml", "--gpu", "h100", "--json")
     assert done.status == 0, done.err
     found = json.loads(done.out)
@@ -213,7 +213,7 @@ def test_an_instance_says_which_loops_matter(tmp_path, cli):
     (("--gpu", "h100"), "--engine: missing"),
     ((*ON, "--rows", 5, "--tp", "8", "--concurrency", "1", "--input-tokens", "64", "--output-tokens", "64"),
      "--rows: got 5; expected at most the 1 candidates"),
-    ((*ON[:-4], "--llm", "deepseek-v3", "--precision", "fp8", "--tp", "1"), "GPUs that hold deepseek-v3 in fp8"),
+    ((*ON[:-4], "--model", "deepseek-v3", "--precision", "fp8", "--tp", "1"), "GPUs that hold deepseek-v3 in fp8"),
     ((*ON, "--out", "rows.parquet"), "a file ending in .csv"),
     ((*ON, "--candidates", "none.csv"), "none.csv"),
     ((*ON, "--tp", "0"), "--tp"),

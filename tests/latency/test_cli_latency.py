@@ -48,14 +48,14 @@ MAP = (
 
 def test_calibrate_attribute_and_batch_limits(steps, tmp_path):
     out = tmp_path / "model.yaml"
-    code, text = run("calibrate", steps, *MAP, "--model", "two_segment", "--out", out)
+    code, text = run("calibrate", steps, *MAP, "--form", "two_segment", "--out", out)
     assert code == 0 and "held back" in text and "sum_c" in text
     model = read_latency_model(out)
     assert model.provenance["sha256"] and model.targets["latency_s"].cross_validated.mape < 0.05
 
-    code, text = run("calibrate", steps, *MAP, "--model", "two_segment", "--out", out)
+    code, text = run("calibrate", steps, *MAP, "--form", "two_segment", "--out", out)
     assert code == 2 and "--force" in text
-    code, text = run("calibrate", steps, *MAP, "--model", "two_segment", "--out", out, "--force", "--json")
+    code, text = run("calibrate", steps, *MAP, "--form", "two_segment", "--out", out, "--force", "--json")
     assert code == 0 and json.loads(text)["model"] == "two_segment"
 
     batch = tmp_path / "batch.json"
@@ -105,7 +105,7 @@ def test_scaled_writes_a_coefficients_file(tmp_path):
         for p in (0.01, 0.02, 0.05, 0.1)
     )
     (tmp_path / "pairs.csv").write_text("gpu,family,phase,predicted_s,latency_s\n" + rows)
-    code, _ = run("calibrate", tmp_path / "pairs.csv", "--model", "scaled", "--out", tmp_path / "c.yaml")
+    code, _ = run("calibrate", tmp_path / "pairs.csv", "--form", "scaled", "--out", tmp_path / "c.yaml")
     calibration = read_model(tmp_path / "c.yaml", Calibration)
     assert code == 0
     assert calibration.find("t4", "high_end", "decode").slope == pytest.approx(2)
@@ -119,7 +119,7 @@ def test_the_engine_that_was_measured_is_kept(tmp_path, cli):
     head = "concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"
     (tmp_path / "sglang.csv").write_text("\n".join([head + ",engine", *(f"{r},sglang" for r in rows)]))
     (tmp_path / "bare.csv").write_text("\n".join([head, *rows]))
-    ask = ("--model", "linear_batch", "--out")
+    ask = ("--form", "linear_batch", "--out")
     for file, options, engine in (
         ("sglang", (), "sglang"),
         ("bare", ("--engine", "trtllm"), "trtllm"),
@@ -163,7 +163,7 @@ def test_linearise_a_shipped_model():
         ("calibrate", "STEPS", *MAP, "--model", "nonsense"),
         ("calibrate", "STEPS", *MAP, "--column", "x"),
         ("calibrate", "STEPS", *MAP, "--gpu", "h100"),
-        ("calibrate", "STEPS", *MAP, "--gpu", "h100", "--llm", "nonsense"),
+        ("calibrate", "STEPS", *MAP, "--gpu", "h100", "--model", "nonsense"),
         ("calibrate", "STEPS", *MAP, "--where", "no=1"),
         ("calibrate", "STEPS", *MAP, "--workload", "no"),
         ("attribute", "STEPS", "--model", "STEPS"),

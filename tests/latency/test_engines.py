@@ -468,12 +468,12 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, c
     name = "Qwen/Qwen2.5-72B-Instruct-FP8"  # says LLM and precision
     lines += [",".join([*(f"{x:.9g}" for x in row), name]) for row in zip(*columns, strict=True)]
     (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
-    of = ["--engine", "vllm", "--gpu", "h100", "--llm", "qwen2.5-72b", "--precision", "fp8"]
+    of = ["--engine", "vllm", "--gpu", "h100", "--model", "qwen2.5-72b", "--precision", "fp8"]
 
     def run(*arguments):
         return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
-    done = run("calibrate", "rows.csv", "--model", "default", *of[:4], "--out", "own.yaml")
+    done = run("calibrate", "rows.csv", "--form", "default", *of[:4], "--out", "own.yaml")
     assert done.status == 0, done.err
     assert "workloads: 4" in done.out and "before" in done.out
     point = ["--machine", "box", "--tp", "4", "--batch", "16", "--input-tokens", "1024", "--output-tokens", "512"]
@@ -485,7 +485,7 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, c
     assert json.loads(as_the_rows.out) == json.loads(found[1].out), as_the_rows.err
     rates = run("operating-points", "own.yaml", *point, "--as", "measured", "--json")  # and so are names
     assert {(r["model"], r["gpu"]) for r in json.loads(rates.out)["measured"]} == {("qwen2.5-72b", "h100")}, rates.err
-    wrong = run("calibrate", "rows.csv", "--model", "default", "--gpu", "h100", "--llm", "qwen2.5-72b")
+    wrong = run("calibrate", "rows.csv", "--form", "default", "--gpu", "h100", "--model", "qwen2.5-72b")
     assert wrong.status == 2 and "--engine" in wrong.err
 
 
@@ -498,7 +498,7 @@ def test_operating_points_ask_for_what_rows_of_several_deployments_do_not_say(tm
     point = ("--machine", "box", "--batch", 8, "--input-tokens", 256, "--output-tokens", 64)
     done = cli("operating-points", tmp_path / "own.json", *point)
     assert done.status == 2
-    assert "--gpu: missing; expected one of" in done.err and "--engine" not in done.err and "--llm" not in done.err
+    assert "--gpu: missing; expected one of" in done.err and "--engine" not in done.err and "--model" not in done.err
     assert cli("operating-points", tmp_path / "own.json", *point, "--gpu", "h100", "--tp", 2).status == 0
     done = cli("operating-points", "qwen3-32b-vllm", *point, "--engine", "vllm")
     assert done.status == 2 and "--engine: got 'vllm'; expected only with default" in done.err
@@ -507,8 +507,8 @@ def test_operating_points_ask_for_what_rows_of_several_deployments_do_not_say(tm
 def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     command = [sys.executable, "-m", "optmodels", "operating-points", "default", "--machine", "p5.4xlarge", "--batch",
                "16", "--input-tokens", "1024", "--output-tokens", "256"]  # fmt: skip
-    asked = [*command, "--engine", "vllm", "--gpu", "h100", "--llm", "llama-3.1-70b", "--precision", "fp8", "--tp", "2",
-             "--safety", "0.9", "--out", str(tmp_path / "points.csv"), "--json"]  # fmt: skip
+    asked = [*command, "--engine", "vllm", "--gpu", "h100", "--model", "llama-3.1-70b", "--precision", "fp8", "--tp",
+             "2", "--safety", "0.9", "--out", str(tmp_path / "points.csv"), "--json"]  # fmt: skip
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -517,7 +517,7 @@ def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     assert any("predicted, not measured" in w for w in document["warnings"])
     assert (tmp_path / "points.csv").is_file()
     done = subprocess.run([*command, "--engine", "vlm", "--gpu", "h100"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "--engine" in done.stderr and "--llm" in done.stderr
+    assert done.returncode == 2 and "--engine" in done.stderr and "--model" in done.stderr
 
 
 def test_a_file_of_coefficients_is_whole():
@@ -574,7 +574,7 @@ def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_pa
     monkeypatch.chdir(tmp_path)
     asked = ("operating-points", "default", "--engine", "vllm", "--machine", "box", "--batch", "8",
              "--input-tokens", "1024", "--output-tokens", "256", "--json")  # fmt: skip
-    refused = cli(*asked, "--gpu", "h100", "--llm", "deepseek-v3", "--precision", "fp8", "--tp", "4")
+    refused = cli(*asked, "--gpu", "h100", "--model", "deepseek-v3", "--precision", "fp8", "--tp", "4")
     said = refused.err
     assert (
         refused.status == 2 and "4 × h100 hold the weights of deepseek-v3 in fp8 and no request of 1,280 tokens" in said
@@ -583,8 +583,8 @@ def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_pa
     gpu = catalog.gpus()["gaudi3"].model_dump(mode="json", exclude_defaults=True)
     (tmp_path / "mine.yaml").write_text(json.dumps(llm))
     (tmp_path / "card.yaml").write_text(json.dumps(gpu))
-    mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--llm", "mine.yaml", "--attention-ranks", "16").out)
-    known = json.loads(cli(*asked, "--gpu", "gaudi3", "--llm", "llama-3.1-8b", "--attention-ranks", "16").out)
+    mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--model", "mine.yaml", "--attention-ranks", "16").out)
+    known = json.loads(cli(*asked, "--gpu", "gaudi3", "--model", "llama-3.1-8b", "--attention-ranks", "16").out)
     assert mine["operating_points"][0]["tbt_s"] == pytest.approx(known["operating_points"][0]["tbt_s"], rel=0.1)
     warnings = " ".join(mine["warnings"])
     for part in (
@@ -592,7 +592,7 @@ def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_pa
         "16 data-parallel attention ranks are no key", "by the engines' own formula",
     ):  # fmt: skip
         assert part in warnings
-    refused = cli(*asked, "--gpu", "h100", "--llm", "none.yaml")
+    refused = cli(*asked, "--gpu", "h100", "--model", "none.yaml")
     assert refused.status == 2 and "or a YAML file" in refused.err
 
 
@@ -601,15 +601,15 @@ def test_calibrate_default_takes_from_imported_rows_what_was_run(tmp_path, cli):
     lengths = ((8, 1000, 200), (16, 2000, 100), (32, 512, 512))
     rows += "".join(f"Qwen/Qwen3-32B-FP8,h200,trtllm,fp8,1,{c},{s},{o},2,0.2,0.015\n" for c, s, o in lengths)
     (tmp_path / "rows.csv").write_text(rows)
-    found = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--json")
+    found = cli("calibrate", str(tmp_path / "rows.csv"), "--form", "default", "--json")
     assert found.status == 0, found.err
     own = json.loads(found.out)["own"][0]
     assert (own["engine"], own["llm"], own["gpu"], own["precision"], own["rows"]) == (
         "trtllm", "qwen3-32b", "h200", "fp8", 3)  # fmt: skip
     (tmp_path / "rows.csv").write_text(rows.replace("h200,trtllm,fp8,1,8", "h100,trtllm,fp8,1,8"))
-    refused = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default")
+    refused = cli("calibrate", str(tmp_path / "rows.csv"), "--form", "default")
     assert refused.status == 2 and "--gpu" in refused.err and "Qwen" not in refused.err
-    out = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--gpu", "h200").out
+    out = cli("calibrate", str(tmp_path / "rows.csv"), "--form", "default", "--gpu", "h200").out
     assert "rows of several deployments are taken for one: gpu (h100, h200)" in out
     (tmp_path / "rows.json").write_text("{}")
     refused = cli("calibrate", str(tmp_path / "rows.json"))

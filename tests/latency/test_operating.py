@@ -52,7 +52,7 @@ def test_steps_add_up(steps):
     decode = [FIXED + TOKEN * 6 + KV * 6 * (500 + t) + SQUARE * 6 for t in (1, 2, 3)]
     row = frame.iloc[0]
     assert row["ttft_s"] == pytest.approx(ttft, rel=1e-3)
-    assert row["tbt_s"] == pytest.approx(np.mean(decode), rel=1e-3)
+    assert row["tpot_s"] == pytest.approx(np.mean(decode), rel=1e-3)
     assert row["e2e_s"] == pytest.approx(ttft + sum(decode), rel=1e-3)
     third = operating_points(steps, "box", PointWorkload(2, 500, 4, chunk_tokens=2048))[0].iloc[0]
     assert frame.iloc[1]["e2e_s"] == pytest.approx(third["e2e_s"])
@@ -96,7 +96,7 @@ def test_measurements_as_they_are_between_two_loads(table):
     frame, _ = operating_points(table, "box", PointWorkload(24, 1000, 101, tp=2), replicas=(2, 3))
     # 12 requests each: half-way from 8 (mean of the two rows, lengths within 2 %) to 16; 8 each: the mean itself.
     assert frame["ttft_s"].tolist() == pytest.approx([0.4, 0.3])
-    assert frame["tbt_s"].tolist() == pytest.approx([0.0155, 0.013])
+    assert frame["tpot_s"].tolist() == pytest.approx([0.0155, 0.013])
     assert frame["e2e_s"].tolist() == pytest.approx([0.4 + 100 * 0.0155, 0.3 + 100 * 0.013])
     assert frame["tp"].tolist() == [2, 2] and frame["name"].tolist() == ["box high_end 2 TP2", "box high_end 3 TP2"]
 
@@ -132,7 +132,7 @@ def test_throughputs_by_little_s_law(table):
     with pytest.raises(InputError, match="loads"):
         throughputs(table, "box", {"a/long": w}, (8, 16), SloBounds(tbt_s=0.010))
     assert served(table, w, (1, 8, 16), SloBounds(tbt_s=0.015))[0] == {
-        "requests_per_second": pytest.approx(2 * 8 / 1.6), "prefill_s": pytest.approx(0.3)}  # fmt: skip
+        "requests_per_s": pytest.approx(2 * 8 / 1.6), "prefill_s": pytest.approx(0.3)}  # fmt: skip
 
 
 def test_rates_by_load(table):
@@ -147,7 +147,7 @@ def test_every_served_model_file_gives_operating_points(folder, cli):
     text = "".join(f"{c},{s},{o},{0.02 + 1e-4 * s + 1e-3 * c},{0.008 + 1e-4 * c}\n" for c, s, o in rows)
     (folder / "m.csv").write_text("concurrency,input_tokens,output_tokens,ttft_s,tpot_s\n" + text)
     for model in ("linear_batch", "decay", "scaled", "two_segment", "additive", "auto"):
-        known = ("--gpu", "h100", "--llm", "llama-3.1-8b") if model == "scaled" else ()
+        known = ("--gpu", "h100", "--model", "llama-3.1-8b") if model == "scaled" else ()
         assert cli("calibrate", "m.csv", "--model", model, *known, "--out", f"{model}.yaml").status == 0
         done = cli("operating-points", f"{model}.yaml", "--machine", "box", "--batch", "8", "--input-tokens", "256",
                    "--output-tokens", "64", "--json")  # fmt: skip
@@ -161,7 +161,7 @@ def test_coefficients_of_pairs_are_no_model(folder, cli):
     (folder / "c.yaml").write_text(yaml.safe_dump(coefficients))
     done = cli("operating-points", "c.yaml", "--machine", "m", "--batch", 1, "--input-tokens", 1, "--output-tokens", 1)
     assert done.status == 2 and "latency.calibration" in done.err
-    assert cli("calibrate", "pairs.csv", "--model", "scaled", "--out", "p.yaml").status == 0
+    assert cli("calibrate", "pairs.csv", "--form", "scaled", "--out", "p.yaml").status == 0
     assert read_latency_model(folder / "p.yaml").measured == "pairs"
 
 
@@ -203,7 +203,7 @@ def test_loads_of_measurements_are_those_between_measured_ones(folder, cli, tabl
     ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "24", "--input-tokens", "200",
            "--output-tokens", "51", "--tp", "2")  # fmt: skip
     for form in (
-        ("measured", "--llm", "a", "--gpu", "l4"),
+        ("measured", "--model", "a", "--gpu", "l4"),
         ("points_table", "--demand", "a/b"),
         ("serves", "--service", "a"),
     ):
@@ -235,7 +235,7 @@ def test_the_same_measurements_in_orchestration_and_reserved_capacity(folder, cl
     (folder / "measured.csv").write_text(ROWS)
     ask = ("operating-points", "measured.csv", "--machine", "box", "--batch", "16", "--input-tokens", "1000",
            "--output-tokens", "101", "--tp", "2")  # fmt: skip
-    assert cli(*ask, "--as", "measured", "--llm", "llama-3.1-8b", "--gpu", "h100", "--out", "rates.csv").status == 0
+    assert cli(*ask, "--as", "measured", "--model", "llama-3.1-8b", "--gpu", "h100", "--out", "rates.csv").status == 0
     instance = {
         "formulation": "orchestration", "schema": 1, "name": "mine",
         "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 4}]},
@@ -252,7 +252,7 @@ def test_the_same_measurements_in_orchestration_and_reserved_capacity(folder, cl
     assert done.status == 0
     assert yaml.safe_load((folder / "serves.yaml").read_text()) == {
         "machine": "box",
-        "serves": {"chat": {"requests_per_second": pytest.approx(8 / 1.6), "prefill_s": pytest.approx(0.3)}},
+        "serves": {"chat": {"requests_per_s": pytest.approx(8 / 1.6), "prefill_s": pytest.approx(0.3)}},
     }
     assert cli(*ask, "--as", "serves", "--service", "chat", "--demand", "a/b").status == 2
     assert cli(*ask, "--as", "points_table", "--demand", "b").status == 2

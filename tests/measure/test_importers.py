@@ -273,7 +273,7 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
     done = run(*words, "--out", out, "--json")
     assert done.status == 0, done.err
     assert json.loads(done.out)["kind"] == "served" and len(json.loads(done.out)["rows"]) == 12
-    fitted = run("calibrate", out, "--model", "additive", "--json")
+    fitted = run("calibrate", out, "--form", "additive", "--json")
     assert fitted.status == 0, fitted.err
     assert json.loads(fitted.out)["targets"]["tpot_s"]["in_sample"]["mape"] < 0.02
     for arguments, said in (
@@ -399,7 +399,7 @@ def test_several_deployments_in_one_file_are_told_apart(folder, cli):
     assert refused.status == 2 and "gpu (h100, h200)" in refused.err
     done = cli(*ask, "--where", "gpu=h200", "--json")
     assert json.loads(done.out)["operating_points"][0]["tbt_s"] == 0.01
-    assert "several deployments" in cli("calibrate", "m.csv", "--model", "linear_batch").out
+    assert "several deployments" in cli("calibrate", "m.csv", "--form", "linear_batch").out
 
 
 def test_static_batches_are_read_one_by_one_and_joined(tmp_path):

@@ -159,7 +159,7 @@ def test_a_table_of_requests_that_says_all_are_refused_is_found(tmp_path):
     table = pd.read_csv(folder / "requests.csv", keep_default_na=False, dtype=str)
     served = table["start_s"] != ""
     assert served.any()
-    for column, value in (("due_s", "1e6"), ("output_tokens", "1"), ("prompt_tokens", "999"), ("model", "mistral-7b"),
+    for column, value in (("due_s", "1e6"), ("output_tokens", "1"), ("input_tokens", "999"), ("model", "mistral-7b"),
                           ("first_token_s", "0.0"), ("arrival_s", "0.0")):  # fmt: skip
         (folder / "requests.csv").write_text(table.assign(**{column: value}).to_csv(index=False))
         violations = check_files(load(two_models(24, 2)), result.plan, folder).violations

@@ -104,7 +104,7 @@ def test_mistakes_in_a_pipe_name_the_pipe(tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [
-    ("prefix-hits", "/dev/stdin"), ("simulate", "--llm", "llama-3.1-8b", "--gpu", "h100", "--trace", "/dev/stdin"),
+    ("prefix-hits", "/dev/stdin"), ("simulate", "--model", "llama-3.1-8b", "--gpu", "h100", "--trace", "/dev/stdin"),
 ])  # fmt: skip
 def test_verbs_read_standard_input(arguments):
     text = (MOONCAKE + MOONCAKE.replace(": 0", ": 900")).encode()

@@ -127,7 +127,7 @@ def test_replays_draw_lengths_by_their_shares() -> None:
     assert any("drawn one by one" in note for note in found["notes"])
     assert (np.diff(seen["arrival_s"]) >= 0).all()
     for prompt, answer, share in LENGTHS:
-        of = (seen["prompt_tokens"] == prompt) & (seen["output_tokens"] == answer)
+        of = (seen["input_tokens"] == prompt) & (seen["output_tokens"] == answer)
         assert of.mean() == pytest.approx(share / 10, abs=0.03)
     demand = problem.resolve().demand_rps[found["hour"], :, 0]
     east = (seen["region"] == "east").mean()

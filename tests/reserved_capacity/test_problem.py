@@ -69,7 +69,7 @@ def test_wide_table_needs_its_unit(tmp_path):
     )
     case = load(written(tmp_path, frame, {"unit": "requests_per_minute"})).resolve()
     assert case.demand_rps[:, :, 0].tolist() == [[1, 0], [2, 1]]
-    with pytest.raises(InputError, match="unit: in the instance"):
+    with pytest.raises(InputError, match="unit: in the problem file"):
         load(written(tmp_path, frame))
 
 

@@ -198,14 +198,14 @@ def test_a_method_that_only_some_formulations_have_runs_there_and_the_rest_is_sa
         ("fleet", "exact"),
     ]
     [said] = [line for line in run.err.splitlines() if "skipped" in line]
-    assert said == "skipped: enumerate on 2 instances of fleet, which has no such method"
+    assert said == "skipped: enumerate on 2 problems of fleet, which has no such method"
     run = cli("compare", *paths, "--methods", "enumerate", "--json")  # nothing is left for the fleet
     assert run.status == 0 and len(json.loads(run.out)) == 1
     for unknown in ("enumerat", "enumerate,nonsense"):
         run = cli("compare", *paths, "--methods", unknown)
         assert run.status == 2 and unknown.split(",")[-1] in run.err and "expected one of" in run.err
     assert "did you mean enumerate" in cli("compare", *paths, "--methods", "enumerat").err
-    with pytest.warns(UserWarning, match="enumerate on 1 instance of fleet"):
+    with pytest.warns(UserWarning, match="enumerate on 1 problem of fleet"):
         optmodels.compare(paths[:2], ["enumerate"])
 
 
@@ -238,7 +238,7 @@ def test_page_counts_a_seed_as_a_problem_and_means_the_median_by_median():
     rows = optmodels.compare(paths, ["exact", "greedy"], seeds=[0, 1])
     [profile] = [c for c in comparison_charts(rows) if c.file == "compare"]
     shares = [p["share"] for p in profile.spec["data"]["values"]]
-    assert max(shares) == 1 and "2 instances with 2 seeds" in json.dumps(profile.spec)
+    assert max(shares) == 1 and "2 problems with 2 seeds" in json.dumps(profile.spec)
     gaps = sorted(r["gap_to_bound"] for r in rows if r["method"] == "greedy")
     [greedy] = _by_method(rows, ["greedy"]).rows
     assert f"{(gaps[1] + gaps[2]) / 2:.2%}" in str(greedy)

@@ -613,7 +613,7 @@ def solve(
     The cuts prove what the tree is long about; the tree finds fleets, first at the numbers that cuts leave.
 
     Args:
-        m: of a problem to which `pools.applies`.
+        m: model of a problem to which `pools.applies`.
         compiled: its arrays.
         settings: limits.
         first: a choice in hand.

@@ -51,7 +51,7 @@ class ColumnRelaxation:
         bound: certified lower bound on all costs, USD/h; −inf if there is none.
         w, p, value: shares of the master's solution.
         priced: USD/h of all of w on p at the row prices σ, shape (W, P); inf where impossible.
-        reduced: by how much a fleet with a deployment of p costs more than `bound`, at least, shape (P,).
+        reduced: least amount by which a fleet with a deployment of p costs more than `bound`, shape (P,).
         feasible: whether a solution of the relaxation was found.
         rounds, columns: of the column generation.
     """
@@ -89,7 +89,7 @@ class ColumnShares(Parameters):
     Args:
         t: the period.
         w, p: pairs, (n,) each.
-        rest: in place of pairs the unserved shares, and ``missing`` ones that break the SLO of who must be served.
+        rest: unserved shares, in place of pairs, and ``missing`` ones that break the SLO of who must be served.
     """
 
     def __init__(self, problem: Fleet, tables: FleetTables, t: int, w: Index, p: Index, rest: bool = False) -> None:

@@ -396,7 +396,7 @@ def rounded_relaxation(
 
     Args:
         problem, tables: as everywhere.
-        seconds: for the relaxation, None for no limit.
+        seconds: time limit of the relaxation; None: no limit.
 
     Returns:
         The choice, None where the relaxation has no solution; and a lower bound on all costs of every fleet, USD/h.

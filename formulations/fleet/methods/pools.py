@@ -160,7 +160,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
     Args:
         gain: gain of all of a demand on a point, (W, P).
         each: deployments that all of it takes of every capacity, (Q, W, P).
-        mix: of the capacities, sum 1, (Q, P).
+        mix: weights of the capacities, sum 1, (Q, P).
         enough: a worth that need not be less, (P,).
 
     Returns:
@@ -500,7 +500,7 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxe
     """The cheapest fleet on all points, or the best within the limits of time and gap.
 
     Args:
-        m: of a problem to which `applies`.
+        m: model of a problem to which `applies`.
         compiled: its arrays; right-hand sides may be others.
         settings: limits.
         relaxed: the relaxation of `compiled`, solved.

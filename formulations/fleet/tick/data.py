@@ -153,9 +153,7 @@ def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[fl
                 if r[0] == entry.machine and entry.region in ("", r[1]) and r[2] == entry.market]  # fmt: skip
         if not mine:
             near = sorted({r[0] for r in resources})[:5]
-            wrong.add(
-                path, f"{entry.machine} ({entry.market})", f"a machine of the instance, such as {', '.join(near)}"
-            )
+            wrong.add(path, f"{entry.machine} ({entry.market})", f"a machine of the problem, such as {', '.join(near)}")
             return None
         return mine[0]
 

@@ -36,7 +36,7 @@ class TickPolicy:
         tick: parameters without state: G types with one pool each, one workload.
         history: requests; a decision reads only what lies before it.
         slack_s: waiting within the SLO.
-        method: of `solve.decide`.
+        method: method of `solve.decide`.
         judged: sampled paths on which candidates are compared.
     """
 

@@ -74,7 +74,7 @@ class Split:
         bound: no plan is better.
         infeasible: no plan exists.
         solved: problems solved at each stage.
-        failed: what the solver could not answer; the bounds there were stand.
+        failed: questions that the solver could not answer; the bounds found before them hold.
     """
 
     counts: Ints | None

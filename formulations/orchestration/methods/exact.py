@@ -77,7 +77,7 @@ class _Search:
         others: all known.
         heuristic: the best plan of a heuristic, its instances not yet on servers.
         ran: the heuristics so far.
-        status: where nothing was found.
+        status: status of a search that found nothing.
     """
 
     problem: Orchestration

@@ -45,8 +45,8 @@ class Choices:
 
     Attributes:
         configuration, count, gpus: of each choice; the first is nothing.
-        gains: estimated, or simulated.
-        simulated: which.
+        gains: gains, estimated or simulated.
+        simulated: whether the gains of a choice were simulated.
     """
 
     side: int

@@ -69,7 +69,7 @@ def _broken(t: ReservedTables, counts: Array) -> str:
         return ""
     lp = RowLp(t, phase_one=True)
     if any(short_row(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
-        return "does not survive every loss that the instance names"
+        return "does not survive every loss that the problem names"
     return ""
 
 

@@ -39,7 +39,7 @@ class Bracket:
         extra: hourly machines that count, (J,), infinite: S must avoid the sink.
         alive: share of reservations that counts, (J,).
         sources: sources that S may contain, (I,).
-        guard: what must survive, if this is about a loss.
+        guard: demand that must survive a loss; None: no loss.
     """
 
     usd: float | None
@@ -425,7 +425,7 @@ class RowByRow:
         return Evaluation(found.usd_per_month + more, found.cuts)
 
     def _bounds(self, rows: Index, held: Array) -> tuple[Array, Array]:
-        """What known duals state that rows cost at least, (n,), and the prices of machines that state so, (n, J)."""
+        """Lower bounds on the cost of rows from known duals, (n,), and the machine prices that prove them, (n, J)."""
         duals = self.costs
         duals.round += 1
         lately = np.flatnonzero(duals.used[: duals.n] >= duals.round - LATELY)

@@ -73,10 +73,10 @@ def choose(
 
     Args:
         models: coefficients of the step and of the first token, before any row of one's own.
-        candidates: what may be measured, N rows.
-        matter: what is to be predicted, T rows.
+        candidates: rows that may be measured, N.
+        matter: rows that are to be predicted, T.
         count: rows to choose.
-        known: what was measured already; `Choice.before` counts them in.
+        known: rows measured already; `Choice.before` counts them in.
         forms: priors of the step and of the first token.
         along: ℓ of concurrency, lengths and GPUs, in logarithms.
 

@@ -237,7 +237,7 @@ class EngineModel(Entry):
         """What of a GPU was measured, in words: engines, kernels, other GPUs of its maker, or nothing.
 
         Args:
-            name: of the GPU, as the groups have it.
+            name: name of the GPU in the groups.
             gpu: its data.
         """
         engines = sorted({g[0] for g in self.together if g[2] == name})
@@ -432,7 +432,7 @@ def is_engine_model(path: Path) -> bool:
 
 
 def read_engine_model(name: str | Path = "default") -> EngineModel:
-    """The shipped global coefficients by their name, or those of a file that `calibrate --model default` wrote.
+    """The shipped global coefficients by their name, or those of a file that `calibrate --form default` wrote.
 
     Raises:
         InputError: every problem with the file.
@@ -464,7 +464,7 @@ def deployment(
     gpus = catalog.gpus() | ({device[0]: device[1]} if device else {})
     for option, name, known, more in (
         ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),
-        ("--llm", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
+        ("--model", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
     ):  # fmt: skip
         if name not in known:
             nearest = did_you_mean(str(name).rpartition("/")[2], known, most=3) if name else None

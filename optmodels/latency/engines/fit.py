@@ -130,9 +130,9 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
 
     Args:
         form: priors.
-        terms: by the names of the form's priors and trends, (n,) each.
+        terms: terms by the names of the form's priors and trends, (n,) each.
         seconds: measured, (n,).
-        labels: for every grouping of the form, (n,).
+        labels: labels for every grouping of the form, (n,).
     """
     names = list(form.prior)
     X = np.stack([terms[name] for name in names], axis=1)
@@ -155,7 +155,7 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
 
     Args:
         form: priors; `form.own` states how far the rows may pull.
-        fitted: what was fitted to others' rows.
+        fitted: coefficients fitted to others' rows.
         terms, seconds, labels: of one's own rows, as for `fit`.
     """
     return adjust(_own(form), fitted, terms, seconds, labels)

@@ -96,7 +96,7 @@ def unseen_levels(parts: Mapping[str, str], groups: Collection[Group]) -> tuple[
 
     Args:
         parts: engine, llm, gpu and precision of the deployment.
-        groups: what was measured.
+        groups: groups that were measured.
     """
     found = []
     for level in LEVELS:

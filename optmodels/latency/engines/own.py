@@ -126,7 +126,7 @@ def with_own_rows(
 
     Args:
         own: rows of one's own.
-        model: what they pull; None for the shipped coefficients.
+        model: coefficients to correct; None: the shipped ones.
         source: source of the rows.
         date: date of the rows, ISO; None for today.
     """

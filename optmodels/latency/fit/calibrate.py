@@ -33,7 +33,7 @@ Array = npt.NDArray[np.float64]
 LEAVE_ONE_OUT = 12
 FOLDS = 5
 FEW_WORKLOADS = 3
-FEW_SERVED = "; use them to pull the shipped coefficients (--model default), or measure more"
+FEW_SERVED = "; use them to pull the shipped coefficients (--form default), or measure more"
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ def calibrate_measurements(
         m: The measurements.
         model: One of `forms.MODELS`, ``steps``, or ``auto``.
         options: GPU and LLM, weighting, batch limit of MS(1).
-        title: For the model file.
-        source: Where the measurements come from; kept in the model file.
+        title: Title of the model file.
+        source: Source of the measurements; kept in the model file.
         date: ISO date of the measurements; today if not given.
 
     Raises:
@@ -253,7 +253,7 @@ def to_calibration(model: LatencyModel) -> Calibration:
     """
     if model.model != "scaled":
         raise InputError(
-            Mistake(None, "model", model.model, "scaled: only β₁, β₀ of LP(18) apply to an instance's own curves")
+            Mistake(None, "model", model.model, "scaled: only β₁, β₀ of LP(18) apply to a problem's own curves")
         )
     found = []
     phases: dict[str, tuple[tuple[str, str, str], ...]] = {

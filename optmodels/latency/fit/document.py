@@ -166,7 +166,7 @@ class LatencyModel(Entry):
     targets: dict[str, Target] = Field(min_length=1)
     domain: dict[str, Range] = Field(default={})
     warnings: tuple[str, ...] = ()
-    why: tuple[str, ...] = Field(default=(), description="how --model auto chose")
+    why: tuple[str, ...] = Field(default=(), description="how --form auto chose")
     provenance: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
@@ -384,7 +384,7 @@ def read_latency_model(path: Path) -> LatencyModel:
     if path.is_file() and "coefficients" in read_document(path)[0]:
         model = read_model(path, Calibration).model
         if model is None:
-            expected = "a latency model: these are LP(18) coefficients, for an instance's latency.calibration"
+            expected = "a latency model: these are LP(18) coefficients, for a problem's latency.calibration"
             raise InputError(Mistake(str(path), "coefficients", None, expected))
         return validate(LatencyModel, model, str(path), lambda _: None, "model")
     return read_model(path, LatencyModel)

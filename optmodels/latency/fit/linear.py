@@ -57,7 +57,7 @@ def fit_nonnegative(
         robust: Huber reweighting.
         emphasis: (n,) factors on the residuals, where some rows matter more; None: all equal.
         level: level of the confidence intervals.
-        where: what is being fitted, for messages.
+        where: name of the fit, for messages.
 
     Raises:
         InputError: too few rows to fit anything, or all terms zero.

@@ -118,7 +118,7 @@ class Measurements:
     """Validated measurements of one kind.
 
     Attributes:
-        kind: What each row is.
+        kind: Kind of the rows.
         values: Column name → (n,) floats in the unit of `COLUMNS`.
         labels: Text columns, (n,) each.
         workload: (n,) integers: rows of equal number belong to the same workload and are held back together.
@@ -177,7 +177,7 @@ def read_measurements(
 
     Args:
         path: The file.
-        kind: What each row is; told from the columns if not given.
+        kind: Kind of the rows; None: by the columns.
         columns: Our name → theirs, ``COLUMN``, ``COLUMN:unit`` (e.g. ``step_ms:ms``) or a number for all rows.
         where: Keep only rows whose (file's) column equals the text.
         workload: Columns (ours or the file's) that make a workload for cross-validation.

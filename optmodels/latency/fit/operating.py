@@ -197,7 +197,7 @@ def operating_points(
             "replicas_per_machine": w.replicas_per_machine,
             "e2e_s": k * e2e,
             "ttft_s": None if ttft is None else (k - 1) * e2e + ttft,
-            "tbt_s": tbt,
+            "tpot_s": tbt,
             "source": source_of(model, safety),
         })  # fmt: skip
     if not rows:
@@ -229,12 +229,12 @@ def throughputs(
     By Little's law a replica with L requests in service, E2E seconds each, completes L/E2E a second.
 
     Args:
-        model: as in `operating_points`.
+        model: model, as in `operating_points`.
         machine: its name in the instance's pool.
         demands: workload/bucket → its lengths and the parallelism, the same for all.
         loads: requests of a replica at a time.
-        bounds: what the SLO allows; a demand that misses it at a load has no rate there.
-        safety: as in `operating_points`.
+        bounds: limits of the SLO; a demand that misses it at a load has no rate there.
+        safety: prediction quantile, as in `operating_points`.
 
     Raises:
         InputError: as there; no demand that keeps the bounds at any load.
@@ -310,7 +310,7 @@ def served(
     best = int(frame["it"].to_numpy().argmax())
     load = int(frame["slots"].to_numpy()[best]) // w.replicas_per_machine
     (ttft, _, _), _ = _one_pass(model, w, load, safety)
-    return {"requests_per_second": float(frame["it"].to_numpy()[best]), "prefill_s": float(ttft or 0.0)}, said
+    return {"requests_per_s": float(frame["it"].to_numpy()[best]), "prefill_s": float(ttft or 0.0)}, said
 
 
 def check_predictor(model: Predictor) -> None:

@@ -1,4 +1,4 @@
-"""Step costs for simulators and plans from a model fitted to measured steps (``calibrate --model steps``).
+"""Step costs for simulators and plans from a model fitted to measured steps (``calibrate --form steps``).
 
 Steps are measured as the sum of their kernels, or by a loop around one forward pass. An engine does more for every
 request that runs: sampling, building batches, turning tokens into text. `HOST_REQUEST_S` is that, as 2,622 rows of
@@ -39,7 +39,7 @@ def step_costs(model: LatencyModel, host_request_s: float = HOST_REQUEST_S) -> S
         InputError: a model of another family.
     """
     if model.model != STEPS:
-        expected = "steps: fitted by calibrate --model steps to measured steps"
+        expected = "steps: fitted by calibrate --form steps to measured steps"
         raise InputError(Mistake(None, "model", f"{model.model} from {model.measured} measurements", expected))
     tp = model.domain.get("tp", (1.0, 1.0))[0]
     value = {c.name: c.value for c in model.targets["latency_s"].segments[0].terms}

@@ -49,7 +49,7 @@ class Chart:
     """One picture.
 
     Attributes:
-        title: what it shows.
+        title: title of the chart.
         caption: how to read it, in words that serve who cannot see it, too.
         spec: Vega-Lite, with its data inline; width ``container`` is filled in by who draws it.
         name: name of its picture's file, without ending; empty: made of the title.
@@ -79,7 +79,7 @@ def chart(
     """A chart over rows of data, as wide as its page.
 
     Args:
-        title: what it shows.
+        title: title of the chart.
         caption: how to read it.
         rows: the data; floats are rounded to six significant digits.
         spec: Vega-Lite without schema, data and size; its own ``height`` wins, and the panels of a composed one have
@@ -174,7 +174,7 @@ def save_chart(picture: Chart, path: Path, subtitle: str = "", *, overwrite: boo
     Args:
         picture: the chart.
         path: the file.
-        subtitle: what it is of, below its title.
+        subtitle: subject of the chart, below its title.
         overwrite: replace an existing file.
 
     Raises:

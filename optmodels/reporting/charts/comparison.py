@@ -65,7 +65,7 @@ def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
               "axis": {"format": ",~r", "tickCount": 6}},
         "y": gap_axis("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
-        "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "gap", "format": ".2%"},
+        "tooltip": [{"field": "method"}, {"field": "instance", "title": "problem"}, {"field": "gap", "format": ".2%"},
                     {"field": "seconds", "format": ".3g"}],
     }  # fmt: skip
     mark = {"type": "point", "filled": True, "size": 70}
@@ -81,7 +81,7 @@ def _within_gap(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """Share of the instances with a plan that each method solves within a gap; one with another seed is another."""
     solvable = {(r["instance"], r.get("seed")) for r in rows if r.get("objective") is not None}
     instances, seeds = (len({pair[i] for pair in solvable}) for i in (0, 1))
-    what = "instances" if seeds < 2 else f"instances with {seeds} seeds"
+    what = "problems" if seeds < 2 else f"problems with {seeds} seeds"
     if not solvable:
         return None
     gaps = {
@@ -104,7 +104,7 @@ def _within_gap(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     }  # fmt: skip
     return chart(
         "Solved within a gap",
-        "For each method the share of the instances that it solves within a gap to the certified bound; higher and"
+        "For each method the share of the problems that it solves within a gap to the certified bound; higher and"
         " further left is better.",
         points, {"mark": {"type": "line", "interpolate": "step-after"}, "encoding": encoding,
                  "params": [legend_choice("method")]}, height=320, name="compare",
@@ -115,7 +115,7 @@ def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:
     """Performance ratios of Dolan and Moré (2002): each method's measure over the best method's on the same problem.
 
     Args:
-        rows: of `optmodels.compare`; an (instance, seed) is a problem.
+        rows: rows of `optmodels.compare`; an (instance, seed) counts as one problem.
         measure: ``quality``: cost (or the reciprocal of what is maximised) of the plan found, infinite without one;
             ``time``: seconds to the proof, infinite without one.
 
@@ -199,7 +199,9 @@ def _times(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
               "axis": {"format": ",~r", "tickCount": 6}},
         "y": {"field": "method", "type": "nominal", "sort": None, "title": None},
         "color": _style(methods)["color"] | {"legend": None},
-        "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "seconds", "format": ".3g"}],
+        "tooltip": [
+            {"field": "method"}, {"field": "instance", "title": "problem"}, {"field": "seconds", "format": ".3g"},
+        ],
     }  # fmt: skip
     return chart(
         "Time", "Seconds of every run, tables and check included; one tick a run.", points,
@@ -260,7 +262,7 @@ def _gaps_over_time(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
             "spec": {"width": 190 if len(chosen) > 2 else 300, "height": 130, "layer": layers}}  # fmt: skip
     return chart(
         "Gap over time",
-        "The gap of single runs over the solver's time, for the instances that took longest: a disc where a run ends"
+        "The gap of single runs over the solver's time, for the problems that took longest: a disc where a run ends"
         " with its proof, a cross where it is stopped.",
         points, spec,
     )  # fmt: skip

@@ -99,7 +99,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
         figures = _objective_figure(document) + key_figures(plan)
         article.sections.append(Section("Key figures", [_distinct(figures)]))
     version = document.get("optmodels_version", "")
-    said = f"Made by optmodels {version}. The same instance, method and seed give the same plan:"
+    said = f"Made by optmodels {version}. The same problem, method and seed give the same plan:"
     article.reproduce(command(document), *instance_of(document), before=[Paragraph([Span(said)])])
     return article
 
@@ -129,7 +129,7 @@ def next_commands(document: Mapping[str, Any]) -> list[str]:
     lines = ["optmodels export plan.json --to vllm  # or kubernetes, terraform and others"]
     report = document.get("report") or {}
     if (report.get("latency") or {}).get("missed_at_the_pessimistic_end"):
-        safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the instance"
+        safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the problem file"
         lines.append(f"{safer}  # a plan that also meets the SLO in the pessimistic case")
     return [*lines, *saved, f"{explain}  # what each limit costs, and the next best plans"]
 
@@ -247,7 +247,7 @@ def _by_name(problem: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def instance_of(
-    document: Mapping[str, Any], what: str = "The instance, with everything it refers to written out"
+    document: Mapping[str, Any], what: str = "The problem, with everything it refers to written out"
 ) -> list[Code]:
     """The instance as a file, where the document has it."""
     if not document.get("problem"):

@@ -20,7 +20,7 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
     """The article of compare rows."""
     instances = list(dict.fromkeys(str(r["instance"]) for r in rows))
     methods = list(dict.fromkeys(str(r["method"]) for r in rows))
-    title = f"{len(methods)} methods on {len(instances)} instance{'s' * (len(instances) != 1)}"
+    title = f"{len(methods)} methods on {len(instances)} problem{'s' * (len(instances) != 1)}"
     forms = ", ".join(dict.fromkeys(spaced(r["formulation"]) for r in rows))
     article = Article(title, f"Comparison · {forms}")
     article.sections.append(
@@ -31,8 +31,8 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
     shown = instances[:INSTANCES_SHOWN]
     tables: list[WordGrid | Paragraph] = [_of_instance([r for r in rows if str(r["instance"]) == i], i) for i in shown]
     if len(instances) > len(shown):
-        tables.append(Paragraph([Span(f"{len(instances) - len(shown)} more instances are in compare.csv.", "dim")]))
-    article.sections.append(Section("Instances", list(tables)))
+        tables.append(Paragraph([Span(f"{len(instances) - len(shown)} more problems are in compare.csv.", "dim")]))
+    article.sections.append(Section("Problems", list(tables)))
     article.reproduce(["optmodels", "compare", *instances, "--methods", ",".join(methods), *_seeds(rows)])
     return article
 
@@ -55,7 +55,7 @@ def _short(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> str:
         if gaps:
             means.append((sum(gaps) / len(gaps), m, len(gaps)))
     means.sort()
-    text = f"{len(proved)} of {total} instance{'s' * (total != 1)} settled with proof."
+    text = f"{len(proved)} of {total} problem{'s' * (total != 1)} settled with proof."
     if means:
         nearest, method, count = means[0]
         furthest, last, last_count = means[-1]
@@ -99,7 +99,7 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> WordGri
         "median s",
         "longest s",
     ]
-    return made("Every method over all instances; gaps are to the best proved bound", columns, lines)
+    return made("Every method over all problems; gaps are to the best proved bound", columns, lines)
 
 
 def _of_instance(rows: Sequence[Mapping[str, Any]], instance: str) -> WordGrid:

@@ -48,7 +48,7 @@ def of_sweep(document: Mapping[str, Any]) -> Article:
     ]
     if aims:
         words += ["--pareto", ",".join(f"{a['column']}:{a['direction']}" for a in document["pareto"])]
-    article.reproduce(words, *instance_of(document, "The instance that was varied"))
+    article.reproduce(words, *instance_of(document, "The problem that was varied"))
     return article
 
 

@@ -41,7 +41,7 @@ def conflict(
     Args:
         model: infeasible.
         limits: rows by name; those of no limit always hold.
-        seconds: to search for.
+        seconds: time limit of the search.
         order: sorts the names.
 
     Returns:
@@ -66,10 +66,10 @@ def gains(
 
     Args:
         model: model of one objective.
-        limits: by name the rows whose upper side rises, all of them by one.
+        limits: rows by name whose upper side rises, each by one.
         settings: settings of each solve; what it does not settle is left out.
         optimum: optimum of the model; None: of the linear relaxation, for models too large to be solved again.
-        solve: what solves it again.
+        solve: function that solves it again.
     """
     relaxed = optimum is None
     if relaxed:

@@ -73,7 +73,7 @@ def explain(
         unit=unit, sense=sense, definitions=DEFINITIONS,
     )  # fmt: skip
     try:
-        budget.what = "the instance itself"
+        budget.what = "the problem itself"
         base = oracle.best({})
         if base.feasible is not None and not oracle.limits():
             oracle, base = _by_rows(form, problem, budget, base, document)
@@ -120,7 +120,7 @@ def _by_rows(
     if found.feasible != base.feasible:
         document.skipped.append("rows of the model: the model and the exact method disagree")
         return oracle, Answer(None)
-    document.words = "Said in rows and columns of the model, because the instance marks no limits. "
+    document.words = "Stated in rows and columns of the model, because the problem marks no limits. "
     if found.objective is not None and not (
         base.objective is not None and oracle.same(base.objective, found.objective)
     ):
@@ -219,7 +219,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         binding, loose = _effects(oracle, stated or limits, base, document)
     priced, every = oracle.priced()
     if not every:
-        document.skipped.append("prices and next best plans: the instance marks no prices")
+        document.skipped.append("prices and next best plans: the problem marks no prices")
     with budget.part(OF_STEPS if every else 1.0):
         _steps(oracle, base, binding, document)
     following: list[Answer] = []
@@ -279,7 +279,7 @@ def _effects(
             lines[i] = margins.effect(oracle, limits[i], base, document.unit)
     except OutOfBudgetError:
         left = len(limits) - len(lines)
-        if left:  # else what is not found out states so itself
+        if left:  # a limit that was examined names its own gaps
             said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
             document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
     document.limits += lines
