@@ -193,7 +193,8 @@ def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] 
         return None
     case = case.loading(d.loads, d.model)
     w, main = case.workload(d.loads), d.machines[0]
-    model = llm_name(case.architectures[w.name] if w.model is None else w.model)
+    stored = "" if w.precision.weights == "fp16" else f" in {w.precision.weights}"
+    model = llm_name(case.architectures[w.name] if w.model is None else w.model) + stored
     if not case.problem.continuous:
         first = next(x for x in case.demands if x.name in {s.demand for s in d.serves})
         one, tp = case.single(w, first, main.region, d.batch).resolve(), d.tensor_parallel or 1

@@ -34,7 +34,7 @@ from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
 
 MAX_ROWS = 5000
-PROMISES_SHOWN = 12
+PROMISES_SHOWN = 8
 LATENCIES_SHOWN = 16
 ROUTINGS = {
     "random": "requests go to any engine",

@@ -151,8 +151,9 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
         out += source_lines(known["sources"])
         if (share := known["in_time_at_the_pessimistic_end"]) is not None:
-            out.append(f"  In the pessimistic case {share:.1%} of the requests planned within the SLO meet it, if they"
-                       " start at once")  # fmt: skip
+            some = "none" if share < 5e-4 else f"{share:.1%}"
+            out.append(f"  In the pessimistic case {some} of the requests planned within the SLO meet it, without"
+                       " queueing")  # fmt: skip
     if late := extra.get("never_in_time"):
         largest = sorted(late, key=lambda row: -row["requests"])[:CLASSES_NAMED]
         named = ", ".join(f"{row['requests']:,.0f} × {plain(row['class'])}" for row in largest)
@@ -227,10 +228,12 @@ def _stage(c: ConfigurationLine) -> str:
 
 
 def _apart(p: OrchestrationPlan) -> Table:
-    """What is prefilled on one configuration and decoded on another, and how fast."""
-    title, columns = "Disaggregated prefill and decode", ("class", "prefilled on", "decoded on", "requests")
-    table = titled(title, *columns, "TTFT s", "TPOT ms", "KV GB")
-    for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
+    """Requests that are prefilled on one configuration and decoded on another, slowest first token first."""
+    left_out = len(p.apart) - CLASSES_SHOWN
+    more = f" ({left_out} rows with a shorter TTFT not shown)" if left_out > 0 else ""
+    table = titled(f"Disaggregated prefill and decode{more}", "class", "prefilled on", "decoded on", "requests",
+                   "TTFT s", "TPOT ms", "KV GB")  # fmt: skip
+    for x in sorted(p.apart, key=lambda x: (-x.ttft_s, -x.requests))[:CLASSES_SHOWN]:
         on = [f"{c.gpu} {c.parallelism} B{c.batch}" for c in (p.configurations[x.prefill], p.configurations[x.decode])]
         table.add_row(
             plain(p.classes[x.request_class].label), *map(plain, on), f"{x.requests:,.1f}", f"{x.ttft_s:.3g}",

@@ -84,7 +84,9 @@ def test_conflict_and_ways_out_by_hand() -> None:
     assert found.jointly.at_least <= 1.0 + 1e-9
     assert found.jointly.at_least >= 0.97 * found.jointly.cost
     assert {r.limit.path for r in found.jointly.relaxations} == set(needed)
-    assert "TTFT at most 0.2 s; with budget at most 2 USD/h the least that can be had is 1 s" in found.model_dump_json()
+    assert (
+        "TTFT at most 0.2 s; with budget at most 2 USD/h, the lowest possible value is 1 s" in found.model_dump_json()
+    )
 
 
 def test_where_no_limit_is_the_reason_machines_say_what_they_lack() -> None:
