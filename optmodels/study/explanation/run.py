@@ -198,9 +198,7 @@ def _ranges(
             margins.ranges(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in found[i:]])
-            document.skipped.append(
-                f"{oracle.budget.why_over} was reached before the ranges of these were known: {names}"
-            )
+            document.skipped.append(f"{oracle.budget.why_over} was reached before these ranges were known: {names}")
             return
 
 
@@ -242,9 +240,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             document.prices.append(margins.price_range(priced, offer, base, is_bought))
         except OutOfBudgetError:
             names = listed([o.words for o, _ in asked[i:]])
-            document.skipped.append(
-                f"{budget.why_over} was reached before the price ranges of these were known: {names}"
-            )
+            document.skipped.append(f"{budget.why_over} was reached before these price ranges were known: {names}")
             break
     binding, others_loose = _effects(oracle, others, base, document)  # of defaults and lists, once the rest is known
     _steps(oracle, base, binding, document)
@@ -302,6 +298,6 @@ def _steps(
             margins.step(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in binding[i:]])
-            document.skipped.append(f"{oracle.budget.why_over} was reached before the shadow prices of these were known:"
+            document.skipped.append(f"{oracle.budget.why_over} was reached before these shadow prices were known:"
                                     f" {names}")  # fmt: skip
             return
