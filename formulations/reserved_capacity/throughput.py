@@ -193,7 +193,7 @@ def choice_of(
     if gpu_name not in catalog.gpus():
         wrong.append(unknown_gpu(f"{machine_path}.gpu", gpu_name))
     if service.slo.tbt_s is None:
-        wrong.add(f"{service_path}.slo.tbt_s", None, "a TPOT in s, to choose the batch by")
+        wrong.add(f"{service_path}.slo.tpot_s", None, "a TPOT in s, to choose the batch by")
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]

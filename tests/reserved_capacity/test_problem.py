@@ -350,8 +350,8 @@ def test_the_unit_of_requests_does_not_matter(factor):
     ("slo", "path"),
     [
         ({"ttft_s": 0.05, "tbt_s": 1.0, "queue_s": 0.02}, "services[0].slo.ttft_s"),
-        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tbt_s"),
-        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].service"),
+        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tpot_s"),
+        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].name"),
     ],
 )
 def test_the_limit_that_no_engine_meets_is_named(slo, path):

@@ -164,7 +164,7 @@ def test_two_conflicts_need_both_removed(tiny) -> None:
     found = optmodels.explain(three_machines(
         slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.05, "tbt_s": 0.01}
     ))  # fmt: skip
-    assert sorted(m.limit.path for c in found.conflicts for m in c.members) == ["slo.tbt_s", "slo.ttft_s"]
+    assert sorted(m.limit.path for c in found.conflicts for m in c.members) == ["slo.tpot_s", "slo.ttft_s"]
     assert [len(c.members) for c in found.conflicts] == [1, 1]
     assert found.alone == [] and found.restored
     assert found.jointly is not None
