@@ -313,7 +313,7 @@ def hours(**by_region):
     ({"services": service(demand=hours(west=4e-9, east=0.0))}, "services[].demand"),
     ({"machines": machine(serves={"chat": {"requests_per_second": 1e-9}})}, "services[0].demand"),
     ({"machines": [*machine(), *machine(machine="slow", serves={"chat": {"requests_per_second": 1e-9}})]},
-     "machines[1].serves.chat.requests_per_second"),
+     "machines[1].serves.chat.requests_per_s"),
     ({"machines": machine(prices={"reserved_3y": 1e-9})}, "machines[0] (box) in west: reserved_3y"),
     ({"services": service(unserved_usd_per_request=1e9)}, "services[0].unserved_usd_per_request"),
     ({"growth": {"quarters": 40, "factor_per_quarter": 2.0}}, "services[0].demand"),
