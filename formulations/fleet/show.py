@@ -25,6 +25,7 @@ from optmodels.engine.stages import Link
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.limits import quantity
 from optmodels.plans.replayed import PLACES
 from optmodels.reporting.certification import FOUND, certification_lines
 from optmodels.reporting.decision import is_refuted, usd
@@ -411,7 +412,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
         which = "Deployments" if len(p.periods) == 1 else f"Deployments, {q.name}"
-        served = f"{q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
+        served = f"{q.served_requests_per_s:.4g} of {q.requests_per_s:.4g} requests/s"
         title = f"{which}: {usd(q.usd_per_hour)} USD/h, {served}"
         levels = any(d.load_level < 1 for d in q.deployments)  # of static batches
         columns = ["deployments", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
@@ -450,7 +451,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
             for line in q.limits:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 sign = {"<=": "≤", ">=": "≥"}[line.sense]
-                limits.add_row(plain(line.name), f"{line.value:.5g}", f"{sign} {line.limit:.5g} {line.unit}", text)
+                limits.add_row(plain(line.name), f"{line.value:.5g}", f"{sign} {quantity(line.limit, line.unit)}", text)
             out.append(limits)
     if p.certification is not None:
         out += ["", *_certification(p.certification)]
@@ -468,7 +469,7 @@ def over_time_lines(found: Mapping[str, Any]) -> list[str]:
     if len(found["pieces"]) > 1 and "peak_gpus" in found:
         lines.append(
             f"  A fleet that followed the trace: peak {found['peak_gpus']:,} GPUs, mean {found['mean_gpus']:.1f},"
-            f" {found['gpu_hours']:,.4g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
+            f" {found['gpu_hours']:,.3g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
         )
     return lines
 
