@@ -28,7 +28,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.limits import quantity
 from optmodels.plans.replayed import PLACES
 from optmodels.reporting.certification import FOUND, certification_lines
-from optmodels.reporting.decision import is_refuted, usd
+from optmodels.reporting.decision import is_refuted, slos_of, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.simulation.compiling import short_replay
@@ -260,7 +260,7 @@ def _promises(
     Predicted at the planned rates where engines batch continuously, next to the most that their levels allow. Figures
     of a plan that its own replay refutes have no colour.
     """
-    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    limits = slos_of(problem)
     at_rates: dict[str, Mapping[str, Any]] = {x["demand"]: x for x in report.get("predicted") or ()}
     continuous = problem.get("serving") == "continuous"
     late = {

@@ -45,6 +45,14 @@ class SeenLatency(NamedTuple):
     of: str
 
 
+def slos_of(problem: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Limits of every workload of a problem document by the names of `LATENCY_NAMES`, in either spelling."""
+    return {
+        w["name"]: {("tbt_s" if key == "tpot_s" else key): limit for key, limit in (w.get("slo") or {}).items()}
+        for w in problem.get("workloads") or ()
+    }
+
+
 def summary(
     *, machines: Sequence[Rented], notes: Mapping[tuple[str, str], str] | None = None, slo: Iterable[str] = (),
     verdict: Iterable[tuple[str, str]] = (), usd_per_hour: float | None = None, per_token: str = "",
