@@ -25,8 +25,10 @@ from optmodels.io.write import FULL, path_text
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
 
-OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--instance": "--problem",
-                 "--show-instance": "--show-problem"}  # fmt: skip
+OLDER_OPTIONS = {
+    "--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--pool": "--cloud",
+    "--instance": "--problem", "--show-instance": "--show-problem",
+}  # fmt: skip
 FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
 

@@ -78,7 +78,7 @@ def plan(
         typer.Option(help="GPUs of a type at most: h100=16; may be repeated. Other GPU types need --gpu."),
     ] = None,
     survive: Annotated[int, typer.Option(help="Number of simultaneous deployment failures the plan must survive.")] = 0,
-    budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Largest cost in USD/h.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
     safety: Annotated[
         float | None,

@@ -115,7 +115,7 @@ def test_a_closed_pipe_is_no_fault(write, folder):
 
 
 def test_machines_are_listed_with_prices_their_date_and_source(cli):
-    rows = json.loads(cli("list", "machines", "--pool", "gcp", "--region", "europe-west4", "--json").out)
+    rows = json.loads(cli("list", "machines", "--cloud", "gcp", "--region", "europe-west4", "--json").out)
     (row,) = [r for r in rows if r["machine"] == "g2-standard-4"]
     assert (row["gpu"], row["gpus"], row["vram_gib"], row["date"]) == (
         "l4",
@@ -125,11 +125,11 @@ def test_machines_are_listed_with_prices_their_date_and_source(cli):
     )  # 24 GB, of which drivers leave 22 GiB
     assert row["reserved_3y"] < row["reserved_1y"] < row["on_demand"] == 0.742916
     assert "google-cloud-pricing" in row["source"] and "price list" in row["price_sources"]
-    table = cli("list", "machines", "--pool", "azure", "--region", "swedencentral")
+    table = cli("list", "machines", "--cloud", "azure", "--region", "swedencentral")
     assert "Standard_ND96isr_H100_v5" in table.out and "USD per hour of 2026-06-18" in table.out
-    for wrong in (("--region", "atlantis"), ("--pool", "none")):
+    for wrong in (("--region", "atlantis"), ("--cloud", "none")):
         assert cli("list", "machines", *wrong).status == 2
-    assert cli("list", "catalog", "--pool", "gcp").status == 2
+    assert cli("list", "catalog", "--cloud", "gcp").status == 2
 
 
 # -------------------------------------------------------------------------------------------------------- documents
