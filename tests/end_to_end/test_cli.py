@@ -318,7 +318,7 @@ def test_a_fresh_plan_passes(cli, solved, folder):
     said = document(cli("check", solved, "--json"))
     assert (said["ok"], said["violations"], said["proof"]) == (True, [], None)
     assert "bound" in [t["path"] for t in said["trusted"]] and "report" in said["rebuilt"]
-    assert cli("check", solved, "--instance", folder / "instance.yaml").status == 0
+    assert cli("check", solved, "--problem", folder / "instance.yaml").status == 0
 
 
 def test_a_fresh_plan_passes_elsewhere(command, cli, solved, folder):
@@ -396,7 +396,7 @@ def test_what_is_no_result_is_refused(cli, folder, content, expected):
 
 def test_a_plan_against_another_instance_fails(cli, solved, write, tiny):
     write(tiny(budget_usd_per_hour=0.05), "poor.yaml")
-    done = cli("check", solved, "--instance", "poor.yaml")
+    done = cli("check", solved, "--problem", "poor.yaml")
     assert done.status == 1
     assert "budget" in done.out
 
@@ -504,7 +504,7 @@ def test_list_instances(cli, write, folder, tiny):
 
 
 def test_a_series_of_shipped_instances_is_one_row(cli):
-    shown, every = cli("list", "instances").out, document(cli("list", "instances", "--json"))
+    shown, every = cli("list", "problems").out, document(cli("list", "problems", "--json"))
     series = [r["name"] for r in every if r["name"].startswith("fig3/")]
     assert {series[0], series[-1], f"({len(series)})"} <= {*shown.split()}
     assert "day-and-night" in shown and series[1] not in shown
