@@ -53,13 +53,17 @@ class CurrentDeployment(Entry):
     """Machines of one kind whose engines serve some workloads of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: its machine and workloads")
-    workloads: tuple[str, ...] = Field(min_length=1, description="of the problem, that are sent here; of one model")
-    machine: str | None = Field(default=None, description="of the problem's pool, or of the catalogue")
-    gpu: GpuName | None = Field(default=None, description="in place of machine: the cheapest one per GPU that has it")
+    workloads: tuple[str, ...] = Field(
+        min_length=1, description="workloads of the problem that are sent here; they share one model"
+    )
+    machine: str | None = Field(default=None, description="machine type of the problem's pool, or of the catalogue")
+    gpu: GpuName | None = Field(
+        default=None, description="GPU type, in place of machine: the least expensive machine per GPU that has it"
+    )
     region: str = Field(default="*", description="a pattern; default: wherever it costs least")
     market: Market = "on_demand"
     usd_per_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="that you pay for one machine; default: its price in the market"
+        default=None, description="price that you pay for one machine; default: its price in the market"
     )
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs of an engine")
     replicas: PositiveInt | None = Field(default=None, description="engines; default: as many as fit the machines")

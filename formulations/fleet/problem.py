@@ -318,7 +318,7 @@ class Interruption(Entry):
 
     machine: Name = Field(default="*", description="pattern of machine names")
     region: str = Field(default="*", description="pattern of regions")
-    per_hour: Rate = Field(description="how often a machine is interrupted")
+    per_hour: Rate = Field(description="interruptions of a machine per hour")
     recovery_s: Seconds = Field(default=600.0, description="time until the replacement serves")
 
 

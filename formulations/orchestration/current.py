@@ -60,13 +60,13 @@ class CurrentInstances(Entry):
     """Some equal instances of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: model, degrees and GPU")
-    model: str = Field(description="of the problem's models")
-    gpu: GpuName | None = Field(default=None, description="of the cluster; default: its first type")
-    instances: PositiveInt = Field(default=1, description="how many run")
+    model: str = Field(description="name of a model of the problem")
+    gpu: GpuName | None = Field(default=None, description="GPU type of the cluster; default: its first type")
+    instances: PositiveInt = Field(default=1, description="number of running instances")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
     pp: PositiveInt = Field(default=1, description="stages of a pipeline")
     dp: PositiveInt = Field(default=1, description="replicas of an instance")
-    attention_ranks: PositiveInt = Field(default=1, description="of a replica, each of tp GPUs")
+    attention_ranks: PositiveInt = Field(default=1, description="attention ranks of a replica, each of tp GPUs")
     batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
     max_num_seqs: PositiveInt | None = Field(default=None, description="default: the problem's engine")
     max_num_batched_tokens: Tokens | None = Field(default=None, description="default: the problem's engine")
@@ -82,7 +82,7 @@ class CurrentCluster(Entry):
     )
     dispatcher: Policy = Field(default="shortest_queue", description="between instances of a model")
     refuse_late: bool = Field(default=False, description="requests predicted to be late are refused at arrival")
-    deployments: tuple[CurrentInstances, ...] = Field(min_length=1, description="what runs")
+    deployments: tuple[CurrentInstances, ...] = Field(min_length=1, description="running instances")
 
 
 def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | None, options: ReplayOptions) -> Evaluated:

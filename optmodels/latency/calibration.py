@@ -49,7 +49,7 @@ def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
 class ScaledCoefficient(Entry):
     """β₁ and β₀ of one phase: TTFT for prefill, mean time between tokens for decode; ``*`` matches any."""
 
-    gpu: str = Field(default=ANY, description="that it is of; *: any")
+    gpu: str = Field(default=ANY, description="GPU that it is of; *: any")
     family: Family | Literal["*"] = Field(default="*", description="strategy that it is of; *: any")
     phase: Phase = Field(description="prefill: TTFT; decode: time between tokens")
     slope: float = Field(gt=0, le=MOST_RATIO, description="β₁, of the predicted latency")

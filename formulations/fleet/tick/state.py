@@ -29,8 +29,8 @@ class LeadTime(Entry):
     """Minutes from an order to a ready machine, and from a ready machine to a deployment that serves."""
 
     machine: str = Field(description="a pattern; the first entry that matches counts")
-    start_min: Minutes = Field(description="from the order until the machine is ready")
-    load_min: Minutes = Field(default=0.0, description="from a ready machine until the model serves")
+    start_min: Minutes = Field(description="time from the order until the machine is ready")
+    load_min: Minutes = Field(default=0.0, description="time from a ready machine until the model serves")
 
 
 class Changes(Entry):
@@ -86,7 +86,7 @@ class Blocked(Entry):
 
     machine: str
     region: str = "*"
-    minutes: Minutes = Field(description="from now")
+    minutes: Minutes = Field(description="time from now")
 
 
 class State(Entry):
