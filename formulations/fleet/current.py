@@ -371,7 +371,7 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
     """Lines that serve the same workloads, with what their engines can do.
 
     Raises:
-        InputError: an engine that its model does not fit, or whose steps nobody can predict.
+        InputError: an engine that its model does not fit, or whose steps cannot be predicted.
     """
     wrong, groups = Mistakes(), []
     by_set: dict[frozenset[str], list[int]] = {}

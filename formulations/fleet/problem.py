@@ -462,7 +462,7 @@ class FleetLatency(Entry):
     def _consistent(self) -> FleetLatency:
         levelled = self.model not in (None, "roofline")
         if self.safety is not None and self.model == "roofline":
-            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+            raise ValueError("a measured model with safety: the error of the roofline is unknown")
         if levelled and self.calibration is not None:
             raise ValueError("either a model or a calibration: each says how long things take")
         if levelled and self.variant != "roofline":
@@ -1447,7 +1447,9 @@ def _measured_apart(
     apart = {name.partition("/")[0] for q in points if q.stage != "both" for name, v in q.requests_per_s.items() if v}
     for i, w in enumerate(workloads):
         if w.name in apart and w.slo.deadline_s is not None:
-            expected = "none with points of one stage, whose parts of it nobody measured: limit ttft_s and tpot_s, or"
+            expected = (
+                "none with points of one stage, for which no part of it was measured: limit ttft_s and tpot_s, or"
+            )
             wrong.add(f"workloads[{i}].slo.deadline_s", _seconds(w.slo.deadline_s), f"{expected} leave such points out")
     if apart and p.queueing.model != "none":
         expected = "none with points of one stage, whose requests/s are within TTFT and TPOT; max_load leaves room"

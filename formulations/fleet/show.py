@@ -93,7 +93,7 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
 def _of_trace(tables: FleetTables, plan: FleetPlan) -> dict[str, Any]:
     """Of a plan made for a trace: GPUs over time and the replays, on its own requests and out of sample, or why none.
 
-    The replay of its own requests is as short as a check; out of sample is left out where nobody wants it.
+    The replay of its own requests is as short as a check; out of sample is optional.
     """
     case, over = tables.case, over_time(tables, plan)
     found: dict[str, Any] = {} if over is None else {"over_time": over}

@@ -72,7 +72,7 @@ class Prompts:
         tokens.
 
         Args:
-            needed: blocks without which a request is refused; None: nobody is.
+            needed: blocks without which a request is refused; None: none is.
         """
         from optmodels.simulation.prefix_hits import distances, engines_of  # takes a second of Numba to import
 

@@ -166,7 +166,7 @@ def choice_of(
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
     memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
-    outside of them is in its prefill time, and nobody else's. With a deadline those come first that are within it, with
+    outside of them is in its own prefill time. With a deadline those come first that are within it, with
     queue_s + prefill + (S_out − 1)·TPOT(B), of users in as many regions as any.
 
     *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tbt_s and, of the time to first token,

@@ -78,7 +78,7 @@ concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(
 ∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
 *Waiting for a place.* S3 and S4 keep requests from waiting for a slot or for KV cache. They may wait as for prefill. An
-engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts nobody, and one that
+engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts none, and one that
 is full serves a request every
 
     s = steps·a₀/(n·D) + W

@@ -96,7 +96,7 @@ def calibrate(
 
     Raises:
         InputError: a safety level that some coefficient in use keeps no residual quantile for, or that applies to
-            rows without a coefficient, whose error nobody has measured.
+            rows without a coefficient, whose error was never measured.
     """
     pairs = sorted(set(zip(gpus, families, strict=True)))
     row = np.array([pairs.index(p) for p in zip(gpus, families, strict=True)], dtype=np.intp)

@@ -20,7 +20,7 @@ Policies choose an instance among those of the request's model and sub-cluster t
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
 never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
-instance serves the one who must start first, and admits a request if then nobody in its queue is late: those with time
+instance serves the one who must start first, and admits a request if then none in its queue is late: those with time
 wait for those without, as in plans that let groups of requests wait apart.
 """
 

@@ -24,7 +24,7 @@ class ReplayOptions:
         controller: controller of every instance's batch, as `simulation.controlled` reads it; None: the limit is the
             slots.
         seed: random seed of everything drawn.
-        keep: called with the name of a run and its columns, one row a request, where somebody wants them written.
+        keep: called with the name of a run and its columns, one row a request, where they are to be written.
     """
 
     policy: str | None = None

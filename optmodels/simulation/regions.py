@@ -8,7 +8,7 @@ memory: tokens count, not blocks. Finished prompts and answers stay in a prefix 
 whole blocks until memory is needed (least recently used first).
 
 Balancers queue first come, first served. With *blind pushing* a request goes to a replica at once; *SP-O* pushes to
-replicas with fewer outstanding requests than a limit, *SP-P* to those that left nobody waiting at their last step, as
+replicas with fewer outstanding requests than a limit, *SP-P* to those without a waiting request at their last step, as
 probes report it (SK §3.3, Listing 1). In the regional layout a balancer serves its own region first and forwards, when
 no replica there is available, to a balancer that has one and whose queue is within the buffer τ.
 

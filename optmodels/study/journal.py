@@ -15,7 +15,7 @@ from typing import Any
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import not_written
 
-FAR = 2**40  # where Windows locks a byte: what it locks nobody can read, and no journal is as long
+FAR = 2**40  # where Windows locks a byte: locked bytes cannot be read, and no journal is as long
 
 
 def _lock(handle: int) -> None:

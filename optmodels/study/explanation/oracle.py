@@ -34,7 +34,7 @@ class OutOfBudgetError(Exception):
 
 @dataclass
 class Budget:
-    """Seconds and solves that one explanation may take, and who is told of its progress."""
+    """Seconds and solves that one explanation may take, and the receiver of its progress."""
 
     time_limit: float
     max_solves: int
