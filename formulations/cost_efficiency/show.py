@@ -1,4 +1,4 @@
-"""What is reported next to a cost-efficiency plan, how it reads in the terminal, and its tables as data frames."""
+"""The report of a cost-efficiency plan, its lines in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optmodels.reporting.text import plain, seconds, titled, told_apart
 
 
 def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
-    """What a reader wants next to the first pick, all by exhaustive evaluation of the tables.
+    """The report next to the plan, by exhaustive evaluation of the tables.
 
     Returns:
         ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main

@@ -1,4 +1,4 @@
-"""What a user runs today, for an instance of engines that batch continuously: cost, load, what requests see.
+"""Today's deployments of engines that batch continuously: cost, load and latencies.
 
 Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
 predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks next to it how the same engines, with
@@ -82,7 +82,7 @@ class CurrentDeployment(Entry):
 
 
 class Current(Entry):
-    """What runs today: deployments, and who sends a request to which."""
+    """Today's deployments, and the dispatcher between them."""
 
     schema_version: Literal[1] = Field(alias="schema")
     instance: str | None = Field(
@@ -645,7 +645,7 @@ def _demands(
 def _replayed(
     run: str, seen: ServedRequests, mine: Ints, limits: list[tuple[str, str, float, float | None]]
 ) -> dict[str, Any]:
-    """What a simulation saw of the requests of a demand; refused ones are within no limit."""
+    """Simulated latencies of the requests of a demand; refused ones are within no limit."""
     row: dict[str, Any] = {}
     good = seen.served[mine]
     keeps = bool(good.all())
@@ -699,7 +699,7 @@ def _deployments(
 
 
 def _value(case: FleetCase, usd: float, demands: list[dict[str, Any]]) -> float:
-    """What runs today by the instance's objective, predicted; requests outside of their SLO count as not served."""
+    """Predicted objective of today's deployments; requests outside of their SLO count as not served."""
     good = np.array([d["requests_per_s"] * d["predicted_within"] for d in demands])
     work = [case.workload(d.workload) for d in case.demands]
     weight = np.array([w.weight for w in work])

@@ -1,4 +1,4 @@
-"""What a fleet plan asks its reader to decide: machines, cost, SLO, how sure."""
+"""The decision of a fleet plan: machines, cost, SLO, how sure."""
 
 from __future__ import annotations
 

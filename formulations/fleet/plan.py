@@ -112,7 +112,7 @@ class ShadowPrice(Document):
 
 
 class PromiseLine(certification.PromiseLine):
-    """What a line promises a demand, and what the simulation found."""
+    """An SLO of a demand on a line, and the result of the simulation."""
 
     period: str
     deployment: str
@@ -134,7 +134,7 @@ class RoundLine(certification.RoundLine):
 
 
 class CutLine(RankedDocument):
-    """What certification took from a point: an engine at one level, in whatever market and place."""
+    """Cut of a point by certification: an engine at one level, in whatever market and place."""
 
     loads: str = Field(description="a workload whose model it loads")
     model: str | None = Field(
@@ -179,7 +179,7 @@ class CertificationLine(certification.CertificationLine):
 
 
 class PeriodLine(Document):
-    """What runs in one period."""
+    """Deployments of one period."""
 
     name: str
     hours: Money

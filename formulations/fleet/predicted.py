@@ -1,4 +1,4 @@
-"""What requests see of a plan's engines at the rates planned, next to what their levels bound.
+"""Predicted latencies on a plan's engines at the planned rates, next to the bounds of their levels.
 
 A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
 of `optmodels.engine.running`, as for engines that run already.

@@ -46,7 +46,7 @@ METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
-    """What stands next to the plan: sizes, and the demands that nothing can serve."""
+    """The report next to the plan: sizes, and the demands that nothing can serve."""
     return {
         "candidates": {
             "points": len(tables.points), "demands": len(tables.demands),
@@ -475,7 +475,7 @@ def over_time_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:
-    """What transfers take of the machines' networks at most, by stage."""
+    """Largest use of the machines' networks by transfers, by stage."""
     most_used = ((problem.get("deployment") or {}).get("link") or {}).get("most_used", Link().most_used)
     used: dict[str, float] = {}
     for d in q.deployments:

@@ -1,4 +1,4 @@
-"""What one start keeps busy, bin by bin: means over a start at a uniform time of its bin."""
+"""Capacity that one start keeps busy, bin by bin: means over a start at a uniform time of its bin."""
 
 from __future__ import annotations
 

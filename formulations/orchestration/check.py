@@ -437,7 +437,7 @@ def _apart(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What is stated of requests that are prefilled on one configuration and decoded on another."""
+    """Check of requests that are prefilled on one configuration and decoded on another."""
     total = sum(q.requests for q in true.groups) or 1.0
     apart = {(k, *route): float(m.sum()) for (k, route), m in admitted.items() if route[0] != route[1]}
     stated = {(x.request_class, x.prefill, x.decode) for x in p.apart}
@@ -464,7 +464,7 @@ def _seen(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array], started: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What requests see on engines, class by class; plans of earlier versions state nothing of it."""
+    """Check of latencies on engines, class by class; plans of earlier versions state none."""
     names = "ttft_s", "token_s", "e2e_s", "e2e_at_most_s"
     stated = [[getattr(line, name) for name in names] for line in p.classes]
     if all(value is None for values in stated for value in values):

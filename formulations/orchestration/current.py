@@ -74,7 +74,7 @@ class CurrentInstances(Entry):
 
 
 class CurrentCluster(Entry):
-    """What a cluster runs today, and who sends a request to which instance."""
+    """Today's instances of a cluster, and the dispatcher between them."""
 
     schema_version: Literal[1] = Field(alias="schema")
     instance: str | None = Field(
@@ -320,7 +320,7 @@ def _report(
     t: OrchestrationTables, at: OrchestrationTables, current: CurrentCluster, p: OrchestrationPlan,
     seen: dict[str, dict[str, Any]], way: Dispatcher | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `evaluate` states."""
+    """The report of `evaluate`."""
     planned, rows = _shares(p), []
     floors = {m.model: m.attainment_at_least for m in t.case.problem.models}
     duration = t.case.trace.duration_s if t.case.trace is not None and t.case.trace.duration_s > 0 else t.horizon_s

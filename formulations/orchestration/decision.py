@@ -1,4 +1,4 @@
-"""What an orchestration plan asks its reader to decide: instances on GPUs, SLO attainment, how sure."""
+"""The decision of an orchestration plan: instances on GPUs, SLO attainment, how sure."""
 
 from __future__ import annotations
 

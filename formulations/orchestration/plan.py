@@ -76,7 +76,7 @@ class ConfigurationLine(RankedDocument):
 
     @property
     def level(self) -> tuple[int, float, float] | None:
-        """What tells the levels of a batch from each other."""
+        """Key of a level within its batch."""
         e = self.engine
         return None if e is None else (e.level_num_seqs, e.waits, e.place_wait_s)
 
@@ -97,7 +97,7 @@ class ConfigurationLine(RankedDocument):
 
     @property
     def key(self) -> Key:
-        """What tells it from other candidates of the instance."""
+        """Key among the candidates of the problem."""
         return self.model, self.gpu, self.degrees, self.batch, self.level, self.stage
 
     @property
@@ -156,7 +156,7 @@ class ApartLine(Document):
 
 
 class AttainmentPrediction(Document):
-    """What the plan promises, all requests known beforehand: an upper bound on any dispatcher under overload."""
+    """Predicted attainment, all requests known beforehand: an upper bound on any dispatcher under overload."""
 
     requests: float
     in_time: float
@@ -217,7 +217,7 @@ class RoundLine(certification.RoundLine):
 
 
 class CutLine(Document):
-    """What certification took from a model's configurations in the linear model."""
+    """Cut of a model's configurations by certification in the linear model."""
 
     model: str
     keep: float = Field(gt=0, le=1, description="share kept of every capacity of an engine at its level")

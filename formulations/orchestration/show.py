@@ -32,7 +32,7 @@ LINES_SHOWN = 10
 
 
 def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
-    """What a reader wants next to the plan: what cannot be used or served, busy slots over time, the replay."""
+    """The report next to the plan: unusable and unserved parts, busy slots over time, the replay."""
     reasons: dict[str, int] = {}
     for d in t.discarded:
         ranks = f" ranks {d.ranks}" if d.ranks > 1 else ""
@@ -188,7 +188,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 
 
 def _out_of_sample(found: Mapping[str, Any]) -> str:
-    """What the plan is worth on other requests, in a line."""
+    """Attainment of the plan on other requests, in a line."""
     shares = found["attainment"]
     replayed = "" if shares["replayed"] is None else f", replayed {shares['replayed']:.2%}"
     outside = f"out of sample [bold]{shares['out_of_sample']:.2%}[/bold]"
@@ -223,7 +223,7 @@ def _span(gpus: list[int]) -> str:
 
 
 def _stage(c: ConfigurationLine) -> str:
-    """What it does, where that is one stage."""
+    """Stage of a configuration that serves one stage only."""
     return "" if c.stage == "both" else f" {c.stage}"
 
 
@@ -289,7 +289,7 @@ def _classes(p: OrchestrationPlan) -> Table:
 
 
 def _seen(p: OrchestrationPlan, ttft_limit_s: float | None) -> Table | None:
-    """What requests in time see on engines, of limits those come nearest to that come first; None: nothing is known."""
+    """Latencies on engines of requests that meet their deadline, nearest to a limit first; None: not known."""
     rows = []
     for c in p.classes:
         if c.ttft_s is None or c.token_s is None or c.e2e_s is None or c.e2e_at_most_s is None:

@@ -1,4 +1,4 @@
-"""What reservations must serve by themselves: every row, every loss, every set of regions above its demand.
+"""Demand that reservations must serve by themselves: every row, every loss, every set of regions above its demand.
 
 Rows that a greedy flow serves are settled for thousands at a time. Where any Γ of n regions may exceed their demand,
 the sets need no listing: if a row is served while a whole set T deviates, it is served for every Γ regions of T. Else T
@@ -53,7 +53,7 @@ class LossCase:
 
 
 def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> LossCase:
-    """What a guard asks for in some rows, by default all."""
+    """Demand of a guard in some rows, by default all."""
     extra = np.minimum(guard.extra, UNLIMITED)
     return LossCase(
         guard.demand(t.demand[rows]) * guard.keep, t.quarter[rows], guard.alive, extra, guard.deviation, guard.budget

@@ -153,7 +153,7 @@ def _has_experts(result: Result) -> bool:
 
 
 def _next(asked: Question, result: Result, write: Path | None) -> list[str]:
-    """What to try after this answer, the most useful first."""
+    """Commands to try after this answer, the most useful first."""
     file = str(write) if write is not None else "FILE"
     keep = "" if write is not None else " (after --write FILE)"
     if result.plan is None:

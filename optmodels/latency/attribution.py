@@ -277,7 +277,7 @@ def attribute(attributor: Attributor, requests: Sequence[StepRequest], tp: int =
 
 @dataclass(frozen=True)
 class Admission:
-    """What admitting one more request would do to a step.
+    """Effect of one more request on a step.
 
     Attributes:
         added_s: Growth of the step's latency.

@@ -319,7 +319,7 @@ def _transferred(
 
 
 def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object], ...]:
-    """What a model was measured on next to what the deployment is."""
+    """The deployment that a model was measured on, next to the one asked for."""
     low, high = model.domain.get("tp", (1.0, 1.0))
     measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
     split = f"TP {d.gpus // d.attention_ranks}" + (f" × DP {d.attention_ranks}" if d.attention_ranks > 1 else "")
@@ -361,7 +361,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
 
 
 def collective_costs(d: Deployment) -> StepCosts:
-    """What collectives take of a step by the shipped coefficients: launches, and bytes of every token."""
+    """Cost of collectives in a step by the shipped coefficients: launches, and bytes of every token."""
     weights = _weights(_shipped().at(d))
     return _costs(d, {name: weights[name] for name in ("comm", "collective")}, PROMPT_TOKENS)
 
@@ -383,7 +383,7 @@ def _wider(own: Levels, theirs: Levels) -> Levels:
 
 
 def _weights(deployed: Deployed) -> dict[str, float]:
-    """What a term of the step is multiplied by at this deployment: coefficient, adjustments and factors."""
+    """Factor on a term of the step at this deployment: coefficient, adjustments and factors."""
     d = deployed.deployment
     one = np.eye(len(STEP))
     terms = {name: one[j] for j, name in enumerate(STEP)} | {"age": np.full(len(STEP), age(d.engine, d.version))}

@@ -1,4 +1,4 @@
-"""What one engine step costs on one deployment: the one form in which latencies reach plans and simulators.
+"""Cost of one engine step on one deployment: the one form in which latencies reach plans and simulators.
 
 A step processes prompt chunks (p tokens over k earlier ones) and decoding requests (one token over c earlier ones):
 
@@ -51,7 +51,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class AttentionWindow:
-    """What attends to this many tokens only: layers with a window, or attention that an indexer picks the tokens of.
+    """Parts that attend to this many tokens only: layers with a window, or attention with an indexer.
 
     Attributes:
         share: share of the layers, or of the bytes of context read.

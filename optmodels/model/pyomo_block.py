@@ -17,7 +17,7 @@ NO_VALUES = "the model has no values: it was not solved, or has no solution"
 
 
 class Statement(Protocol):
-    """What of a model (`model.Model`) becomes a block."""
+    """The part of a model (`model.Model`) that becomes a block."""
 
     name: str
 

@@ -93,7 +93,7 @@ def between(low: Any, high: Any, terms: Terms, over: Any = None) -> Rows:
 
 
 def no_rows() -> Rows:
-    """What a family returns that does not apply."""
+    """The return value of a family that does not apply."""
     nothing = np.zeros(0, dtype=np.intp)
     return Rows((), (), nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0))
 

@@ -1,4 +1,4 @@
-"""What a plan states to run and to buy, in terms that every serving stack and provisioning tool knows."""
+"""Deployments and purchases of a plan, in terms that every serving stack and provisioning tool knows."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
 
 
 def stage_note(stage: Stage) -> str:
-    """What engines of one stage need next to their settings."""
+    """Needs of engines of one stage next to their settings."""
     other = "decode" if stage == "prefill" else "prefill"
     return (
         f"It does the {stage} of its requests alone; its counterparts are the {other} deployments of the same model and"
@@ -155,7 +155,7 @@ def stage_note(stage: Stage) -> str:
 
 
 def strategy_notes(family: str | None, alpha: float, machines: list[MachineLine], passes: int) -> list[str]:
-    """What of a strategy has no setting in serving engines."""
+    """Parts of a strategy without a setting in serving engines."""
     if family == "multi_pass":
         return [f"The plan serves the batch in {passes} passes, one after another: admit the next only when one ends."]
     if family in AO_FAMILIES:

@@ -1,4 +1,4 @@
-"""What a method returns, and the result document made of it (the JSON contract)."""
+"""The return value of a method, and the result document made of it (the JSON contract)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Result(Document):
         return state | {"__pydantic_private__": private}
 
     def _facts(self) -> dict[str, str]:
-        """What one wants to know first, by name."""
+        """The first facts of a result, by name."""
         numbers = {"objective": self.objective, "bound": self.bound, "gap": self.gap}
         found = {k: figure(v) + (f" {self.unit}" if k != "gap" else "") for k, v in numbers.items() if v is not None}
         check = {} if self.check is None else {"check": "passed" if self.check.ok else "FAILED"}

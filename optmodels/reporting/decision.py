@@ -217,7 +217,7 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
 
 def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
+    """Unmeasured parts in a sentence, or nothing; and the pessimistic case in words, None where it is not known."""
     unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
     known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]

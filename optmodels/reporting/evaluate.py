@@ -1,4 +1,4 @@
-"""What runs today, in the terminal: its deployments, what requests see, and the distance to the best plan."""
+"""Today's fleet in the terminal: deployments, latencies, and the distance to the best plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation is given and what it returns, as arrays: requests, a cluster of instances, outcomes.
+"""Inputs and results of a simulation, as arrays: requests, a cluster of instances, outcomes.
 
 An instance has W virtual slots (MaaSO §V-A): a request waits in its instance's queue, first come first served, until
 one is free, is prefilled for ``prefill_s + prefill_s_per_token·prompt`` seconds, after which its first token is out,
@@ -201,7 +201,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of every request.
+    """The outcome of every request.
 
     Attributes:
         instance: (n,) index; −1: refused.
@@ -280,7 +280,7 @@ def simulate(
 
 
 def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> SlotState:
-    """What the compiled loop begins with."""
+    """Initial state of the compiled loop."""
     from optmodels.simulation import engine
 
     n, full, slots = len(requests), cluster.full_tokens_per_s, cluster.slots

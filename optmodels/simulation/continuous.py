@@ -195,7 +195,7 @@ class Series:
 
 @dataclass(frozen=True)
 class ServedRequests:
-    """What a simulation saw, (n,) by request and (I,) by engine.
+    """Results of a simulation, (n,) by request and (I,) by engine.
 
     Attributes:
         instance: index of the engine; −1: refused. Times of refused requests are NaN.

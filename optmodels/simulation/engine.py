@@ -184,7 +184,7 @@ def _decode(s, i, x):  # type: ignore[no-untyped-def]
 
 @compiled
 def _refresh(s, j, policy, protect):  # type: ignore[no-untyped-def]
-    """What others look at, after a change."""
+    """State that dispatchers read, after a change."""
     x = s.x[j]
     s.next_event[j] = _next_event(s, j, x)
     x.ready = _ready(s, x, protect)

@@ -11,7 +11,7 @@ from optmodels.simulation.cluster import Queue, Speed
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What the verb `replay` passes to a formulation's hook.
+    """Options that the verb `replay` passes to a formulation's hook.
 
     A hook returns JSON-ready data, of which the command line shows ``predicted`` (metric → value) next to ``policies``
     (policy → metrics of the same names), and whatever else it holds: numbers, texts, and lists of records as tables.

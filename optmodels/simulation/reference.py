@@ -308,7 +308,7 @@ def simulate_slowly(
     seed: int = 0,
     controllers: Sequence[Controller | None] | None = None,
 ) -> Outcomes:
-    """What `cluster.simulate` computes, some thousand times as slow.
+    """The results of `cluster.simulate`, computed some thousand times as slowly.
 
     Args:
         requests, cluster, policy, speed, overflow_protection, queue, shares, seed: as there.

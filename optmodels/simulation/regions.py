@@ -38,7 +38,7 @@ PUSHES: tuple[Push, ...] = ("blind", "outstanding", "pending")
 
 @dataclass(frozen=True)
 class RegionEngine:
-    """What a replica's steps cost, and its memory.
+    """Cost of a replica's steps, and its memory.
 
     Attributes:
         kv_tokens: tokens the KV cache holds.
@@ -166,7 +166,7 @@ def policy(name: str, push: str | None = None, **changes: Any) -> RegionRouting:
 
 @dataclass(frozen=True)
 class Replay:
-    """What happened to every request and replica; −1 or NaN where it did not happen.
+    """The course of every request and replica; −1 or NaN where it did not happen.
 
     Attributes:
         ttft_s: (n,) at the user.

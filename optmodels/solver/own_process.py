@@ -110,7 +110,7 @@ def _taken() -> _Child:
 
 
 def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | None) -> T:
-    """What a function of a module returns there.
+    """The return value of a module's function there.
 
     Args:
         call, arguments: pickled.

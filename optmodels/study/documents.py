@@ -1,4 +1,4 @@
-"""What compare, sweep and replay write as JSON, key by key (explain's is `study.explanation.document`)."""
+"""The JSON documents of compare, sweep and replay, key by key (explain's is `study.explanation.document`)."""
 
 from __future__ import annotations
 

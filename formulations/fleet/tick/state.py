@@ -1,4 +1,4 @@
-"""What runs now: machines ready and starting, lead times, costs of changes. The file of ``replan --state``."""
+"""The running fleet: machines ready and starting, lead times, costs of changes. The file of ``replan --state``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LeadTime(Entry):
 
 
 class Changes(Entry):
-    """What a change costs, and how many there may be."""
+    """Cost of a change, and the largest number of changes."""
 
     start_usd: Amount = 0.0
     stop_usd: Amount = 0.0

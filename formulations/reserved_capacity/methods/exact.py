@@ -358,7 +358,7 @@ class _Run:
         )  # fmt: skip
 
     def _why_not(self) -> str:
-        """What even all that may be reserved and bought does not serve, in words."""
+        """Demand that all permitted purchases together do not serve, in words."""
         t, lp = self.t, RowLp(self.t, phase_one=True)
         held = np.minimum(t.reserved(np.floor(t.most_useful() / t.column_step) * t.column_step), t.sink_most[:, None])
         hourly = np.zeros(len(t.sink_region))

@@ -138,7 +138,7 @@ def errors(measured: Array, predicted: Array) -> Errors:
 
 @dataclass(frozen=True)
 class Frame:
-    """What coefficients need besides their values in order to predict."""
+    """Inputs that coefficients need besides their values to predict."""
 
     model: str
     kind: Kind

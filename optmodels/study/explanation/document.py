@@ -60,7 +60,7 @@ class Joint(Document):
 
 
 class LimitEffect(Document):
-    """What one limit does to the optimum."""
+    """Effect of one limit on the optimum."""
 
     limit: LimitRef
     binds: bool | None = Field(description="dropping it changes the optimum; null: not found out")

@@ -1,4 +1,4 @@
-"""What a plan hangs on: limits that bind and what they cost, how far they and prices move, the next best plans."""
+"""Sensitivity of a plan: binding limits and their cost, how far they and prices move, the next best plans."""
 
 from __future__ import annotations
 

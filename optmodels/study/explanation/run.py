@@ -291,7 +291,7 @@ def _effects(
 def _steps(
     oracle: Oracle, base: Answer, binding: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
 ) -> None:
-    """What a little more of each binding limit is worth, the most valuable first."""
+    """Shadow price of each binding limit, the most valuable first."""
     for i, (limit, line) in enumerate(binding):
         oracle.budget.what = f"shadow price of {limit.words()}"
         try:
