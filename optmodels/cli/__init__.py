@@ -111,9 +111,11 @@ def _renamed(arguments: list[str]) -> list[str]:
     return found
 
 
-def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
+def _note(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     """Notes for users, such as older spellings of keys, as one line each."""
-    text = f"note: {message}" if kind is FutureWarning else f"{kind.__name__}: {message}"
+    text = f"note: {message}" if category is FutureWarning else f"{category.__name__}: {message}"
     sys.stderr.write(text + "\n")
 
 
