@@ -257,7 +257,7 @@ def run_apart():
     def case(ttft_s=1.5, tpot_s=0.08, gbit_per_s=None, times=1.0):
         made = copy.deepcopy(shipped)
         chat, summaries = made["workloads"]
-        chat["slo"]["ttft_s"]["at_most"], chat["slo"]["tbt_s"]["at_most"] = ttft_s, tpot_s
+        chat["slo"]["ttft_s"]["at_most"], chat["slo"]["tpot_s"]["at_most"] = ttft_s, tpot_s
         chat["requests_per_s"] *= times
         summaries["buckets"][0]["requests_per_s"] *= times
         if gbit_per_s is not None:
@@ -339,7 +339,7 @@ def run_drafts():
         line = []
         for speculation in ways:
             made = copy.deepcopy(shown)
-            made["workloads"][0]["slo"]["tbt_s"] = tpot_ms / 1e3
+            made["workloads"][0]["slo"]["tpot_s"] = tpot_ms / 1e3
             made["workloads"][0]["buckets"][0]["requests_per_s"] = rate
             made["engine"]["speculation"] = speculation
             line.append(_cost(made))

@@ -16,18 +16,20 @@ import yaml
 
 from optmodels.errors import InputError
 from optmodels.io.read import read_document
+from optmodels.limits import SPELLED
 
 ALIKE = ("schema", "title", "notes", "gpus", "pool", "engine", "deployment", "latency", "memory", "budget_usd_per_hour")
 
 
 def as_fleet(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fleet instance of a cost-efficiency instance with `serving: continuous`, as its file would have it."""
+    """The fleet problem of a cost-efficiency problem with `serving: continuous`, as its file would have it."""
     w, slo, strategies = data["workload"], data["slo"], data.get("strategies", {})
     lengths = w.get("lengths") or [{"input_tokens": w["input_tokens"], "output_tokens": w["output_tokens"], "share": 1}]
     shares = sum(x["share"] for x in lengths)
     tokens = sum(x["share"] * (x["input_tokens"] + x["output_tokens"]) for x in lengths) / shares
     rate = slo["tps"] / tokens
-    limits = {k: slo[k] for k in ("ttft_s", "tbt_s", "deadline_s") if slo.get(k) is not None}
+    slo = {SPELLED.get(k, k): v for k, v in slo.items()}
+    limits = {k: slo[k] for k in ("ttft_s", "tpot_s", "deadline_s") if slo.get(k) is not None}
     workload = {
         "name": "requests", "model": data["model"],
         **({"precision": data["precision"]} if "precision" in data else {}),

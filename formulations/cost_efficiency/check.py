@@ -134,7 +134,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
 
 
 def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPlan, main: Machine) -> Seen | None:
-    """What requests see of the plan's engines, each with its part of those in flight; None where that is not known."""
+    """Latencies of requests on the plan's engines, each with its part of those in flight; None where unknown."""
     found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
     line, gpu = p.engine, main.gpu or ""
     if line is None or gpu not in case.gpus:

@@ -1,4 +1,4 @@
-"""What a cost-efficiency plan asks its reader to decide: machines, cost, SLO, how sure."""
+"""The decision of a cost-efficiency plan: machines, cost, SLO, how sure."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from optmodels.units import GIB
 BINDING = 1e-6  # relative slack below which a limit binds
 ROUNDING = 1e-9  # relative, of requests in flight
 OF_BOUNDS = (
-    " (levels have bounds for arrivals by chance, and few users may see far less; longer limits, or limits on the mean,"
-    " may give a plan, and replay tells of it)"
+    " (bounds assume Poisson arrivals, and a few users may see far shorter latencies: relax the SLO, or limit the mean,"
+    " then replay the plan)"
 )
 
 

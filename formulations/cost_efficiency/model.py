@@ -56,7 +56,7 @@ class Data:
 
 
 def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1e-3) -> Data:
-    """What the families read, from tables."""
+    """The arrays that the families read, from tables."""
     compact = tables.compact()
     limits = tables.limits
     fits = np.flatnonzero(in_memory(compact.curves))

@@ -55,8 +55,8 @@ class CostPlan(RankedDocument):
     uses_spot: bool
     engine: EngineLine | None = Field(
         default=None,
-        description="of each replica, with continuous batching: `batch_split` are requests in flight,"
-        " latencies bounds at the SLO's percentiles, E2E and TPS means",
+        description="engine of each replica, with continuous batching: `batch_split` counts requests in flight, "
+        "latencies are bounds at the SLO's percentiles, E2E and TPS are means",
     )
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
 

@@ -1,4 +1,4 @@
-"""What the users of a plan's closed-loop run see of its engines, next to what their levels bound.
+"""Predicted latencies of the users of a plan's closed-loop run, next to the bounds of their levels.
 
 A level bounds latencies of the fullest engine that keeps to it. At the users that a plan gives an engine they are those
 of `optmodels.engine.loop`, in the mean, with users who begin one after another.

@@ -163,7 +163,7 @@ class CostEfficiency(StaticBatch):
 
     @property
     def usd_per_hour_at_most(self) -> float:
-        """What machines may cost: the budget, and what rounding adds to five times 5.69; infinite without a budget."""
+        """Largest cost of the machines: the budget with room for rounding; infinite without a budget."""
         return math.inf if self.budget_usd_per_hour is None else self.budget_usd_per_hour * (1 + ROUNDING)
 
     def named_machines(self) -> Mapping[str, str]:

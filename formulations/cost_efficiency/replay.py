@@ -94,7 +94,7 @@ def replay(
 
 
 class _Loop:
-    """What one engine's users see after the warm-up, and the rates meanwhile."""
+    """Latencies of one engine's users after the warm-up, and the rates meanwhile."""
 
     def __init__(self, seen: ServedRequests, users: int, slower: float) -> None:
         """`slower`: what measured engines' first tokens take over those of their steps, a factor."""
@@ -177,7 +177,7 @@ def _figures(
 
 
 def _promised(problem: CostEfficiency) -> tuple[str, str, str]:
-    """What the plan bounds of TTFT, time per output token and E2E: the mean, or a quantile by its name."""
+    """The plan's bounds on TTFT, time per output token and E2E: the mean, or a quantile by its name."""
     levels = (seconds_and_quantile(x)[1] for x in problem.slo.latencies)
     first, each, whole = ("mean" if q is None else f"p{100 * q:g}" for q in levels)
     return first, each, whole

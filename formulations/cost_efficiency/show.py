@@ -1,4 +1,4 @@
-"""What is reported next to a cost-efficiency plan, how it reads in the terminal, and its tables as data frames."""
+"""The report of a cost-efficiency plan, its lines in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from optmodels.reporting.text import plain, seconds, titled, told_apart
 
 
 def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
-    """What a reader wants next to the first pick, all by exhaustive evaluation of the tables.
+    """The report next to the plan, by exhaustive evaluation of the tables.
 
     Returns:
         ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
@@ -107,7 +107,9 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         if plan.engine is not None:  # E2E is a mean next to TTFT and TPOT at percentiles
             ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
-    lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
+    lines: list[dict[str, Any]] = [
+        {"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": "tokens/s"}
+    ]
     if slo.kind == "real_time":
         times = [("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s)]
         for line in plan.limits:
@@ -119,10 +121,15 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
     return lines
 
 
+CALLED = {"TPS": "throughput"}  # limits by their names in documents → in print
+
+
 def _number(value: float | None, more: int = 0, *, unit: str) -> str:
     if value is None:
         return "none"
-    return seconds(value, more) if unit == "s" else f"{value:.{5 + more}g} {unit}".strip()
+    if unit == "s":
+        return seconds(value, more)
+    return f"{value:,.{more}f} {unit}" if value >= 1000 else f"{value:.{5 + more}g} {unit}".strip()
 
 
 def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None) -> list[str]:
@@ -176,7 +183,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         for line in plan["limits"]:
             margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)
             table.add_row(
-                line["name"],
+                CALLED.get(line["name"], line["name"]),
                 _number(line["value"], unit=line["unit"]),
                 _number(line["limit"], unit=line["unit"]),
                 margin,
@@ -216,12 +223,16 @@ def _source_lines(report: Mapping[str, Any]) -> list[str]:
         lines += ["", *source_lines(known["plan"])]
         ends = [x for x in known["predicted"] if x["pessimistic"] is not None]
         over = [
-            x["name"] for x in ends
+            CALLED.get(x["name"], x["name"]) for x in ends
             if (x["pessimistic"] < x["slo"] if x["name"] == "TPS" else x["pessimistic"] > x["slo"])
         ]  # fmt: skip
         if ends:
             kept = f"[yellow]{' and '.join(over)} would miss the SLO[/yellow]" if over else "the SLO would hold"
-            said = [f"{x['name']} {end} (SLO {slo})" for x in ends for end, slo in [_beside(x, x["pessimistic"])]]
+            said = [
+                f"{CALLED.get(x['name'], x['name'])} {end} (SLO {slo})"
+                for x in ends
+                for end, slo in [_beside(x, x["pessimistic"])]
+            ]
             lines.append(f"  Pessimistic case: {', '.join(said)}: {kept}")
         lines += compared_lines(known["compared"])
     if report.get("prices"):

@@ -1,4 +1,4 @@
-"""What given engines carry: the largest rate within their SLOs, or the most of a rate that exceeds it.
+"""Rates that given engines carry: the largest one within their SLOs, or the most of a rate that exceeds it.
 
 A plan fixes how many engines of each kind there are. An engine serves at any of its operating points, so the model
 chooses points and shares again: its optimum bounds every routing of requests to these engines. Without a plan the

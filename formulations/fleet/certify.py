@@ -80,7 +80,7 @@ class Promised:
 
 @dataclass(frozen=True)
 class Together:
-    """What is simulated together: stations with their streams, and what they promise."""
+    """Stations that are simulated together, with their streams and SLOs."""
 
     stations: tuple[Station, ...]
     streams: tuple[Stream, ...]
@@ -244,7 +244,7 @@ class FleetRounds:
         return objective_value(plan) * (1.0 if self.problem.objective == "min_cost" else -1.0)
 
     def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
-        """What the requests were, and the stretch of the bound's limits."""
+        """Kind of the requests, and the stretch of the bound's limits."""
         arrivals = "poisson" if self.first.case.trace is None else "trace"
         return CertificationLine.model_validate(common | {"arrivals": arrivals, "bound_stretch": bounded})
 
@@ -517,7 +517,7 @@ def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundL
 
 
 def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
-    """What a cut names a line's point by."""
+    """Key by which a cut names a line's point."""
     e, main = d.engine, d.machines[0]
     assert e is not None
     machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))

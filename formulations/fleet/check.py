@@ -211,7 +211,7 @@ def _least(problem: Fleet, w: FleetWorkload) -> float:
 
 
 def _models(case: FleetCase) -> Models:
-    """What is loaded, by workload and which of its models: architecture and precision, of measured points the name.
+    """The model that is loaded, by workload and model: architecture and precision, or the name of measured points.
 
     A line of a measured point names no workload.
     """
@@ -248,7 +248,7 @@ def _well_formed(
     where: str,
     keep: float,
 ) -> bool:
-    """What has to hold before figures can be recomputed at all; False stops the check.
+    """Requirements without which no figure can be recomputed; False stops the check.
 
     `keep` is the share of its load that certification leaves the line's point.
     """

@@ -1,4 +1,4 @@
-"""What a user runs today, for an instance of engines that batch continuously: cost, load, what requests see.
+"""Today's deployments of engines that batch continuously: cost, load and latencies.
 
 Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
 predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks next to it how the same engines, with
@@ -53,13 +53,17 @@ class CurrentDeployment(Entry):
     """Machines of one kind whose engines serve some workloads of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: its machine and workloads")
-    workloads: tuple[str, ...] = Field(min_length=1, description="of the problem, that are sent here; of one model")
-    machine: str | None = Field(default=None, description="of the problem's pool, or of the catalogue")
-    gpu: GpuName | None = Field(default=None, description="in place of machine: the cheapest one per GPU that has it")
+    workloads: tuple[str, ...] = Field(
+        min_length=1, description="workloads of the problem that are sent here; they share one model"
+    )
+    machine: str | None = Field(default=None, description="machine type of the problem's pool, or of the catalogue")
+    gpu: GpuName | None = Field(
+        default=None, description="GPU type, in place of machine: the least expensive machine per GPU that has it"
+    )
     region: str = Field(default="*", description="a pattern; default: wherever it costs least")
     market: Market = "on_demand"
     usd_per_hour: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="that you pay for one machine; default: its price in the market"
+        default=None, description="price that you pay for one machine; default: its price in the market"
     )
     tensor_parallel: PositiveInt = Field(default=1, description="GPUs of an engine")
     replicas: PositiveInt | None = Field(default=None, description="engines; default: as many as fit the machines")
@@ -78,7 +82,7 @@ class CurrentDeployment(Entry):
 
 
 class Current(Entry):
-    """What runs today: deployments, and who sends a request to which."""
+    """Today's deployments, and the dispatcher between them."""
 
     schema_version: Literal[1] = Field(alias="schema")
     instance: str | None = Field(
@@ -367,7 +371,7 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
     """Lines that serve the same workloads, with what their engines can do.
 
     Raises:
-        InputError: an engine that its model does not fit, or whose steps nobody can predict.
+        InputError: an engine that its model does not fit, or whose steps cannot be predicted.
     """
     wrong, groups = Mistakes(), []
     by_set: dict[frozenset[str], list[int]] = {}
@@ -641,7 +645,7 @@ def _demands(
 def _replayed(
     run: str, seen: ServedRequests, mine: Ints, limits: list[tuple[str, str, float, float | None]]
 ) -> dict[str, Any]:
-    """What a simulation saw of the requests of a demand; refused ones are within no limit."""
+    """Simulated latencies of the requests of a demand; refused ones are within no limit."""
     row: dict[str, Any] = {}
     good = seen.served[mine]
     keeps = bool(good.all())
@@ -695,7 +699,7 @@ def _deployments(
 
 
 def _value(case: FleetCase, usd: float, demands: list[dict[str, Any]]) -> float:
-    """What runs today by the instance's objective, predicted; requests outside of their SLO count as not served."""
+    """Predicted objective of today's deployments; requests outside of their SLO count as not served."""
     good = np.array([d["requests_per_s"] * d["predicted_within"] for d in demands])
     work = [case.workload(d.workload) for d in case.demands]
     weight = np.array([w.weight for w in work])

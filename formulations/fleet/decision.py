@@ -1,4 +1,4 @@
-"""What a fleet plan asks its reader to decide: machines, cost, SLO, how sure."""
+"""The decision of a fleet plan: machines, cost, SLO, how sure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from optmodels.reporting.decision import (
     listed,
     machine_notes,
     short_seconds,
+    slos_of,
     source_verdict,
     summary,
     usd,
@@ -64,7 +65,7 @@ def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
 
 def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:
     """Predictions next to limits: at the planned rates of continuous batching, else as the plan states them."""
-    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    limits = slos_of(problem)
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
     if not rows:
         for s in (s for q in p.periods for d in q.deployments if d.stage == "both" for s in d.serves):

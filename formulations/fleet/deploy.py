@@ -108,7 +108,7 @@ def _of_a_replica(d: DeploymentLine) -> int:
 
 
 def _model(case: FleetCase, d: DeploymentLine) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:
-    """What a line loads, and the precision of its weights and its KV cache; of measured points if they name it."""
+    """Model of a line, and the precision of its weights and KV cache; of measured points if they name it."""
     if d.point is not None:
         named = next((m for w in case.workloads for m in w.models or () if m.label == d.model), None)
         model = None if named is None else named.model

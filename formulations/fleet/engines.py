@@ -188,12 +188,13 @@ def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:
 
 
 def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] | None:
-    """What a plan's line runs, in words, and where its latencies come from; None of measured points."""
+    """Model and GPUs of a plan's line, in words, and the source of its latencies; None: measured points."""
     if d.loads is None or d.family is None or not d.serves:
         return None
     case = case.loading(d.loads, d.model)
     w, main = case.workload(d.loads), d.machines[0]
-    model = llm_name(case.architectures[w.name] if w.model is None else w.model)
+    stored = "" if w.precision.weights == "fp16" else f" in {w.precision.weights}"
+    model = llm_name(case.architectures[w.name] if w.model is None else w.model) + stored
     if not case.problem.continuous:
         first = next(x for x in case.demands if x.name in {s.demand for s in d.serves})
         one, tp = case.single(w, first, main.region, d.batch).resolve(), d.tensor_parallel or 1
@@ -255,7 +256,7 @@ def transfer_s(case: FleetCase, d: DeploymentLine) -> Array:
 
 
 def exchange(case: FleetCase, d: DeploymentLine) -> tuple[int | None, str, int]:
-    """What a plan's line of one stage exchanges KV caches with: lines of which this is the same."""
+    """Key of a plan's line of one stage: lines with equal keys exchange KV caches."""
     equal = case.problem.deployment.link.tensor_parallel == "equal"
     return case.which(d.loads, d.model), d.machines[0].region, (d.tensor_parallel or 1) * equal
 
@@ -429,7 +430,7 @@ def _joins(points: Points, receives_s: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Within:
-    """What limits leave of levels, (P, L, D).
+    """Levels that the limits leave, (P, L, D).
 
     Attributes:
         ttft_s, e2e_s, tpot_s: without waiting; of engines that only prefill with sending the cache.
@@ -483,7 +484,7 @@ class _Engines:
     every: bool
 
     def within(self, points: Points, most: float) -> _Within:
-        """What limits leave with waits for requests of one of `MOST_OF_WAIT`."""
+        """Levels that the limits leave, with waits of one of `MOST_OF_WAIT`."""
         shape, slow, works = points.work_s.shape, self.slower[:, None], self.works
         ttft, e2e, missed = (np.empty(shape) for _ in range(3))
         per_ttft, per_e2e = (np.empty((shape[0], 1, shape[2])) for _ in range(2))

@@ -301,7 +301,7 @@ def _period(
 
 
 def _transfers(tables: FleetTables, choice: FleetChoice, t: int) -> list[TransferLine]:
-    """What goes from prefill to decode deployments in a period, by what exchanges caches."""
+    """Requests from prefill to decode deployments in a period, by group that exchanges caches."""
     x, case = tables.points, tables.case
     mine = (choice.t == t) & (x.stage[choice.p] == PREFILL)
     lines = []

@@ -54,7 +54,7 @@ class OnTrace:
 
     @cached_property
     def seen(self) -> dict[str, ReplayedRequests]:
-        """What requests saw, by policy; the same draws as of a replay of all policies."""
+        """Latencies of requests by policy, with the same draws as in a replay of all policies."""
         rng = np.random.default_rng(SEED)
         return {
             policy: simulate_engines(
@@ -119,7 +119,7 @@ class OnTrace:
 
 
 def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
-    """What the replay states about the promises of a plan (`optmodels.plans.replayed`).
+    """Results of the replay for the SLOs of a plan (`optmodels.plans.replayed`).
 
     Demands that the plan knowingly serves late are not promised anything.
 

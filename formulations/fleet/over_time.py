@@ -22,7 +22,7 @@ SECONDS = 20.0  # for all pieces together
 
 
 def over_time(tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
-    """What the pieces of a trace would need, each by itself; None where no workload was cut from a trace.
+    """Fleets that the pieces of a trace need, each by itself; None: no workload was cut from a trace.
 
     Returns:
         ``busiest`` in words (None: too short a trace), ``pieces``: ``from_s``, ``seconds``, ``requests_per_s``, and

@@ -39,7 +39,7 @@ class ShareLine(Document):
     demand: str
     share: Share
     requests_per_s: Amount
-    load: Amount = Field(description="of all counted deployments together, in deployments at their planned load")
+    load: Amount = Field(description="load of all counted deployments together, in deployments at their planned load")
     alpha: Annotated[float, Field(ge=-1e-6, le=1 + 1e-6)] | None = None
     ttft_s: Amount | None = Field(default=None, description="without waiting")
     tbt_s: Amount | None = None
@@ -53,12 +53,12 @@ class DeploymentLine(RankedDocument):
 
     name: str
     count: Count
-    stage: Stage = Field(default="both", description="of its requests that it does")
+    stage: Stage = Field(default="both", description="stage of its requests that it serves")
     usd_per_hour_each: Money
-    machines: list[MachineLine] = Field(min_length=1, max_length=2, description="of one deployment")
+    machines: list[MachineLine] = Field(min_length=1, max_length=2, description="machines of one deployment")
     loads: str | None = Field(default=None, description="a workload whose model it loads; None: a measured point")
     model: str | None = Field(
-        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+        default=None, description="model, of those that the workload accepts; None: it has no list of them"
     )
     family: Family | None = None
     tensor_parallel: Count | None = None
@@ -80,10 +80,12 @@ class TransferLine(Document):
 
     loads: str | None = Field(description="a workload whose model it is; None: between measured points")
     model: str | None = Field(
-        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+        default=None, description="model, of those that the workload accepts; None: it has no list of them"
     )
     region: str
-    tensor_parallel: Count | None = Field(default=None, description="of both sides, where they have to be equal")
+    tensor_parallel: Count | None = Field(
+        default=None, description="tensor parallelism of both sides, where they must be equal"
+    )
     requests_per_s: Amount
     gb_per_s: Amount | None = Field(
         default=None, description="None: between measured points, which have the rate alone"
@@ -106,11 +108,11 @@ class ShadowPrice(Document):
     limit: str
     unit: str
     gain: Amount = Field(description="better objective with one more unit, in the objective's unit")
-    exact: bool = Field(description="by solving again; False: of the linear relaxation")
+    exact: bool = Field(description="true: found by solving again; false: from the linear relaxation")
 
 
 class PromiseLine(certification.PromiseLine):
-    """What a line promises a demand, and what the simulation found."""
+    """An SLO of a demand on a line, and the result of the simulation."""
 
     period: str
     deployment: str
@@ -132,11 +134,11 @@ class RoundLine(certification.RoundLine):
 
 
 class CutLine(RankedDocument):
-    """What certification took from a point: an engine at one level, in whatever market and place."""
+    """Cut of a point by certification: an engine at one level, in whatever market and place."""
 
     loads: str = Field(description="a workload whose model it loads")
     model: str | None = Field(
-        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+        default=None, description="model, of those that the workload accepts; None: it has no list of them"
     )
     stage: Stage = "both"
     gpu: str
@@ -156,7 +158,7 @@ class CertificationLine(certification.CertificationLine):
 
     arrivals: Literal["poisson", "trace"] = Field(
         default="poisson",
-        description="of the simulated requests; trace: the trace's own, which leave nothing to chance",
+        description="arrivals of the simulated requests; trace: the trace's own, without randomness",
     )
     bound_stretch: float = Field(
         ge=1, le=10, description="the bound is of the linear model, uncut, whose limits are so many times as long"
@@ -166,8 +168,8 @@ class CertificationLine(certification.CertificationLine):
         description="the same of fleets without stages apart, if longer: no fleet of either model is better",
     )  # fmt: skip
     rounds: list[RoundLine] = []
-    cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
-    promises: list[PromiseLine] = Field(default=[], description="of the plan")
+    cuts: list[CutLine] = Field(default=[], description="cuts that the plan was made under")
+    promises: list[PromiseLine] = Field(default=[], description="SLOs of the plan")
 
     @model_validator(mode="after")
     def _alone_is_longer(self) -> Self:
@@ -177,7 +179,7 @@ class CertificationLine(certification.CertificationLine):
 
 
 class PeriodLine(Document):
-    """What runs in one period."""
+    """Deployments of one period."""
 
     name: str
     hours: Money
@@ -209,10 +211,10 @@ class FleetPlan(Document):
     first_priority_served_per_s: Amount = Field(description="weighted requests/s served of the highest priority")
     pools_on_spot: int = Field(ge=0, le=10**6)
     survival_probability: Annotated[float, Field(ge=0, le=1 + 1e-9)] | None = Field(
-        default=None, description="that every spot pool keeps its load"
+        default=None, description="probability that every spot pool keeps its load"
     )
     routing: Routing | None = Field(
-        default=None, description="to engines, for the measured prefix-cache hits that the plan counts with; None: any"
+        default=None, description="routing to engines that the measured prefix-cache hits of the plan assume; None: any"
     )
     shadow_prices: list[ShadowPrice] = Field(
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"

@@ -84,7 +84,7 @@ class Points:
 
 @dataclass(frozen=True)
 class PointLatencies:
-    """What a demand sees on a point, shape (W, P); NaN where not modelled or impossible. Seconds."""
+    """Latencies of a demand on a point, seconds, shape (W, P); NaN: not modelled or impossible."""
 
     alpha: Array
     ttft_s: Array  # without waiting
@@ -101,7 +101,7 @@ class PointLatencies:
 
 
 class PointMemory(dict[Any, Any]):
-    """What similar instances have in common, by its content; the oldest entries go."""
+    """Results that similar problems share, by content; the oldest entries go."""
 
     def keep(self, key: Any, value: Any) -> None:
         """Remember a value."""
@@ -199,7 +199,7 @@ class FleetTables:
 
     @cached_property
     def takes(self) -> sp.csr_array:
-        """What a deployment takes from every stock and quota, shape (P, R)."""
+        """Use of every stock and quota by a deployment, shape (P, R)."""
         machines = self.use @ sp.csr_matrix(self.limit_rows.T)
         names = self.case.measured_hits
         if not names:

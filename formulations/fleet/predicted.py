@@ -1,4 +1,4 @@
-"""What requests see of a plan's engines at the rates planned, next to what their levels bound.
+"""Predicted latencies on a plan's engines at the planned rates, next to the bounds of their levels.
 
 A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
 of `optmodels.engine.running`, as for engines that run already.
@@ -72,7 +72,7 @@ def _at(pieces: Sequence[Running], what: str, demand: int, quantile: float | Non
 def predicted_of(
     case: FleetCase, d: DeploymentLine, slower: tuple[float, float] = (1.0, 1.0)
 ) -> list[dict[str, float]] | None:
-    """The same of each share of a line, infinite where it asks too much; None where there is no such engine or nobody.
+    """The same of each share of a line, infinite where it asks too much; None without such an engine or a request.
 
     Of a line of one stage its part of E2E, and 0 for what is the other stage's.
 

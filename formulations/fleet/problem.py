@@ -318,7 +318,7 @@ class Interruption(Entry):
 
     machine: Name = Field(default="*", description="pattern of machine names")
     region: str = Field(default="*", description="pattern of regions")
-    per_hour: Rate = Field(description="how often a machine is interrupted")
+    per_hour: Rate = Field(description="interruptions of a machine per hour")
     recovery_s: Seconds = Field(default=600.0, description="time until the replacement serves")
 
 
@@ -462,7 +462,7 @@ class FleetLatency(Entry):
     def _consistent(self) -> FleetLatency:
         levelled = self.model not in (None, "roofline")
         if self.safety is not None and self.model == "roofline":
-            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+            raise ValueError("a measured model with safety: the error of the roofline is unknown")
         if levelled and self.calibration is not None:
             raise ValueError("either a model or a calibration: each says how long things take")
         if levelled and self.variant != "roofline":
@@ -909,7 +909,7 @@ class FleetCase:
         return tuple(self._under(group) for group in groups.values())
 
     def _loadable(self, w: FleetWorkload) -> list[str | None]:
-        """What tells the models that a workload accepts from others."""
+        """Key of the models that a workload accepts."""
         if self.points is not None:
             return [None] if w.models is None else [m.label for m in w.models]
         pairs = zip(w.accepts, self.accepted.get(w.name, ()), strict=False)
@@ -1278,7 +1278,7 @@ def _modelled(
     p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...],
     accepted: dict[str, tuple[Architecture, ...]], wrong: Mistakes,
 ) -> None:  # fmt: skip
-    """What operating points from the latency model need: a pool, a model and lengths per workload."""
+    """Requirements of operating points from the latency model: a pool, a model and lengths per workload."""
     if p.pool is None:
         wrong.add("pool", None, "machines to choose from, or points: of your own")
     for i, w in enumerate(workloads):
@@ -1357,7 +1357,7 @@ def _with_ranks(p: Fleet, wrong: Mistakes) -> None:
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:
-    """What measured points may name: demands, and buckets of rate 0, which are none."""
+    """Names that measured points may use: demands, and buckets of rate 0."""
     return list(dict.fromkeys([
         *(d.name for d in demands), *(f"{w.name}/{b.label}" for w in workloads for b in w.buckets or ()),
     ]))  # fmt: skip
@@ -1367,7 +1367,7 @@ def _measured(
     points: tuple[FleetPoint, ...], workloads: tuple[FleetWorkload, ...], machines: tuple[Machine, ...],
     demands: tuple[Demand, ...], p: Fleet, wrong: Mistakes,
 ) -> None:  # fmt: skip
-    """What measured points refer to is there."""
+    """Check that every name in measured points exists."""
     accepts = {w.name: None if w.models is None else [m.label for m in w.models] for w in workloads}
     labels = list(dict.fromkeys(label for listed in accepts.values() for label in listed or ()))
     prices = {(m.machine, m.region): m.prices for m in machines}
@@ -1447,7 +1447,9 @@ def _measured_apart(
     apart = {name.partition("/")[0] for q in points if q.stage != "both" for name, v in q.requests_per_s.items() if v}
     for i, w in enumerate(workloads):
         if w.name in apart and w.slo.deadline_s is not None:
-            expected = "none with points of one stage, whose parts of it nobody measured: limit ttft_s and tpot_s, or"
+            expected = (
+                "none with points of one stage, for which no part of it was measured: limit ttft_s and tpot_s, or"
+            )
             wrong.add(f"workloads[{i}].slo.deadline_s", _seconds(w.slo.deadline_s), f"{expected} leave such points out")
     if apart and p.queueing.model != "none":
         expected = "none with points of one stage, whose requests/s are within TTFT and TPOT; max_load leaves room"

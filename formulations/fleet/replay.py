@@ -357,7 +357,7 @@ def _sent(
 
 
 def _together(case: FleetCase, trace: Trace) -> Ints | None:
-    """Codes of requests that the plan's routing keeps together; None where it does not, or nobody states which."""
+    """Codes of requests that the plan's routing keeps together; None where it does not, or no field states which."""
     known = trace.prefixes is not None if case.routing == "first_block" else "session" in trace.labels
     if case.routing is None or case.routing == "random" or not known:
         return None

@@ -25,16 +25,17 @@ from optmodels.engine.stages import Link
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.limits import quantity
 from optmodels.plans.replayed import PLACES
 from optmodels.reporting.certification import FOUND, certification_lines
-from optmodels.reporting.decision import is_refuted, usd
+from optmodels.reporting.decision import is_refuted, slos_of, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.simulation.compiling import short_replay
 from optmodels.solver.deadline import OUT_OF_SAMPLE
 
 MAX_ROWS = 5000
-PROMISES_SHOWN = 12
+PROMISES_SHOWN = 8
 LATENCIES_SHOWN = 16
 ROUTINGS = {
     "random": "requests go to any engine",
@@ -45,7 +46,7 @@ METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
-    """What stands next to the plan: sizes, and the demands that nothing can serve."""
+    """The report next to the plan: sizes, and the demands that nothing can serve."""
     return {
         "candidates": {
             "points": len(tables.points), "demands": len(tables.demands),
@@ -92,7 +93,7 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
 def _of_trace(tables: FleetTables, plan: FleetPlan) -> dict[str, Any]:
     """Of a plan made for a trace: GPUs over time and the replays, on its own requests and out of sample, or why none.
 
-    The replay of its own requests is as short as a check; out of sample is left out where nobody wants it.
+    The replay of its own requests is as short as a check; out of sample is optional.
     """
     case, over = tables.case, over_time(tables, plan)
     found: dict[str, Any] = {} if over is None else {"over_time": over}
@@ -259,7 +260,7 @@ def _promises(
     Predicted at the planned rates where engines batch continuously, next to the most that their levels allow. Figures
     of a plan that its own replay refutes have no colour.
     """
-    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    limits = slos_of(problem)
     at_rates: dict[str, Mapping[str, Any]] = {x["demand"]: x for x in report.get("predicted") or ()}
     continuous = problem.get("serving") == "continuous"
     late = {
@@ -411,7 +412,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
         which = "Deployments" if len(p.periods) == 1 else f"Deployments, {q.name}"
-        served = f"{q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
+        served = f"{q.served_requests_per_s:.4g} of {q.requests_per_s:.4g} requests/s"
         title = f"{which}: {usd(q.usd_per_hour)} USD/h, {served}"
         levels = any(d.load_level < 1 for d in q.deployments)  # of static batches
         columns = ["deployments", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
@@ -450,7 +451,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
             for line in q.limits:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 sign = {"<=": "≤", ">=": "≥"}[line.sense]
-                limits.add_row(plain(line.name), f"{line.value:.5g}", f"{sign} {line.limit:.5g} {line.unit}", text)
+                limits.add_row(plain(line.name), f"{line.value:.5g}", f"{sign} {quantity(line.limit, line.unit)}", text)
             out.append(limits)
     if p.certification is not None:
         out += ["", *_certification(p.certification)]
@@ -468,13 +469,13 @@ def over_time_lines(found: Mapping[str, Any]) -> list[str]:
     if len(found["pieces"]) > 1 and "peak_gpus" in found:
         lines.append(
             f"  A fleet that followed the trace: peak {found['peak_gpus']:,} GPUs, mean {found['mean_gpus']:.1f},"
-            f" {found['gpu_hours']:,.4g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
+            f" {found['gpu_hours']:,.3g} GPU-hours, {found['usd']:,.2f} USD (by the model, not simulated)"
         )
     return lines
 
 
 def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:
-    """What transfers take of the machines' networks at most, by stage."""
+    """Largest use of the machines' networks by transfers, by stage."""
     most_used = ((problem.get("deployment") or {}).get("link") or {}).get("most_used", Link().most_used)
     used: dict[str, float] = {}
     for d in q.deployments:

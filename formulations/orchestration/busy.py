@@ -1,4 +1,4 @@
-"""What one start keeps busy, bin by bin: means over a start at a uniform time of its bin."""
+"""Capacity that one start keeps busy, bin by bin: means over a start at a uniform time of its bin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def busy_shares(service_s: float, bin_s: float) -> Array:
     """Mean slots kept busy in the bin of the start and each one after it.
 
     Read-only: a search asks for the same hundreds of times. What is beyond the most bins that there can be, and the one
-    after them, is nobody's and left out.
+    after them, belongs to no request and is left out.
     """
     shares = held(service_s, bin_s, bins_of(service_s, bin_s))
     shares = shares[: np.flatnonzero(shares > LEAST).max(initial=0) + 1]

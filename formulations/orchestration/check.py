@@ -3,7 +3,7 @@
 Shares no code with tables, packing, flow model, formulation or methods. Candidates, memory, request classes, deadlines
 and time bins are recomputed from the instance (`recomputed`, which shares with the tables only what both read: problem
 and rates), and so is everything a plan states: every GPU is held once and works, units share a server, stock, numbers
-of instances, what stays where it runs; nobody is admitted before arriving, starts before being admitted or later than
+of instances, what stays where it runs; no request is admitted before it arrives, or starts before that or later than
 the deadline allows; busy slots are integrals of the curves of starts. Not checked: names and labels, and which
 dispatcher is named (a decision, of which replay states what it attains; that its parts fit together is checked).
 """
@@ -437,7 +437,7 @@ def _apart(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What is stated of requests that are prefilled on one configuration and decoded on another."""
+    """Check of requests that are prefilled on one configuration and decoded on another."""
     total = sum(q.requests for q in true.groups) or 1.0
     apart = {(k, *route): float(m.sum()) for (k, route), m in admitted.items() if route[0] != route[1]}
     stated = {(x.request_class, x.prefill, x.decode) for x in p.apart}
@@ -464,7 +464,7 @@ def _seen(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
     admitted: Mapping[tuple[int, Route], Array], started: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
-    """What requests see on engines, class by class; plans of earlier versions state nothing of it."""
+    """Check of latencies on engines, class by class; plans of earlier versions state none."""
     names = "ttft_s", "token_s", "e2e_s", "e2e_at_most_s"
     stated = [[getattr(line, name) for name in names] for line in p.classes]
     if all(value is None for values in stated for value in values):
@@ -485,7 +485,9 @@ def _seen(
             apart = way[0] is not way[1]
             after += n * (service_s(ends, way[1]) - (0.0 if apart else first_s(starts, way)))
         if served <= least:
-            found.require(f"classes[{k}]: latencies of nobody", served > 0 or set(stated[k]) == {None}, stated[k], None)
+            found.require(
+                f"classes[{k}]: latencies of no request", served > 0 or set(stated[k]) == {None}, stated[k], None
+            )
             continue
         if true.case.problem.continuous is None or None in stated[k]:
             found.add(f"classes[{k}]: {', '.join(names)}", str(stated[k]), "of classes in time on engines")

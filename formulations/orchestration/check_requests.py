@@ -113,7 +113,7 @@ def _stated(
     found: Findings, true: Recomputed, trace: Trace, p: OrchestrationPlan, column: Mapping[str, Any],
     served: npt.NDArray[np.bool_],
 ) -> None:  # fmt: skip
-    """What a row states about its request besides who serves it when."""
+    """Fields of a row besides the instance and the times of its request."""
     case = true.case
     allowed = case.slo_factor * trace.output_tokens * true.t_slice_s[case.request_model]
     each = {}

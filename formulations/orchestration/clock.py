@@ -69,7 +69,7 @@ class Clock:
         return self.stopped is not None
 
     def settings(self) -> Settings:
-        """Of a solve that begins now, to the gap of the options; it reports to nobody."""
+        """Of a solve that begins now, to the gap of the options; it reports no progress."""
         return Settings(max(LEAST_S, self.left) if self.limited else None, self.options.gap, self.options.seed)
 
     def given(self) -> Options:

@@ -60,13 +60,13 @@ class CurrentInstances(Entry):
     """Some equal instances of one model."""
 
     name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: model, degrees and GPU")
-    model: str = Field(description="of the problem's models")
-    gpu: GpuName | None = Field(default=None, description="of the cluster; default: its first type")
-    instances: PositiveInt = Field(default=1, description="how many run")
+    model: str = Field(description="name of a model of the problem")
+    gpu: GpuName | None = Field(default=None, description="GPU type of the cluster; default: its first type")
+    instances: PositiveInt = Field(default=1, description="number of running instances")
     tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
     pp: PositiveInt = Field(default=1, description="stages of a pipeline")
     dp: PositiveInt = Field(default=1, description="replicas of an instance")
-    attention_ranks: PositiveInt = Field(default=1, description="of a replica, each of tp GPUs")
+    attention_ranks: PositiveInt = Field(default=1, description="attention ranks of a replica, each of tp GPUs")
     batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
     max_num_seqs: PositiveInt | None = Field(default=None, description="default: the problem's engine")
     max_num_batched_tokens: Tokens | None = Field(default=None, description="default: the problem's engine")
@@ -74,7 +74,7 @@ class CurrentInstances(Entry):
 
 
 class CurrentCluster(Entry):
-    """What a cluster runs today, and who sends a request to which instance."""
+    """Today's instances of a cluster, and the dispatcher between them."""
 
     schema_version: Literal[1] = Field(alias="schema")
     instance: str | None = Field(
@@ -82,7 +82,7 @@ class CurrentCluster(Entry):
     )
     dispatcher: Policy = Field(default="shortest_queue", description="between instances of a model")
     refuse_late: bool = Field(default=False, description="requests predicted to be late are refused at arrival")
-    deployments: tuple[CurrentInstances, ...] = Field(min_length=1, description="what runs")
+    deployments: tuple[CurrentInstances, ...] = Field(min_length=1, description="running instances")
 
 
 def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | None, options: ReplayOptions) -> Evaluated:
@@ -320,7 +320,7 @@ def _report(
     t: OrchestrationTables, at: OrchestrationTables, current: CurrentCluster, p: OrchestrationPlan,
     seen: dict[str, dict[str, Any]], way: Dispatcher | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `evaluate` states."""
+    """The report of `evaluate`."""
     planned, rows = _shares(p), []
     floors = {m.model: m.attainment_at_least for m in t.case.problem.models}
     duration = t.case.trace.duration_s if t.case.trace is not None and t.case.trace.duration_s > 0 else t.horizon_s

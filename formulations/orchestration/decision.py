@@ -1,4 +1,4 @@
-"""What an orchestration plan asks its reader to decide: instances on GPUs, SLO attainment, how sure."""
+"""The decision of an orchestration plan: instances on GPUs, SLO attainment, how sure."""
 
 from __future__ import annotations
 
@@ -68,4 +68,5 @@ def _verdict(p: OrchestrationPlan, report: Mapping[str, Any]) -> Iterator[tuple[
         yield from source_verdict(known["sources"], None)
     else:
         level = "good" if share > 1 - 1e-9 else "warn"
-        yield level, f"{unseen}Of the requests that meet their deadline {share:.1%} still do {end}."
+        some = "None" if share < 5e-4 else f"{share:.1%}"
+        yield level, f"{unseen}{some} of the requests planned within the SLO meet it {end}."

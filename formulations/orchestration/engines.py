@@ -183,7 +183,7 @@ class Engine:
 
     @cached_property
     def sees(self) -> Whole:
-        """What requests see until they leave, their cache sent or its way here included, (n,) each."""
+        """Latencies of requests until they leave, transfers of their cache included, (n,) each."""
         slower = 0.0 if self.stage == "decode" else self.of.slower  # it makes no first tokens
         seen = self.points.whole(self.limits.quantile, np.array([[self.wait_s + self.place_wait_s]]), slower)
         first, late, rest, whole = (x[0, 0] for x in (seen.first_s, seen.ttft_s, seen.rest_s, seen.e2e_s))
@@ -197,7 +197,7 @@ class Engine:
         return Whole(joins, joins, rest, joins + (whole - first))
 
     def seen_with(self, cached: Array) -> Whole:
-        """What requests would see on this level with other tokens of their prompts in the prefix cache."""
+        """Latencies on this level with other tokens of the prompts in the prefix cache."""
         kind, n = self.stream.kind, len(self.stream.kind)
         other = replace(kind, cached=_share(cached, kind.input_tokens), weight=np.zeros(n))
         both = Classes(*(np.concatenate([getattr(x, f) for x in (kind, other)]) for f in _FIELDS))
@@ -236,7 +236,7 @@ class Engine:
 
     @property
     def prefill_load(self) -> Array:
-        """What of a request/s's share of the time is its prompt's, (n,)."""
+        """Prompt's part of the time that a request/s takes, (n,)."""
         p = self.points
         decodes = p.decode_s[0, 0] * (p.steps - p.chunks)[0, 0]
         work = np.where(p.work_s[0, 0] > 0.0, p.work_s[0, 0], 1.0)
@@ -245,7 +245,7 @@ class Engine:
 
     @property
     def work_s(self) -> Array:
-        """What requests add to steps, seconds, (n,)."""
+        """Seconds that requests add to steps, (n,)."""
         return self.load[TIME] * self.keep * (1.0 - self.fixed_s / self.step_s)
 
     @property
@@ -385,7 +385,7 @@ def _of_slots(
 
 @dataclass(frozen=True)
 class Taken:
-    """What a start takes of an engine at its level: means of each class, (K,) each.
+    """Use of an engine's capacities by a start at its level: means of each class, (K,) each.
 
     Attributes:
         first_s: seconds to the first token; of an engine that only decodes, to its first step there.

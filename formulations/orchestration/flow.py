@@ -1,4 +1,4 @@
-"""What an assignment of requests to instances is and scores: busy slots, weights and metrics of MS(6–8)."""
+"""An assignment of requests to instances and its score: busy slots, weights and metrics of MS(6–8)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Weights:
-    """What a request in time adds to each metric, by class; MS(6) with its normalisers.
+    """Contribution of a request that meets its deadline to each metric, by class; MS(6) with its normalisers.
 
     S = Σ satisfaction·served; T = Σ throughput·served, at most 1; L = Σ latency·served − waiting·(seconds waited).
     A request that is not served in time adds nothing to any of them.

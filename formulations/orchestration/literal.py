@@ -10,7 +10,7 @@ it), so a request on i lasts prefill + l_r / F_c.
     u_is ∈ Z₊          units of i in server s
     z_rit ∈ [0, 1]     r starts on i in bin t, only between its arrival and its deadline less its service
 
-    Σ_i x_ri ≤ 1 (nobody twice),   Σ_i y_ig ≤ 1 (a GPU has one owner)                                      MS(b)
+    Σ_i x_ri ≤ 1 (no request twice),   Σ_i y_ig ≤ 1 (a GPU has one owner)                                      MS(b)
     Σ_g y_ig = gpus_i·a_i,   Σ_i Σ_g y_ig ≤ GPUs,   Σ_{g in s} y_ig = unit_i·u_is (a unit shares a server)  MS(c)
     memory: configurations that do not fit are no candidates                                               MS(d)
     Σ_t z_rit = x_ri ≤ a_i,   Σ_r Σ_τ busy_ri(t − τ)·z_riτ ≤ slots_i·a_i                                   MS(2)

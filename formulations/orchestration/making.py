@@ -170,7 +170,7 @@ def running_of(t: OrchestrationTables, p: OrchestrationPlan) -> Array:
 
 
 def assignment_of(t: OrchestrationTables, p: OrchestrationPlan) -> Assignment:
-    """What starts where and when in a plan; what waits and what is admitted are left out."""
+    """Starts of a plan by place and time, without waiting and admitted requests."""
     pair, row = np.unique(np.stack((np.array(p.shares.request_class, dtype=np.int64), routes_of(t, p))), axis=1,
                           return_inverse=True)  # fmt: skip
     started = np.zeros((pair.shape[1], t.bins))

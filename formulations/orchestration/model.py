@@ -139,7 +139,7 @@ class FlowModel(Model):
             self.x = self.variable("x", ("k", "c", "t"), pairs, upper=young.ravel())
             longest = np.array([wait[pairs].max() for pairs in self.levels.pairs])
             late = self.levels.share[:, None] * self._arrived(self.levels.k, longest, 1)
-            late[:, -1:] = 0.0  # nobody waits at the end
+            late[:, -1:] = 0.0  # no request waits at the end
             self.I = self.variable("I", ("l", "t"), late.shape, upper=late)
         else:
             self.x = self.variable("x", ("k", "c", "t"), pairs)

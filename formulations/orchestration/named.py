@@ -187,7 +187,7 @@ def _of_model(
 
 
 def _gain(t: OrchestrationTables, mine: Ints, output: Array) -> Array:
-    """What each request in time adds to the objective, if it starts at once."""
+    """Contribution of each request to the objective if it starts at once."""
     assert t.class_of is not None
     w, o, k = weights(t), t.case.problem.objective, t.class_of[mine]
     S, T, L = o.weights
@@ -269,7 +269,7 @@ def _flow(cells: dict[tuple[int, int], int], quota: Ints) -> dict[tuple[int, int
 
 
 def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[str, Any]:
-    """What the names promise, as the prediction states it."""
+    """Attainment of the named requests, in the form of the prediction."""
     assert t.case.trace is not None
     table, served = requests_table(t, p, named), named.served
     first = (table["first_token_s"] - table["arrival_s"])[served]

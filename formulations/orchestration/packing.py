@@ -131,7 +131,7 @@ def pack(
 
 
 class _Servers:
-    """Servers of one type and their free GPUs, listed where somebody looks: few instances fill few servers."""
+    """Servers of one type and their free GPUs, listed on demand: few instances fill few servers."""
 
     def __init__(self, lines: Sequence[ServerLine], taken: Mapping[str, set[int]]) -> None:
         self.lines, self.taken = lines, taken

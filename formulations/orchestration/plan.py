@@ -46,8 +46,8 @@ class EngineLine(lines.EngineLine):
 class LinkLine(Document):
     """KV caches through the network of one engine that does one stage."""
 
-    net_gbps: float = Field(ge=0, description="of its server's, its GPUs' share, in Gbit/s")
-    planned_gbps: float = Field(ge=0, description="of it that may be used: link.most_used")
+    net_gbps: float = Field(ge=0, description="share of its GPUs in the server's network, Gbit/s")
+    planned_gbps: float = Field(ge=0, description="part of it that may be used: link.most_used")
     busiest_gbps: float = Field(ge=0, description="sent or received in the mean of its busiest time bin")
 
 
@@ -68,15 +68,15 @@ class ConfigurationLine(RankedDocument):
     attention_ranks: SeveralRanks = None
     batch: int
     instances: Count
-    gpus: Count = Field(description="of all its instances")
+    gpus: Count = Field(description="GPUs of all its instances")
     requests: float = Field(description="planned for it")
-    engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
-    stage: Stage = Field(default="both", description="of its requests that it does")
-    link: LinkLine | None = Field(default=None, description="of each replica, where it does one stage")
+    engine: EngineLine | None = Field(default=None, description="engine of each replica, with continuous serving")
+    stage: Stage = Field(default="both", description="stage of its requests that it serves")
+    link: LinkLine | None = Field(default=None, description="network of each replica that serves one stage")
 
     @property
     def level(self) -> tuple[int, float, float] | None:
-        """What tells the levels of a batch from each other."""
+        """Key of a level within its batch."""
         e = self.engine
         return None if e is None else (e.level_num_seqs, e.waits, e.place_wait_s)
 
@@ -97,7 +97,7 @@ class ConfigurationLine(RankedDocument):
 
     @property
     def key(self) -> Key:
-        """What tells it from other candidates of the instance."""
+        """Key among the candidates of the problem."""
         return self.model, self.gpu, self.degrees, self.batch, self.level, self.stage
 
     @property
@@ -116,7 +116,7 @@ class ClassLine(Document):
     deadline_s: float
     in_time: float = Field(description="requests planned to meet their deadline")
     ttft_s: float | None = Field(
-        default=None, ge=0, description="of those, with continuous serving: wait and prefill as planned; mean"
+        default=None, ge=0, description="mean TTFT of those, with continuous serving: planned wait and prefill"
     )
     token_s: float | None = Field(default=None, ge=0, description="likewise: time per output token after the first")
     e2e_s: float | None = Field(default=None, ge=0, description="likewise: from arrival to the last token")
@@ -147,14 +147,16 @@ class ApartLine(Document):
     request_class: Count = Field(description="index into the plan's classes")
     prefill: Count = Field(description="index into its configurations")
     decode: Count = Field(description="likewise")
-    requests: float = Field(ge=0, description="in time")
-    ttft_s: float = Field(ge=0, description="from the start to the first token, the cache's sending included; mean")
+    requests: float = Field(ge=0, description="requests that meet their deadline")
+    ttft_s: float = Field(
+        ge=0, description="mean time from the start to the first token, sending of the cache included"
+    )
     tpot_s: float = Field(ge=0, description="per token after it, the cache's receiving included; mean of the class")
-    kv_gb: float = Field(ge=0, description="of the caches of all these requests' prompts")
+    kv_gb: float = Field(ge=0, description="size of the caches of all these requests' prompts")
 
 
 class AttainmentPrediction(Document):
-    """What the plan promises, all requests known beforehand: an upper bound on any dispatcher under overload."""
+    """Predicted attainment, all requests known beforehand: an upper bound on any dispatcher under overload."""
 
     requests: float
     in_time: float
@@ -201,7 +203,7 @@ class PromiseLine(certification.PromiseLine):
     """The share of a model's requests that a plan promises to serve in time, and what replays found."""
 
     model: str
-    promised: Portion = Field(description="as predicted by the linear model")
+    promised: Portion = Field(description="attainment predicted by the linear model")
     seen: Portion = Field(description="mean over the draws; of a trace replayed once, its attainment")
     requests: float = Field(ge=0, description="replayed, all draws together")
 
@@ -209,17 +211,19 @@ class PromiseLine(certification.PromiseLine):
 class RoundLine(certification.RoundLine):
     """One round of certification: a plan, and what its replays found."""
 
-    looser: bool = Field(description="with the quantile and waits of certification in place of the engine's")
+    looser: bool = Field(description="whether the quantile and waits of certification replaced the engine's")
     attainment: Portion = Field(description="predicted, of all requests")
     replayed: Portion
 
 
 class CutLine(Document):
-    """What certification took from a model's configurations in the linear model."""
+    """Cut of a model's configurations by certification in the linear model."""
 
     model: str
-    keep: float = Field(gt=0, le=1, description="of every capacity of an engine at its level")
-    in_time: float = Field(gt=0, le=1, description="of the share of each class that can be in time")
+    keep: float = Field(gt=0, le=1, description="share kept of every capacity of an engine at its level")
+    in_time: float = Field(
+        gt=0, le=1, description="share kept of the requests of each class that can meet the deadline"
+    )
 
 
 class CertificationLine(certification.CertificationLine):
@@ -231,8 +235,8 @@ class CertificationLine(certification.CertificationLine):
         " place of the engine's"
     )
     rounds: list[RoundLine] = []
-    cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
-    promises: list[PromiseLine] = Field(default=[], description="of the plan")
+    cuts: list[CutLine] = Field(default=[], description="cuts that the plan was made under")
+    promises: list[PromiseLine] = Field(default=[], description="SLO attainments of the plan")
 
 
 class OrchestrationPlan(Document):
@@ -246,7 +250,9 @@ class OrchestrationPlan(Document):
     instances: list[InstanceLine]
     classes: list[ClassLine]
     shares: Shares
-    apart: list[ApartLine] = Field(default=[], description="what is prefilled here and decoded there")
+    apart: list[ApartLine] = Field(
+        default=[], description="requests prefilled on one configuration and decoded on another"
+    )
     prediction: AttainmentPrediction
     score: ScoreLines
     shortfalls: dict[str, float] = Field(default={}, description="model → missing share of its attainment_at_least")
@@ -256,7 +262,7 @@ class OrchestrationPlan(Document):
     dispatcher: Dispatcher = Dispatcher()
     online: Dispatcher | None = Field(
         default=None,
-        description="where `dispatcher` is planned: the best of those that do not know requests beforehand",
+        description="best dispatcher without knowledge of the requests, where `dispatcher` is planned",
     )
     certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
 

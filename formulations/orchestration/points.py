@@ -75,7 +75,7 @@ class Configuration:
 
     @property
     def level(self) -> tuple[int, float, float] | None:
-        """What tells the levels of a batch from each other: max_num_seqs, and waits for prefill and for a place."""
+        """Key of a level within its batch: max_num_seqs, and waits for prefill and for a place."""
         e = self.engine
         return None if e is None else (e.limits.slots, e.waits, e.place_wait_s)
 
@@ -175,7 +175,7 @@ class RequestClasses:
 
 @dataclass(frozen=True, repr=False)
 class OrchestrationTables:
-    """What formulations and heuristics choose from.
+    """Tables that formulations and heuristics choose from.
 
     A request is served along a *route*, R of them: by a configuration alone (the first C of them, in their order), or
     prefilled on one and decoded on another. Of configurations that do one stage nothing is served alone.
@@ -274,7 +274,7 @@ class OrchestrationTables:
         return found
 
     def uses(self, k: int, r: int) -> list[tuple[int, Array]]:
-        """What a start of class k takes of each configuration of a route, in the bin of its start and after it."""
+        """Use of each configuration of a route by a start of class k, in the bin of its start and after it."""
         first, last = self.legs[r].tolist()
         if first == last:
             return [(first, self.busy(k, first))]

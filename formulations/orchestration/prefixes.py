@@ -1,4 +1,4 @@
-"""What prefix caches have of a model's prompts, measured on the requests of the instance as the plan counts with it.
+"""Prefix-cache hits of a model's prompts, measured on the requests of the problem, as the plan counts with them.
 
 An engine that gets the part p of its model's requests is one of N = 1/p alike. The requests are dealt to them by the
 first block of their prompts, so that what begins alike meets (`simulation.prefix_hits.engines_of`), as the dispatcher
@@ -72,7 +72,7 @@ class Prompts:
         tokens.
 
         Args:
-            needed: blocks without which a request is refused; None: nobody is.
+            needed: blocks without which a request is refused; None: none is.
         """
         from optmodels.simulation.prefix_hits import distances, engines_of  # takes a second of Numba to import
 

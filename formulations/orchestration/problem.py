@@ -194,7 +194,7 @@ class Latency(Entry):
         if sum(v is not None for v in given) != 1:
             raise ValueError("exactly one of model, decay, fitted, measured, measured_rows and roofline")
         if self.safety is not None and self.model == "roofline":
-            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+            raise ValueError("a measured model with safety: the error of the roofline is unknown")
         return self
 
 

@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class PrunedConfigurations:
-    """What survives.
+    """Candidates that survive.
 
     Attributes:
         keep: (C,) survives.

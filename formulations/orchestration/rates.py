@@ -25,7 +25,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Rates:
-    """What a replica of one parallelism does.
+    """Rates of a replica of one parallelism.
 
     Attributes:
         tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.

@@ -1,4 +1,4 @@
-"""What an orchestration instance asks for, recomputed for its checks: candidates, groups of requests, who is in time.
+"""An orchestration problem recomputed for its checks: candidates, groups of requests, deadlines met.
 
 Written from the mathematics (README.md, MaaSO §III-C and §IV), one candidate, one group and one pair after the other.
 Shares no code with points.py, which tabulates the same for the methods. Both read the same inputs: problem.py, rates.py
@@ -227,7 +227,7 @@ def service_s(q: Group, c: Candidate) -> float:
 
 
 def work_s(q: Group, c: Candidate) -> float:
-    """What a request takes of what `prediction.slot_use` counts: seconds in a slot, or of the engine's time."""
+    """Use by a request that `prediction.slot_use` counts: seconds in a slot, or of the engine's time."""
     return service_s(q, c) if c.level is None else float(c.level.work_s[q.number].mean())
 
 

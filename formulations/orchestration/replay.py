@@ -167,7 +167,7 @@ def _same(t: OrchestrationTables, trace: Trace) -> bool:
 
 
 def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None, others: Sequence[Way]) -> list[Way]:
-    """What is replayed: what was asked for, else the plan's own and the usual ones."""
+    """Dispatchers to replay: those asked for, else the plan's own and the default ones."""
     if asked is not None:
         return [x for x in (*WAYS, *DISPATCHERS) if x == asked][:1]
     usual: list[Way] = [p.dispatcher.policy, *([p.online.policy] if p.online is not None else []), *others]

@@ -129,7 +129,7 @@ def _apart(
 
     Which requests of a class are served apart follows the plan's shares in turn, whatever the dispatcher. They go to a
     prefill engine, their deadline there being less what sending and the fastest of the plan's decoding take; and with
-    their cache to a decode engine of the pairs that the plan has with the first, where nobody is refused any more. A
+    their cache to a decode engine of the pairs that the plan has with the first, which refuses no request. A
     first token counts when its cache is sent, and a cache comes as late as to the engine that receives it slowest.
     """
     rows, n, K = rows_of(t, p), len(a), len(t.classes)

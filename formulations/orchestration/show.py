@@ -32,7 +32,7 @@ LINES_SHOWN = 10
 
 
 def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
-    """What a reader wants next to the plan: what cannot be used or served, busy slots over time, the replay."""
+    """The report next to the plan: unusable and unserved parts, busy slots over time, the replay."""
     reasons: dict[str, int] = {}
     for d in t.discarded:
         ranks = f" ranks {d.ranks}" if d.ranks > 1 else ""
@@ -151,8 +151,9 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
         out += source_lines(known["sources"])
         if (share := known["in_time_at_the_pessimistic_end"]) is not None:
-            out.append(f"  In the pessimistic case {share:.1%} of the requests planned within the SLO meet it, if they"
-                       " start at once")  # fmt: skip
+            some = "none" if share < 5e-4 else f"{share:.1%}"
+            out.append(f"  In the pessimistic case {some} of the requests planned within the SLO meet it, without"
+                       " queueing")  # fmt: skip
     if late := extra.get("never_in_time"):
         largest = sorted(late, key=lambda row: -row["requests"])[:CLASSES_NAMED]
         named = ", ".join(f"{row['requests']:,.0f} × {plain(row['class'])}" for row in largest)
@@ -187,7 +188,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 
 
 def _out_of_sample(found: Mapping[str, Any]) -> str:
-    """What the plan is worth on other requests, in a line."""
+    """Attainment of the plan on other requests, in a line."""
     shares = found["attainment"]
     replayed = "" if shares["replayed"] is None else f", replayed {shares['replayed']:.2%}"
     outside = f"out of sample [bold]{shares['out_of_sample']:.2%}[/bold]"
@@ -222,15 +223,17 @@ def _span(gpus: list[int]) -> str:
 
 
 def _stage(c: ConfigurationLine) -> str:
-    """What it does, where that is one stage."""
+    """Stage of a configuration that serves one stage only."""
     return "" if c.stage == "both" else f" {c.stage}"
 
 
 def _apart(p: OrchestrationPlan) -> Table:
-    """What is prefilled on one configuration and decoded on another, and how fast."""
-    title, columns = "Disaggregated prefill and decode", ("class", "prefilled on", "decoded on", "requests")
-    table = titled(title, *columns, "TTFT s", "TPOT ms", "KV GB")
-    for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
+    """Requests that are prefilled on one configuration and decoded on another, slowest first token first."""
+    left_out = len(p.apart) - CLASSES_SHOWN
+    more = f" ({left_out} rows with a shorter TTFT not shown)" if left_out > 0 else ""
+    table = titled(f"Disaggregated prefill and decode{more}", "class", "prefilled on", "decoded on", "requests",
+                   "TTFT s", "TPOT ms", "KV GB")  # fmt: skip
+    for x in sorted(p.apart, key=lambda x: (-x.ttft_s, -x.requests))[:CLASSES_SHOWN]:
         on = [f"{c.gpu} {c.parallelism} B{c.batch}" for c in (p.configurations[x.prefill], p.configurations[x.decode])]
         table.add_row(
             plain(p.classes[x.request_class].label), *map(plain, on), f"{x.requests:,.1f}", f"{x.ttft_s:.3g}",
@@ -286,7 +289,7 @@ def _classes(p: OrchestrationPlan) -> Table:
 
 
 def _seen(p: OrchestrationPlan, ttft_limit_s: float | None) -> Table | None:
-    """What requests in time see on engines, of limits those come nearest to that come first; None: nothing is known."""
+    """Latencies on engines of requests that meet their deadline, nearest to a limit first; None: not known."""
     rows = []
     for c in p.classes:
         if c.ttft_s is None or c.token_s is None or c.e2e_s is None or c.e2e_at_most_s is None:

@@ -4,8 +4,8 @@ A slot serves one request after the other; on configuration c request r takes se
 and must start between release_r and latest_rc. Who goes where is proposed from outside (`choice`); the rest is repair:
 
 1. *list*: on each configuration, whenever a slot is free, the one who must start first starts; who comes too late is
-out; 2. *fill*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes nobody late;
-3. *renew*: around somebody who is out a few slots are emptied for as long as his service could last, and filled in
+out; 2. *fill*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes none late;
+3. *renew*: around a refused request a few slots are emptied for as long as its service could last, and filled in
    another order; kept if that gains, or gains as much in fewer GPU-seconds.
 
 The number of requests in time is NP-hard to maximise (P | r_j | Σ U_j): this is a heuristic, and what it returns is
@@ -135,7 +135,7 @@ def _limits(s, c, latest, service, seq, limit, length):  # type: ignore[no-untyp
 
 @njit(cache=True)
 def _gap(i, release, latest, service, cost, kind, seq, begin, limit, length):  # type: ignore[no-untyped-def]
-    """Slot and position where a request costs fewest GPU-seconds, idle ones that nobody can use included; −1: none."""
+    """Slot and position where a request costs fewest GPU-seconds, idle ones without a use included; −1: none."""
     best, best_s, best_q = np.inf, -1, -1
     r = release[i]
     for s in range(len(kind)):

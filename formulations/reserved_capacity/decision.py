@@ -1,4 +1,4 @@
-"""What a reserved-capacity plan asks its reader to decide: reservations, cost, SLO, how sure."""
+"""The decision of a reserved-capacity plan: reservations, cost, SLO, how sure."""
 
 from __future__ import annotations
 

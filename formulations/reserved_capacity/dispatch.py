@@ -39,7 +39,7 @@ def less_a_hair(t: ReservedTables) -> Array:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """What happens in every row.
+    """Flows and purchases of every row.
 
     Attributes:
         bought: machines that work, by option, (H, O).

@@ -1,7 +1,7 @@
-"""What reservations must serve by themselves: every row, every loss, every set of regions above its demand.
+"""Demand that reservations must serve by themselves: every row, every loss, every set of regions above its demand.
 
 Rows that a greedy flow serves are settled for thousands at a time. Where any Γ of n regions may exceed their demand,
-nobody lists the sets: if a row is served while a whole set T deviates, it is served for every Γ regions of T. Else T
+the sets need no listing: if a row is served while a whole set T deviates, it is served for every Γ regions of T. Else T
 is cut into Γ + 1 parts, of which any Γ regions miss one, and each T without one part is tried, until |T| = Γ.
 """
 
@@ -53,7 +53,7 @@ class LossCase:
 
 
 def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> LossCase:
-    """What a guard asks for in some rows, by default all."""
+    """Demand of a guard in some rows, by default all."""
     extra = np.minimum(guard.extra, UNLIMITED)
     return LossCase(
         guard.demand(t.demand[rows]) * guard.keep, t.quarter[rows], guard.alive, extra, guard.deviation, guard.budget

@@ -70,7 +70,7 @@ def other_tables(t: ReservedTables, seed: int) -> ReservedTables:
 
 
 def out_of_sample(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
-    """What a plan's reservations are worth on days drawn again, next to its own.
+    """Results of a plan's reservations on resampled days, next to its own.
 
     Machines by the hour are bought as each hour needs them, as in the plan, within what the instance offers. The
     busiest hour (first quarter, first scenario) of the plan's own demand and of the first draw is simulated request by
@@ -108,7 +108,7 @@ def out_of_sample(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
 
 
 def _busiest_hour(t: ReservedTables, plan: Mapping[str, Any], seed: int) -> dict[str, dict[str, Any]]:
-    """What a replay of a plan's busiest hour saw, by service."""
+    """Replay of a plan's busiest hour, by service."""
     first = (t.quarter == 0) & (t.scenario == 0)
     rate = t.unit * float(t.demand[first].sum(axis=1).max(initial=0.0))
     seconds = float(np.clip(MOST_REQUESTS / max(rate, 1e-9), SHORTEST_S, WINDOW_S))

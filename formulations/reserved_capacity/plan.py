@@ -59,11 +59,11 @@ class ServingLine(RankedDocument):
     tensor_parallel: Count
     attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
-    requests_per_second: Amount = Field(description="of one machine")
-    ttft_s: Amount = Field(description="at the machine, without waiting")
+    requests_per_second: Amount = Field(description="requests/s of one machine")
+    ttft_s: Amount = Field(description="TTFT at the machine, without waiting")
     wait_s: Amount = Field(description="before prefill, at the percentile of the TTFT")
     tpot_s: Amount = Field(description="time per output token")
-    e2e_s: Amount = Field(description="of a request at the machine, mean")
+    e2e_s: Amount = Field(description="mean time of a request at the machine")
     engine: EngineLine
 
 
@@ -74,7 +74,7 @@ class FlowLine(Document):
     server: str
     rtt_ms: Amount
     mean_requests_per_second: Amount
-    peak_requests_per_second: Amount = Field(description="of the hour with most, all services together")
+    peak_requests_per_second: Amount = Field(description="rate of the busiest hour, all services together")
     egress_usd_per_month: Amount = 0.0
 
 
@@ -92,7 +92,7 @@ class CostLines(Document):
     total_usd_per_month: Money
     committed_usd: Money | None = Field(default=None, description="all reservations until their terms end")
     committed_beyond_horizon_usd: Money | None = Field(
-        default=None, description="of that, after the last quarter of `growth`; without `growth` there is no last one"
+        default=None, description="part of it after the last quarter of `growth`; without `growth` there is no last one"
     )
 
 
@@ -105,7 +105,8 @@ class ReservedPlan(Document):
     purchases: HourlyPurchases
     unserved: Unserved
     serving: list[ServingLine] = Field(
-        default=[], description="by machine and service, with continuous batching; none where the file states rates"
+        default=[],
+        description="engines by machine and service, with continuous batching; none where the file states rates",
     )
     flows: list[FlowLine] = Field(description="weighted mean over the horizon, local service included")
     forwarded_share: Money

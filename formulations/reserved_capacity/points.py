@@ -342,7 +342,7 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
 
 
 def _leaving(t: ReservedTables, region: int) -> Index | None:
-    """`Guard.moved` where a region is lost: the users who stay in it as those who may leave; None if nobody stays."""
+    """`Guard.moved` where a region is lost: the users who stay in it as those who may leave; None if none stays."""
     wide = t.reach.sum(axis=1)
     moved = np.arange(len(wide))
     for i in np.flatnonzero(t.source_region == region):

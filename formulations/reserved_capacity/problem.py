@@ -534,7 +534,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         elif not rate[:, k].any() and not wrong:
             alone = _impossible(p, s, level) if limited else None
             value: Any = s.service
-            mistakes, where = unattainable if limited else wrong, f"services[{k}].service"
+            mistakes, where = unattainable if limited else wrong, f"services[{k}].name"
             if alone is not None:
                 where, value = f"services[{k}].slo.{SPELLED.get(alone, alone)}", getattr(s.slo, alone)
             if isinstance(value, Percentile):
@@ -686,7 +686,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
                       f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip
             continue
         for i in np.flatnonzero(need[:, k] > most):
-            wrong.add(f"machines[{i}].serves.{s.service}.requests_per_second", float(rate[i, k]),
+            wrong.add(f"machines[{i}].serves.{s.service}.requests_per_s", float(rate[i, k]),
                       f"so many that {most:g} machines serve the peak of {peak[k]:.3g} requests/s")  # fmt: skip
     if 0 < few < fewest and not wrong:
         wrong.add("services[].demand", float(peak.sum()), f"a peak of requests/s that takes {fewest:g} machines",

@@ -48,7 +48,7 @@ class ServiceRates(StoredModel):
 
     model: AnyLlm = Field(description="LLM of the catalogue, or its architecture")
     attention_ranks: AttentionRanks = (1,)
-    cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
+    cached_input_share: Fraction = Field(default=0.0, description="share of the prompt found in the prefix cache")
     variant: Variant = Field(
         default="roofline", description="formulas of the roofline: the paper's, or with every term"
     )
@@ -57,16 +57,16 @@ class ServiceRates(StoredModel):
     )
     runtime_gib: NonNegativeGib | None = Field(
         default=None,
-        description="of each GPU, for CUDA context, communication buffers and CUDA graphs; default: 1 GiB with"
-        " serving: continuous, none with static batches",
+        description="memory of each GPU for CUDA context, communication buffers and CUDA graphs; default: 1 GiB with "
+        "serving: continuous, none with static batches",
     )
 
 
 class ServiceWorkload(ServiceRates):
     """The model of a service and the mean request."""
 
-    input_tokens: Tokens = Field(description="of a prompt, mean")
-    output_tokens: Tokens = Field(description="of an answer, mean")
+    input_tokens: Tokens = Field(description="mean tokens of a prompt")
+    output_tokens: Tokens = Field(description="mean tokens of an answer")
 
     @property
     def classes(self) -> tuple[Length, ...]:
@@ -77,7 +77,7 @@ class ServiceWorkload(ServiceRates):
 class ServiceMix(ServiceRates):
     """The model of a service and requests of several lengths, with serving: continuous."""
 
-    lengths: Lengths = Field(description="in place of input_tokens and output_tokens: classes, or those of a trace")
+    lengths: Lengths = Field(description="classes, or those of a trace, in place of input_tokens and output_tokens")
 
     _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
 
@@ -166,7 +166,7 @@ def choice_of(
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
     memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
-    outside of them is in its prefill time, and nobody else's. With a deadline those come first that are within it, with
+    outside of them is in its own prefill time. With a deadline those come first that are within it, with
     queue_s + prefill + (S_out − 1)·TPOT(B), of users in as many regions as any.
 
     *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tbt_s and, of the time to first token,
@@ -193,7 +193,7 @@ def choice_of(
     if gpu_name not in catalog.gpus():
         wrong.append(unknown_gpu(f"{machine_path}.gpu", gpu_name))
     if service.slo.tbt_s is None:
-        wrong.add(f"{service_path}.slo.tbt_s", None, "a TPOT in s, to choose the batch by")
+        wrong.add(f"{service_path}.slo.tpot_s", None, "a TPOT in s, to choose the batch by")
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]

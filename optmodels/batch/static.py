@@ -302,7 +302,7 @@ class BatchLatency(Entry):
     def _safety_of_something(self) -> BatchLatency:
         levelled = self.model not in (None, "roofline")
         if self.safety is not None and self.calibration is None and not levelled:
-            raise ValueError("a calibration or a model beside safety: without one nobody knows how far latencies err")
+            raise ValueError("a calibration or a model with safety: without one the error of latencies is unknown")
         if levelled and self.calibration is not None:
             raise ValueError("either a model or a calibration: each says how long things take")
         if levelled and self.variant != "roofline":

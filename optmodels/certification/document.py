@@ -41,12 +41,12 @@ class CertificationLine(Document):
     status: Status = Field(
         description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
     )
-    confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold")
+    confidence: float = Field(gt=0, lt=1, description="probability that all SLOs of a certified plan hold")
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     rounds: Sequence[Any] = []
-    cuts: Sequence[Any] = Field(default=[], description="that the plan was made under")
-    promises: Sequence[Any] = Field(default=[], description="of the plan")
+    cuts: Sequence[Any] = Field(default=[], description="cuts that the plan was made under")
+    promises: Sequence[Any] = Field(default=[], description="SLOs of the plan")
 
     @property
     def planned(self) -> Any:

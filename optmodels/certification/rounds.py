@@ -103,7 +103,7 @@ class Certifier(Protocol[P]):
         """The round in the plan's document."""
 
     def add_cuts(self, cuts: dict[Any, Any], bad: Sequence[Any]) -> None:
-        """What is cut because of promises that are not kept, by key; deeper where it was cut before."""
+        """Cuts for violated SLOs, by key; deeper where it was cut before."""
 
     def rank(self, plan: P, judged: Sequence[Any]) -> float:
         """Of plans that keep as many promises, the one with the least is returned."""

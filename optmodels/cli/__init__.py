@@ -25,8 +25,10 @@ from optmodels.io.write import FULL, path_text
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
 
-OLDER_OPTIONS = {"--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--instance": "--problem",
-                 "--show-instance": "--show-problem"}  # fmt: skip
+OLDER_OPTIONS = {
+    "--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--pool": "--cloud",
+    "--instance": "--problem", "--show-instance": "--show-problem",
+}  # fmt: skip
 FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
 
@@ -94,6 +96,7 @@ def _renamed(arguments: list[str]) -> list[str]:
     """The arguments with today's names of options, and a note for each older one."""
     found, verb = list(arguments), arguments[0] if arguments else ""
     if found[:2] == ["list", "instances"]:
+        sys.stderr.write("note: instances is called problems now\n")
         found[1] = "problems"
     for i, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -108,9 +111,11 @@ def _renamed(arguments: list[str]) -> list[str]:
     return found
 
 
-def _note(message: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
+def _note(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     """Notes for users, such as older spellings of keys, as one line each."""
-    text = f"note: {message}" if kind is FutureWarning else f"{kind.__name__}: {message}"
+    text = f"note: {message}" if category is FutureWarning else f"{category.__name__}: {message}"
     sys.stderr.write(text + "\n")
 
 

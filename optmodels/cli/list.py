@@ -26,9 +26,7 @@ def list(
     folder: Annotated[
         Path | None, typer.Option(help="Problem files in it and below, in place of the problems shipped.")
     ] = None,
-    pool: Annotated[
-        str | None, typer.Option("--pool", "--cloud", help="With machines: one price list of the catalogue.")
-    ] = None,
+    pool: Annotated[str | None, typer.Option("--cloud", help="With machines: one price list of the catalogue.")] = None,
     region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:

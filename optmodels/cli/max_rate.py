@@ -24,7 +24,7 @@ def max_rate(
     input: Annotated[str | None, typer.Option("--input", help="Prompt tokens: 8000 or 8k.")] = None,
     output: Annotated[str | None, typer.Option("--output", help="Output tokens.")] = None,
     quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type: h100=16; may be repeated.")] = None,
-    budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Largest cost in USD/h.")] = None,
     ttft: Annotated[Any, timed("Mean TTFT.", duration)] = None,
     ttft_p95: Annotated[Any, timed("95th percentile of TTFT.", duration)] = None,
     tpot: Annotated[Any, timed("Mean time per output token.", duration)] = None,

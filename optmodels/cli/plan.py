@@ -78,7 +78,7 @@ def plan(
         typer.Option(help="GPUs of a type at most: h100=16; may be repeated. Other GPU types need --gpu."),
     ] = None,
     survive: Annotated[int, typer.Option(help="Number of simultaneous deployment failures the plan must survive.")] = 0,
-    budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Largest cost in USD/h.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
     safety: Annotated[
         float | None,
@@ -153,7 +153,7 @@ def _has_experts(result: Result) -> bool:
 
 
 def _next(asked: Question, result: Result, write: Path | None) -> list[str]:
-    """What to try after this answer, the most useful first."""
+    """Commands to try after this answer, the most useful first."""
     file = str(write) if write is not None else "FILE"
     keep = "" if write is not None else " (after --write FILE)"
     if result.plan is None:

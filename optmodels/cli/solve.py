@@ -57,7 +57,7 @@ def solve(
 
 
 def _next(result: Any, instance: str) -> list[str]:
-    """What to run after a solve."""
+    """Commands to run after a solve."""
     from optmodels.reporting.text import plain
 
     file = plain(shlex.quote(instance))

@@ -78,7 +78,7 @@ concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(
 ∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
 
 *Waiting for a place.* S3 and S4 keep requests from waiting for a slot or for KV cache. They may wait as for prefill. An
-engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts nobody, and one that
+engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts none, and one that
 is full serves a request every
 
     s = steps·a₀/(n·D) + W
@@ -664,7 +664,7 @@ class FewSteps:
 
 @dataclass(frozen=True)
 class Whole:
-    """What requests of each class see on a level, seconds, (P, L, W) each.
+    """Latencies of each class on a level, seconds, (P, L, W) each.
 
     Attributes:
         first_s, rest_s: mean time to the first token, and from there to the last.
@@ -1306,7 +1306,7 @@ def _busiest_rank(
     free_s: Array, prompt_step_s: Array, work_s: Array, filled: Array, chunks: Array, longer_s: Array, weight: Array,
     stage: Stage,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """What a chunk pays, (P, L, W), and a₀ has, (P, L, 1), because steps wait for the busiest rank (S10); seconds.
+    """Seconds added to a chunk, (P, L, W), and to a₀, (P, L, 1), because steps wait for the busiest rank (S10).
 
     At full load n requests a step fill it, as in `_prompt_steps`.
 
@@ -1372,7 +1372,7 @@ def _memory(
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an instance does at given rates.
+    """Behaviour of an engine at given rates.
 
     Attributes:
         load: ρ.

@@ -51,7 +51,7 @@ class Steps:
 
 
 def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: float) -> Steps:
-    """What the steps of one model instance cost, draft tokens included.
+    """Cost of the steps of one running model, draft tokens included.
 
     Raises:
         InputError: nothing is known of its steps, or of the draft model's.

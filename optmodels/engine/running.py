@@ -94,7 +94,7 @@ def running(
     """Prediction of an engine at rates (W,), requests/s.
 
     Of several attention ranks the least busy one gets a request, so that they run out of slots together; its cache,
-    which nobody looks at, a rank fills by itself, with its share of the concurrency spread as widely as all of it.
+    which dispatchers ignore, a rank fills by itself, with its share of the concurrency spread as widely as all of it.
 
     Args:
         costs: costs of its steps.

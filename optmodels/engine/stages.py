@@ -31,7 +31,7 @@ class Link(Entry):
 
 
 class Deployment(Entry):
-    """What deployments do of a request, with serving: continuous."""
+    """Stages of a request that deployments serve, with serving: continuous."""
 
     stages: tuple[Stage, ...] = Field(
         default=("both",),

@@ -121,7 +121,7 @@ def read(
 
 
 class _Profile:
-    """What lies next to a table of attention."""
+    """The files next to a table of attention."""
 
     def __init__(self, path: Path, source: ResultFile) -> None:
         joined = re.fullmatch(r"(.*__)tp(\d+)__attention\.csv(\.gz)?", path.name)

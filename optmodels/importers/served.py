@@ -1,4 +1,4 @@
-"""What load generators have in common: one row of a closed-loop run of users."""
+"""Common part of load generators: one row of a closed-loop run of users."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def _cell(text: str) -> float | str | None:
 
 
 def _said(error: Exception) -> str:
-    """What is wrong with JSON, in words."""
+    """The fault in a JSON text, in words."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "too deeply nested" if isinstance(error, RecursionError) else "a number of thousands of digits"

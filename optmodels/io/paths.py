@@ -171,7 +171,7 @@ def _texts(values: Any) -> list[str]:
 
 
 def _labels(data: Sequence[Any], list_key: str) -> list[str]:
-    """What the entries of a list go by: ``name``, the singular of the list's key (regions: region), or the index."""
+    """Names of the entries of a list: ``name``, the singular of the list's key (regions: region), or the index."""
     one = f"{list_key[:-3]}y" if list_key.endswith("ies") else list_key.removesuffix("s")
     keys = ("name", one)
     return [
@@ -227,7 +227,7 @@ def _other_kind(model: type[BaseModel], data: Mapping[str, Any]) -> bool:
 
 
 def _items(kinds: list[Any]) -> list[Any]:
-    """What the entries of a list may be."""
+    """Types of the entries of a list."""
     return [
         u for k in kinds if typing.get_origin(k) in (tuple, list)
         for a in typing.get_args(k) if a is not Ellipsis for u in _unpacked(a)
@@ -235,7 +235,7 @@ def _items(kinds: list[Any]) -> list[Any]:
 
 
 def _values(kinds: list[Any]) -> list[Any]:
-    """What the values of a mapping may be."""
+    """Types of the values of a mapping."""
     return [u for k in kinds if typing.get_origin(k) is dict for u in _unpacked(typing.get_args(k)[1])]
 
 

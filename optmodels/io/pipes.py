@@ -1,6 +1,6 @@
 """Files that can be read once only (pipes, ``/dev/stdin``): copied to the disk the first time, so that all can read.
 
-A named pipe that nobody writes to is refused after `PATIENCE_S`; a writer that is slow is waited for, as `cat` does.
+A named pipe without a writer is refused after `PATIENCE_S`; a writer that is slow is waited for, as `cat` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import not_written
 
-PATIENCE_S = 10.0  # for somebody to open the other end of a named pipe
+PATIENCE_S = 10.0  # until the other end of a named pipe is open
 MAX_BYTES = 2 * 2**30
 _CHUNK = 2**20
 _copies: dict[tuple[int, int], Path] = {}
@@ -84,7 +84,7 @@ def _is_terminal(path: Path) -> bool:
 
 
 def _copy(handle: int, to: IO[bytes], name: str, what: str) -> None:
-    """Copy a pipe to its end. Reading gives nothing while nobody has it open for writing, and waits else."""
+    """Copy a pipe to its end. Reading gives nothing while no writer has it open, and waits else."""
     begun, length, told = time.monotonic(), 0, False
     while True:
         try:
@@ -98,7 +98,7 @@ def _copy(handle: int, to: IO[bytes], name: str, what: str) -> None:
                 break
             if not told and time.monotonic() - begun > 1.0:
                 told = True
-                sys.stderr.write(f"waiting {PATIENCE_S:g} s for somebody to write to {name!r}\n")
+                sys.stderr.write(f"waiting {PATIENCE_S:g} s for a writer of {name!r}\n")
             time.sleep(0.02)
             continue
         length += len(data)

@@ -7,7 +7,7 @@ therefore sum to the predicted latency to machine precision, and none is negativ
 
 The one term that is no sum, the longest context of a mixed step, is divided by the Shapley value of the airport game
 (Littlechild & Owen 1973): with contexts sorted upwards, the stretch between two neighbours is split equally among all
-that are at least as long. It too sums exactly, and nobody pays for a length beyond their own.
+that are at least as long. It too sums exactly, and no request pays for a length beyond its own.
 
 VTC shares, in proportion to tokens processed, stand next to them: what token counting would have charged.
 """
@@ -277,7 +277,7 @@ def attribute(attributor: Attributor, requests: Sequence[StepRequest], tp: int =
 
 @dataclass(frozen=True)
 class Admission:
-    """What admitting one more request would do to a step.
+    """Effect of one more request on a step.
 
     Attributes:
         added_s: Growth of the step's latency.

@@ -49,7 +49,7 @@ def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
 class ScaledCoefficient(Entry):
     """β₁ and β₀ of one phase: TTFT for prefill, mean time between tokens for decode; ``*`` matches any."""
 
-    gpu: str = Field(default=ANY, description="that it is of; *: any")
+    gpu: str = Field(default=ANY, description="GPU that it is of; *: any")
     family: Family | Literal["*"] = Field(default="*", description="strategy that it is of; *: any")
     phase: Phase = Field(description="prefill: TTFT; decode: time between tokens")
     slope: float = Field(gt=0, le=MOST_RATIO, description="β₁, of the predicted latency")
@@ -96,7 +96,7 @@ def calibrate(
 
     Raises:
         InputError: a safety level that some coefficient in use keeps no residual quantile for, or that applies to
-            rows without a coefficient, whose error nobody has measured.
+            rows without a coefficient, whose error was never measured.
     """
     pairs = sorted(set(zip(gpus, families, strict=True)))
     row = np.array([pairs.index(p) for p in zip(gpus, families, strict=True)], dtype=np.intp)

@@ -24,7 +24,7 @@ from optmodels.latency.batch_limits import LengthMoments, b_mem_linear, b_mem_no
 
 @dataclass(frozen=True)
 class StepObservation:
-    """What the engine reports at a scheduling interval.
+    """Report of the engine at a scheduling interval.
 
     Attributes:
         waiting: Requests whose prefill is pending, N^p.

@@ -39,7 +39,7 @@ SAMPLER_BYTES = 31.0
 
 @dataclass(frozen=True)
 class Drafts:
-    """What draft tokens take of an engine's memory.
+    """Memory of an engine that draft tokens take.
 
     Attributes:
         drafts: k, verified of a request in a pass, so that it has k more logits.

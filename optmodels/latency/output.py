@@ -1,4 +1,4 @@
-"""What latency models, tables and pictures are written with."""
+"""Writers of latency models, tables and pictures."""
 
 from __future__ import annotations
 

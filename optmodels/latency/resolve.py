@@ -1,7 +1,7 @@
 """From the `latency` section of an instance to the costs of a step on one deployment: the one way, in all formulations.
 
 ``model: default``   the engines' global coefficients (`latency.engines`): physics × engine × GPU × precision
-``model: roofline``  times at the peaks of the catalogue, added up; nobody's engine reaches them
+``model: roofline``  times at the peaks of the catalogue, added up; no engine reaches them
 ``model: FILE``      fitted models (`latency.fit`), one or a list; the one that fits a deployment best is taken
 
 What was measured on another LLM, GPU, precision, engine or parallelism than the deployment's is a *transfer*: its
@@ -52,7 +52,7 @@ from optmodels.problem import Problem
 Engine = Literal["vllm", "sglang", "trtllm"]
 StatedEngine = Annotated[Engine, spelled("engine")]
 UNCALIBRATED = "uncalibrated: real engines took 1.5–7× these times"
-PROMPT_TOKENS = 1024.0  # of a prompt, where nobody states
+PROMPT_TOKENS = 1024.0  # of a prompt, where the file states none
 
 OUTPUT_TOKENS = 256.0  # of a lone request, whose first token hardly depends on it
 BATCH = 16.0  # requests, at which a model is compared with the global coefficients
@@ -89,7 +89,7 @@ class StepLatency(Entry):
     @model_validator(mode="after")
     def _safety_of_something(self) -> StepLatency:
         if self.safety is not None and self.model == "roofline":
-            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+            raise ValueError("a measured model with safety: the error of the roofline is unknown")
         return self
 
 
@@ -319,7 +319,7 @@ def _transferred(
 
 
 def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object], ...]:
-    """What a model was measured on next to what the deployment is."""
+    """The deployment that a model was measured on, next to the one asked for."""
     low, high = model.domain.get("tp", (1.0, 1.0))
     measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
     split = f"TP {d.gpus // d.attention_ranks}" + (f" × DP {d.attention_ranks}" if d.attention_ranks > 1 else "")
@@ -361,7 +361,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
 
 
 def collective_costs(d: Deployment) -> StepCosts:
-    """What collectives take of a step by the shipped coefficients: launches, and bytes of every token."""
+    """Cost of collectives in a step by the shipped coefficients: launches, and bytes of every token."""
     weights = _weights(_shipped().at(d))
     return _costs(d, {name: weights[name] for name in ("comm", "collective")}, PROMPT_TOKENS)
 
@@ -383,7 +383,7 @@ def _wider(own: Levels, theirs: Levels) -> Levels:
 
 
 def _weights(deployed: Deployed) -> dict[str, float]:
-    """What a term of the step is multiplied by at this deployment: coefficient, adjustments and factors."""
+    """Factor on a term of the step at this deployment: coefficient, adjustments and factors."""
     d = deployed.deployment
     one = np.eye(len(STEP))
     terms = {name: one[j] for j, name in enumerate(STEP)} | {"age": np.full(len(STEP), age(d.engine, d.version))}

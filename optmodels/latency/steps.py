@@ -1,4 +1,4 @@
-"""What one engine step costs on one deployment: the one form in which latencies reach plans and simulators.
+"""Cost of one engine step on one deployment: the one form in which latencies reach plans and simulators.
 
 A step processes prompt chunks (p tokens over k earlier ones) and decoding requests (one token over c earlier ones):
 
@@ -51,7 +51,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class AttentionWindow:
-    """What attends to this many tokens only: layers with a window, or attention that an indexer picks the tokens of.
+    """Parts that attend to this many tokens only: layers with a window, or attention with an indexer.
 
     Attributes:
         share: share of the layers, or of the bytes of context read.
@@ -91,7 +91,7 @@ class StepCosts:
         decode_request_s: a decoding request.
         context_s: a token of a decoding request's context, in a step without prompts.
         mixed_context_s: the same in a step that carries a prompt.
-        request_s: a request, once, outside the engine's steps (tokeniser, HTTP): in TTFT, and nobody else's time.
+        request_s: a request, once, outside the engine's steps (tokeniser, HTTP): in its TTFT only.
         experts: None for dense models.
         window: None where every layer attends to everything.
         drafts: k, tokens that a decoding request has verified in a step next to its own.
@@ -235,7 +235,7 @@ class Provenance:
         source: one sentence: measurements, publisher, date.
         transfer: parts of the deployment without a measurement (LLM, GPU, precision, engine, parallelism), such as
             ``("llm",)``, or never measured together, such as ``("llm|gpu",)``; empty where it was measured.
-        tpot, ttft: level → quantile of measured/predicted that applies; empty where nobody has measured.
+        tpot, ttft: level → quantile of measured/predicted that applies; empty without a measurement.
         notes: further sentences for the user.
         runtime_gib: level → lower and upper end of the memory that engines take beyond the prediction, GiB a GPU.
     """
@@ -256,7 +256,7 @@ class Provenance:
             path: path of the level in the instance.
 
         Raises:
-            InputError: a level that the measurements do not support, or nobody has measured.
+            InputError: a level that the measurements do not support, or no measurement.
         """
         tpot, ttft = ({f"{level:g}": q for level, q in found} for found in (self.tpot, self.ttft))
         try:

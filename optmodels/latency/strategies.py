@@ -65,7 +65,7 @@ LOCAL, REMOTE, COMPUTE = range(LINES)  # what line_j stands for: local memory or
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one replica of the model sees of its machine, as arrays of one shape; NaN where unknown.
+    """The machine as one replica of the model sees it, as arrays of one shape; NaN where unknown.
 
     A machine of g GPUs run as dp replicas of tp GPUs each gives a replica tp GPUs' compute, memory and host
     links and 1/dp of the machine's RAM, disk and network.
@@ -369,7 +369,7 @@ def concatenate(parts: list[Curves]) -> Curves:
 
 @dataclass(frozen=True)
 class Model:
-    """What the curves of one workload share: work, lengths, variant, memory rules."""
+    """Common part of the curves of one workload: work, lengths, variant, memory rules."""
 
     work: LayerWork
     input_tokens: int

@@ -44,7 +44,7 @@ the labels given. Bounds are scalars, tables over the sets, or one number for ea
 
 **Rows** come from ``at_most(rhs, terms)``, ``at_least``, ``equal`` and ``between(low, high, terms)``. There is one row
 for each label that occurs. With ``over=`` there is one for each label given, and a term of any other row is an error;
-an empty row stays and makes the model infeasible if 0 does not satisfy it: demand that nobody can serve is not lost.
+an empty row stays and makes the model infeasible if 0 does not satisfy it: demand without a machine is not lost.
 A right-hand side is a scalar or a table over the rows' labels (with `over`, also one number for each row); a row with
 an infinite one, a limit that is not set, is left out.
 

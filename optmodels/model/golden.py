@@ -266,7 +266,7 @@ def _number(value: float) -> str:
 
 
 def differences(expected: GoldenStatement, found: GoldenStatement, *, relative: float = 1e-9) -> list[str]:
-    """What differs between two statements, one line each; empty where they state the same.
+    """Differences between two statements, one line each; empty where they state the same.
 
     A row may be written with all signs turned, and one without variables that holds states nothing. A variable may be
     missing where it is in no row and no objective.

@@ -30,7 +30,7 @@ class Objective(NamedTuple):
 
 
 class Names(Sequence[str]):
-    """``name[label]`` of many rows or columns, made when somebody asks: a report needs ten of them, not a million.
+    """``name[label]`` of many rows or columns, made on demand: a report needs ten of them, not a million.
 
     Args:
         groups: name, labels, and how many there are of it.

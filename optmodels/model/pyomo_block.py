@@ -13,11 +13,11 @@ from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Variable
 from optmodels.solver.compile import paused_gc
 
-NO_VALUES = "the model has no values: nobody solved it, or it has no solution"
+NO_VALUES = "the model has no values: it was not solved, or has no solution"
 
 
 class Statement(Protocol):
-    """What of a model (`model.Model`) becomes a block."""
+    """The part of a model (`model.Model`) that becomes a block."""
 
     name: str
 

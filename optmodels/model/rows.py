@@ -42,7 +42,7 @@ def at_most(rhs: Any, terms: Terms, over: Any = None) -> Rows:
         rhs: a scalar; an array indexed by the rows' labels, an axis of length 1 serving all; or with `over` an (r,)
             array in its order. A row at +∞ states nothing and is left out.
         terms: entries labelled by rows.
-        over: None for one row for each distinct label of the terms, sorted: a row nobody is in does not exist. Or the
+        over: None for one row for each distinct label of the terms, sorted: a row without terms does not exist. Or the
             rows that must exist, sizes ``(T, P)`` or labels (r, k): an empty one stays and may be unsatisfiable, and
             a term of any other row is an error.
 
@@ -93,7 +93,7 @@ def between(low: Any, high: Any, terms: Terms, over: Any = None) -> Rows:
 
 
 def no_rows() -> Rows:
-    """What a family returns that does not apply."""
+    """The return value of a family that does not apply."""
     nothing = np.zeros(0, dtype=np.intp)
     return Rows((), (), nothing, nothing, np.zeros(0), np.zeros(0), np.zeros(0))
 

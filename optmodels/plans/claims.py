@@ -1,4 +1,4 @@
-"""What a solve document claims next to its plan: what has to agree with the plan, and what stays a claim."""
+"""Claims of a solve document next to its plan: those that must agree with it, and those that stay claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user runs today, as every formulation evaluates it."""
+"""Today's deployments, as every formulation evaluates them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optmodels.problem import Problem
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What runs today, next to the instance whose best plan it is compared with.
+    """Today's deployments, next to the problem whose best plan they are compared with.
 
     Attributes:
         problem: the instance; at a trace's rates where there is a trace.

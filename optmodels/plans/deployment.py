@@ -1,4 +1,4 @@
-"""What a plan states to run and to buy, in terms that every serving stack and provisioning tool knows."""
+"""Deployments and purchases of a plan, in terms that every serving stack and provisioning tool knows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Count = Annotated[int, Field(ge=1)]
 class DraftModel(Document):
     """How servers speculate."""
 
-    drafts: Count = Field(description="of a request in a step")
+    drafts: Count = Field(description="draft tokens of a request in a step")
     by: Literal["model", "head", "ngram"]
-    checkpoint: str = Field(default="", description="of the draft model; empty: not known")
-    tokens: float = Field(ge=1, description="that a request gets of a step in the plan")
+    checkpoint: str = Field(default="", description="weights of the draft model; empty: not known")
+    tokens: float = Field(ge=1, description="mean tokens that a request gets in a step of the plan")
 
 
 def drafts(s: Speculation | None) -> DraftModel | None:
@@ -41,17 +41,21 @@ class Deployment(Document):
     """Equal servers of one model on equal machines."""
 
     name: str
-    model: str = Field(description="for people")
+    model: str = Field(description="name for people")
     checkpoint: str = Field(default="", description="the weights, by Hugging Face repository or path; empty: not known")
     provider: str = ""
     region: str = ""
     machine: str
     market: Market | None = Field(description="none: machines of one's own")
     machines: Count
-    fewest_machines: int | None = Field(default=None, ge=0, description="of any period; none: `machines` in all")
-    most_machines: int | None = Field(default=None, ge=1, description="of any period; none: `machines` in all")
+    fewest_machines: int | None = Field(
+        default=None, ge=0, description="fewest machines of any period; none: `machines` in all"
+    )
+    most_machines: int | None = Field(
+        default=None, ge=1, description="most machines of any period; none: `machines` in all"
+    )
     nodes: Count = Field(default=1, description="machines that one replica spans, with as many of its GPUs on each")
-    hosts: list[str] = Field(default=[], description="which machines, where the plan names them")
+    hosts: list[str] = Field(default=[], description="names of the machines, where the plan has them")
     devices: list[list[int]] = Field(default=[], description="GPUs of every replica on a machine; empty: from 0 on")
     gpu: str | None = None
     gpus_per_machine: Count
@@ -69,13 +73,13 @@ class Deployment(Document):
     weights: str = Field(default="fp16", description="precision: fp16, fp8, fp8_block, fp4 (NVFP4), mxfp4 or int4")
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
-    stage: Stage = Field(default="both", description="of its requests that it does")
-    drafts: DraftModel | None = Field(default=None, description="of speculative decoding")
+    stage: Stage = Field(default="both", description="stage of its requests that it serves")
+    drafts: DraftModel | None = Field(default=None, description="draft model of speculative decoding")
     prefix_hits: float = Field(
         default=0.0, ge=0, lt=1, description="share of its prompts that its prefix cache has if those alike come to it"
     )
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
-    notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
+    notes: list[str] = Field(default=[], description="statements of the plan that serving engines have no setting for")
 
     @property
     def gpus_per_replica(self) -> int:
@@ -111,7 +115,7 @@ class Purchase(Document):
     count: Count
     usd_per_hour_each: float | None = None
     purpose: str = ""
-    note: str = Field(default="", description="of the machine, in the list that it is bought from")
+    note: str = Field(default="", description="note on the machine in its price list")
 
 
 class Deployments(Document):
@@ -140,7 +144,7 @@ def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
 
 
 def stage_note(stage: Stage) -> str:
-    """What engines of one stage need next to their settings."""
+    """Needs of engines of one stage next to their settings."""
     other = "decode" if stage == "prefill" else "prefill"
     return (
         f"It does the {stage} of its requests alone; its counterparts are the {other} deployments of the same model and"
@@ -151,7 +155,7 @@ def stage_note(stage: Stage) -> str:
 
 
 def strategy_notes(family: str | None, alpha: float, machines: list[MachineLine], passes: int) -> list[str]:
-    """What of a strategy has no setting in serving engines."""
+    """Parts of a strategy without a setting in serving engines."""
     if family == "multi_pass":
         return [f"The plan serves the batch in {passes} passes, one after another: admit the next only when one ends."]
     if family in AO_FAMILIES:

@@ -254,7 +254,7 @@ class Level:
         return self.load * max((r.prompt_work**power / r.work for r in self.able), default=0.0)
 
     def beside(self, r: Request, step: float) -> float:
-        """What a step lasts next to prompts."""
+        """Length of a step next to prompts."""
         own = r.decode / r.work if r.work > 0 else 0.0
         return self.fixed + self.load * step * max(own, 1 - self.prefill_share)
 
@@ -681,7 +681,7 @@ def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, flo
 
 @dataclass(frozen=True)
 class Seen:
-    """What requests see of an engine: TTFT without waiting, what waiting adds, TPOT, mean E2E; seconds, at most.
+    """Latencies on an engine: TTFT without waiting, the addition by waiting, TPOT, mean E2E; seconds, at most.
 
     `deadline_s`: E2E at the quantile of the deadline.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.

@@ -16,7 +16,7 @@ ROUNDING = 1e-6
 
 @dataclass
 class Fewest:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
         gpus: GPUs of the plan; None: there is none.

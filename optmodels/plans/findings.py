@@ -1,4 +1,4 @@
-"""What the independent checkers collect: requirements a plan breaks, and how a figure is compared."""
+"""Findings of the independent checkers: requirements a plan breaks, and the comparison of figures."""
 
 from __future__ import annotations
 

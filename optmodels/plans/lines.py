@@ -19,7 +19,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Money = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SeveralRanks = Annotated[
     Annotated[int, Field(ge=2, le=10**6)] | None,
-    Field(description="of an engine, each of tensor_parallel GPUs; None: one, or none where batches are static"),
+    Field(description="attention ranks of an engine, each of tensor_parallel GPUs; None: one, or static batches"),
 ]
 
 
@@ -71,8 +71,10 @@ class EngineLine(Document):
     max_num_batched_tokens: Count
     chunk_tokens: Count | None = None
     kv_tokens: Amount
-    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
-    latency: str = Field(description="where the step's seconds come from")
+    capacities: dict[str, Amount] = Field(
+        description="share of each capacity of all counted deployments in use, by name"
+    )
+    latency: str = Field(description="source of the step's seconds")
 
 
 def latency_source(p: Provenance) -> str:

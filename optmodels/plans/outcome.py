@@ -1,4 +1,4 @@
-"""What a method returns, and the result document made of it (the JSON contract)."""
+"""The return value of a method, and the result document made of it (the JSON contract)."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ class CheckReport(Document):
 class Trusted(Document):
     """A part of a document that its check does not recompute."""
 
-    path: str = Field(description="of the part, all below it included; [] for every entry of a list")
+    path: str = Field(description="path of the part, all below it included; [] for every entry of a list")
     why: str
 
 
 class Attempt(Document):
     """One derivation."""
 
-    form: str = Field(description="which statement of the problem, or which method")
+    form: str = Field(description="statement of the problem, or method")
     solver: str
     status: Status
     bound: float | None = Field(default=None, description="no plan is better, says this run")
-    objective: float | None = Field(default=None, description="of its plan, if that passes the check")
-    of: str = Field(default="", description="which linear model, where the bound is not of the problem's own")
+    objective: float | None = Field(default=None, description="objective of its plan, if that passes the check")
+    of: str = Field(default="", description="linear model of the bound, if not the problem's own")
     seconds: float
     said: str = Field(default="", description="why it says nothing, or what speaks against it")
 
@@ -165,7 +165,7 @@ class Result(Document):
     unit: str
     bound: float | None = None
     gap: float | None = None
-    certifies: str = Field(default="", description="what the bound, or the proof of infeasibility, holds for")
+    certifies: str = Field(default="", description="scope of the bound, or of the proof of infeasibility")
     seconds: dict[str, float] = {}
     size: dict[str, int] = {}
     plan: dict[str, Any] | None = None
@@ -177,7 +177,7 @@ class Result(Document):
     log: dict[str, Any] = {}
     events: list[dict[str, float | int | None]] = []
     problem: dict[str, Any] = {}
-    problem_sha256: str = Field(default="", description="of `problem` (`claims.digest`): a slip in it is noticed")
+    problem_sha256: str = Field(default="", description="digest of `problem` (`claims.digest`), which detects changes")
     optmodels_version: str = ""
 
     _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
@@ -205,7 +205,7 @@ class Result(Document):
         return state | {"__pydantic_private__": private}
 
     def _facts(self) -> dict[str, str]:
-        """What one wants to know first, by name."""
+        """The first facts of a result, by name."""
         numbers = {"objective": self.objective, "bound": self.bound, "gap": self.gap}
         found = {k: figure(v) + (f" {self.unit}" if k != "gap" else "") for k, v in numbers.items() if v is not None}
         check = {} if self.check is None else {"check": "passed" if self.check.ok else "FAILED"}

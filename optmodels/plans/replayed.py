@@ -1,4 +1,4 @@
-"""What the replay of a plan on its own requests states about its promises, as every document has it
+"""Results of the replay of a plan on its own requests for its SLOs, as every document has them
 (`report.replayed`).
 """
 

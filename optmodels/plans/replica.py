@@ -1,4 +1,4 @@
-"""What autoscaling adds and removes: one deployment with its rate and price."""
+"""The unit that autoscaling adds and removes: one deployment with its rate and price."""
 
 from __future__ import annotations
 

@@ -45,6 +45,14 @@ class SeenLatency(NamedTuple):
     of: str
 
 
+def slos_of(problem: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Limits of every workload of a problem document by the names of `LATENCY_NAMES`, in either spelling."""
+    return {
+        w["name"]: {("tbt_s" if key == "tpot_s" else key): limit for key, limit in (w.get("slo") or {}).items()}
+        for w in problem.get("workloads") or ()
+    }
+
+
 def summary(
     *, machines: Sequence[Rented], notes: Mapping[tuple[str, str], str] | None = None, slo: Iterable[str] = (),
     verdict: Iterable[tuple[str, str]] = (), usd_per_hour: float | None = None, per_token: str = "",
@@ -209,7 +217,7 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
 
 
 def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """What was not measured, in a sentence or nothing; and the pessimistic end in words, None where it is not known."""
+    """Unmeasured parts in a sentence, or nothing; and the pessimistic case in words, None where it is not known."""
     unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
     known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]

@@ -1,4 +1,4 @@
-"""What runs today, in the terminal: its deployments, what requests see, and the distance to the best plan."""
+"""Today's fleet in the terminal: deployments, latencies, and the distance to the best plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEMAND = (
 )  # fmt: skip
 CALLED = {
     "usd_per_hour": "USD/h", "requests_per_s": "requests/s", "slots_in_use": "slots", "kv_in_use": "KV",
-    "step_s": "step, s", "replayed_step_s": "replayed, s", "predicted_within": "predicted",
+    "step_s": "iteration, ms", "replayed_step_s": "replayed, ms", "predicted_within": "predicted",
     "replayed_within": "replayed", "planned_routing_within": "planned routing", "engines_needed": "needed",
     "name": "deployment", "gpus": "GPUs", "replayed_busy": "busy", "best_dispatcher_within": "best dispatcher",
     "attainment_at_least": "asked for",
@@ -84,6 +84,8 @@ def _table(title: str, rows: list[Mapping[str, Any]], columns: tuple[str, ...]) 
 def _cell(column: str, value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "overloaded"
+    if column in ("step_s", "replayed_step_s") and value is not None:
+        return f"{1e3 * value:.3g}"
     return f"{value:.1%}" if column in SHARES and value is not None else shown(value)
 
 
@@ -178,7 +180,7 @@ def fewest_lines(found: Mapping[str, Any]) -> list[str]:
     exact = found["gpus"] == found["bound"]
     attain = "attains" if found["gpus"] == 1 else "attain"
     proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
-    lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof}, of {plain(found['certifies'])})"]
+    lines = [f"[bold]{_gpus(found['gpus'])}[/bold] {attain} {asked} ({proof})", f"  for {plain(found['certifies'])}"]
     if found.get("headline"):
         lines.append(f"  {plain(found['headline'])}")
     lines += _over_time(found)

@@ -112,7 +112,7 @@ def point_lines(found: Mapping[str, Any], machine: str, out: Path | None) -> lis
 def _point_line(r: dict[str, Any]) -> str:
     if "e2e_s" in r:
         text = f"{r['name']}: E2E {r['e2e_s']:.4g} s"
-        return text if r["ttft_s"] is None else f"{text}, TTFT {r['ttft_s']:.4g} s, TPOT {1e3 * r['tbt_s']:.4g} ms"
+        return text if r["ttft_s"] is None else f"{text}, TTFT {r['ttft_s']:.4g} s, TPOT {1e3 * r['tpot_s']:.4g} ms"
     if "load" in r:
         return f"{r['model']} on {r['gpu']}, TP{r['tp']}, {r['load']} requests: {r['tokens_per_s']:.4g} tokens/s each"
     rates = ", ".join(f"{v:.4g} requests/s of {k}" for k, v in r.items() if "/" in k and v is not None)

@@ -83,7 +83,7 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     for replayed, same in rows.items():
         said = next((expected[m] for m in same if m in expected), None)
         table.add_row(plain(" = ".join(map(words, same))), *(shown(v) for v in (said, *replayed)))
-    table.caption = "replayed by dispatch policy; p50, p90 and what is zero everywhere: see --json"
+    table.caption = "columns: ways to dispatch; p50, p90 and rows of zeros: --json"
     return table
 
 

@@ -79,7 +79,7 @@ def prefix_lines(found: Mapping[str, Any]) -> list[Any]:
     crowded = ", ".join(f"{v:.2f} with {n}" for n, v in found["busiest"].items() if n != "1")
     lines: list[Any] = [
         plain(f"Share of prompt tokens found in the cache: {requests_of(found['requests'], found['trace'])}, sent"
-              f" {how} to so many engines, each with a cache of so many tokens for prompts that nobody works on"),
+              f" {how} to as many engines as a column names, each with a cache of as many tokens as a row names"),
         "", table, "",
     ]  # fmt: skip
     return [*lines, plain(f"Requests of the busiest engine, in means: {crowded}")] if crowded else lines

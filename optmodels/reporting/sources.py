@@ -116,7 +116,7 @@ def _end(entry: Mapping[str, Any]) -> str:
 
 
 def of_requests(limits: Iterable[LatencyLimit | None], lengths: Sequence[Length]) -> list[str]:
-    """What a plan for requests of such lengths states about its percentiles, in a sentence; nothing without any."""
+    """Note on the percentiles of a plan for requests of such lengths, in a sentence; empty without any."""
     if len(lengths) == 1:
         one = lengths[0]
         said = f"prompts of exactly {one.input_tokens:,} and answers of exactly {one.output_tokens:,} tokens"

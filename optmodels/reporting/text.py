@@ -1,4 +1,4 @@
-"""What every summary is made of: text of users without markup or control characters, numbers, titled tables."""
+"""The parts of every summary: text of users without markup or control characters, numbers, titled tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests that were assigned beforehand: each to a slot of an instance, in the order planned for that slot.
 
 A request starts as soon as it is there and the one before it in its slot is done. If the plan took the full-batch rate
-for everybody's service and speed falls with load, then by induction along each slot nobody starts or ends later than
+for every service and speed falls with load, then by induction along each slot none starts or ends later than
 planned: no admission delays another past its deadline, and no instance has more requests than slots.
 """
 

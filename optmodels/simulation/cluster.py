@@ -1,4 +1,4 @@
-"""What a simulation is given and what it returns, as arrays: requests, a cluster of instances, outcomes.
+"""Inputs and results of a simulation, as arrays: requests, a cluster of instances, outcomes.
 
 An instance has W virtual slots (MaaSO §V-A): a request waits in its instance's queue, first come first served, until
 one is free, is prefilled for ``prefill_s + prefill_s_per_token·prompt`` seconds, after which its first token is out,
@@ -20,7 +20,7 @@ Policies choose an instance among those of the request's model and sub-cluster t
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
 never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
-instance serves the one who must start first, and admits a request if then nobody in its queue is late: those with time
+instance serves the one who must start first, and admits a request if then none in its queue is late: those with time
 wait for those without, as in plans that let groups of requests wait apart.
 """
 
@@ -201,7 +201,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of every request.
+    """The outcome of every request.
 
     Attributes:
         instance: (n,) index; −1: refused.
@@ -280,7 +280,7 @@ def simulate(
 
 
 def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> SlotState:
-    """What the compiled loop begins with."""
+    """Initial state of the compiled loop."""
     from optmodels.simulation import engine
 
     n, full, slots = len(requests), cluster.full_tokens_per_s, cluster.slots

@@ -6,7 +6,7 @@ An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCo
    evicted, the least urgent request (the last to have come among equals) gives up its blocks and waits again: what it
    had is computed again;
 2. prompts under way get the rest of ``max_num_batched_tokens`` in order of admission, at most ``chunk_tokens`` each;
-3. unless somebody was preempted, waiting requests are admitted by priority and arrival while fewer than
+3. unless a request was preempted, waiting requests are admitted by priority and arrival while fewer than
    ``max_num_seqs`` run, tokens are left, and the first of them has room for its whole prompt.
 
 With `overlap` a step is chosen while the one before it runs (vLLM's asynchronous scheduling, the overlap schedulers of
@@ -17,7 +17,7 @@ decoding request takes k + 1 tokens of a step's budget and room for as many in t
 not accepted; and all get as many tokens, so that after n steps of the instance they are ⌊n·g⌋ for g = 1 + a: the mean
 acceptance, without its chance. Content blocks of prompts (`traces.Prefixes`)
 are shared: those at the head of a prompt that are in the cache are not computed, but at least one token is; blocks
-that nobody uses stay until their room is needed, those unused for longest going first.
+that no request uses stay until their room is needed, those unused for longest going first.
 
 An engine of several data-parallel attention ranks is as many instances, each with slots, token budget, KV cache and
 prefixes of its own, that take their steps together: a step begins for all when the last one ends and lasts as long as
@@ -195,7 +195,7 @@ class Series:
 
 @dataclass(frozen=True)
 class ServedRequests:
-    """What a simulation saw, (n,) by request and (I,) by engine.
+    """Results of a simulation, (n,) by request and (I,) by engine.
 
     Attributes:
         instance: index of the engine; −1: refused. Times of refused requests are NaN.

@@ -19,7 +19,7 @@ RECENT = 10  # decode steps in the averages that controllers see
 
 @dataclass(frozen=True)
 class Controlled:
-    """What a simulation saw, and the duration of every step in which somebody decoded."""
+    """Results of a simulation, and the duration of every step with a decode."""
 
     served: ServedRequests
     decode_step_s: Floats

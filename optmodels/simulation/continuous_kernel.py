@@ -36,7 +36,7 @@ REQUEST = record(
     "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s",
 )
 # sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
-# prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
+# prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that no request uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
 # always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is one; rank: its
 # place after the first of them; recent_s: mean of the steps since it was idle, the last counting `LAST_STEP`.
@@ -282,7 +282,7 @@ def _release(s, j, i):  # type: ignore[no-untyped-def]
 
 @apart
 def _found(s, j, i, tokens):  # type: ignore[no-untyped-def]
-    """Leading prefix blocks that are cached and leave a token to compute, and how many of them nobody uses."""
+    """Leading prefix blocks that are cached and leave a token to compute, and how many of them no request uses."""
     x, r = s.x[j], s.request[i]
     n, idle = 0, 0
     if x.unit > 0:
@@ -802,7 +802,7 @@ def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last
             elif how == ROUND_ROBIN and not refuse:
                 j = _in_turn(s, i, t, low, high, last[pool], refuse)
             if how == ASSIGNED or (how == ROUND_ROBIN and not refuse):
-                low, high = max(j, 0), j + 1  # nobody else's state is looked at
+                low, high = max(j, 0), j + 1  # the state of other instances is not read
         for k in range(low, high):
             if s.next[k] < t:
                 _advance(s, k, t)

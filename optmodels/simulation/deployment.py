@@ -26,7 +26,7 @@ BINS = 200
 
 @dataclass(frozen=True)
 class GoodputLimits:
-    """What counts as good: seconds to the first token, per output token after it, to the last; None: anything."""
+    """Limits of goodput: seconds to the first token, per output token after it, to the last; None: anything."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None

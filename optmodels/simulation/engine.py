@@ -5,7 +5,7 @@ V(t) = ∫ r(w) dt: a request that begins to decode at V is done at V + output t
 meanwhile. An event of an instance costs O(log W), and instances are brought forward only when one of their requests
 arrives.
 
-The start that a new request would get is known exactly: with a slot free, now; with all slots taken and nobody waiting,
+The start that a new request would get is known exactly: with a slot free, now; with all slots taken and none waiting,
 the first completion, because until then the rate is r(W); with others waiting, the top of a heap of the slots' release
 times, which is made when the queue begins and is exact while it lasts, because the batch then stays full. A queue in
 order of urgency is played out instead: a request is admitted if neither it nor anybody behind it is made late.
@@ -184,7 +184,7 @@ def _decode(s, i, x):  # type: ignore[no-untyped-def]
 
 @compiled
 def _refresh(s, j, policy, protect):  # type: ignore[no-untyped-def]
-    """What others look at, after a change."""
+    """State that dispatchers read, after a change."""
     x = s.x[j]
     s.next_event[j] = _next_event(s, j, x)
     x.ready = _ready(s, x, protect)
@@ -523,7 +523,7 @@ def _follow(s, i, low, high, policy, protect, planned, credit):  # type: ignore[
         j = _pick(s, i, low, high, np.int64(ANY), policy, protect)
         if j < 0 or s.x[j].active == s.x[j].slots:
             return -1
-        credit[turn] += 1.0  # a slot that nobody waits for
+        credit[turn] += 1.0  # a slot that no request waits for
         return j
     kind = turn
     while True:

@@ -11,7 +11,7 @@ from optmodels.simulation.cluster import Queue, Speed
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What the verb `replay` passes to a formulation's hook.
+    """Options that the verb `replay` passes to a formulation's hook.
 
     A hook returns JSON-ready data, of which the command line shows ``predicted`` (metric → value) next to ``policies``
     (policy → metrics of the same names), and whatever else it holds: numbers, texts, and lists of records as tables.
@@ -24,7 +24,7 @@ class ReplayOptions:
         controller: controller of every instance's batch, as `simulation.controlled` reads it; None: the limit is the
             slots.
         seed: random seed of everything drawn.
-        keep: called with the name of a run and its columns, one row a request, where somebody wants them written.
+        keep: called with the name of a run and its columns, one row a request, where they are to be written.
     """
 
     policy: str | None = None

@@ -8,7 +8,7 @@ blocks whose last use is later.
 
 A request uses the blocks of its prompt, its root last, so that what is left of a prompt is its head whatever C is, and
 once and for all those of its answer and of the prompt's last, partial block. That running requests hold theirs is left
-out: C is what is left to prompts that nobody works on, next to them.
+out: C is what is left to prompts that are not in progress, next to them.
 """
 
 from __future__ import annotations

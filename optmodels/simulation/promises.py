@@ -106,7 +106,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the simulation states about a promise.
+    """Result of the simulation for one SLO.
 
     Attributes:
         found: ``kept`` or ``broken`` beyond the interval; ``undecided``: neither after the last look, or no time.

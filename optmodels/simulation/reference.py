@@ -208,7 +208,7 @@ class _Simulation:
                     j = self.least_loaded(i, mine)
                     if j < 0 or len(self.instances[j].active) >= self.instances[j].limit:
                         return -1
-                    credit[turn] += 1.0  # a slot that nobody waits for
+                    credit[turn] += 1.0  # a slot that no request waits for
                     return j
                 others = sorted((q for q in open_ if q not in (turn, refused)), key=lambda q: (-credit[q], q))
                 for q in [turn, *others]:
@@ -308,7 +308,7 @@ def simulate_slowly(
     seed: int = 0,
     controllers: Sequence[Controller | None] | None = None,
 ) -> Outcomes:
-    """What `cluster.simulate` computes, some thousand times as slow.
+    """The results of `cluster.simulate`, computed some thousand times as slowly.
 
     Args:
         requests, cluster, policy, speed, overflow_protection, queue, shares, seed: as there.

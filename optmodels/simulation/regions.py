@@ -8,7 +8,7 @@ memory: tokens count, not blocks. Finished prompts and answers stay in a prefix 
 whole blocks until memory is needed (least recently used first).
 
 Balancers queue first come, first served. With *blind pushing* a request goes to a replica at once; *SP-O* pushes to
-replicas with fewer outstanding requests than a limit, *SP-P* to those that left nobody waiting at their last step, as
+replicas with fewer outstanding requests than a limit, *SP-P* to those without a waiting request at their last step, as
 probes report it (SK §3.3, Listing 1). In the regional layout a balancer serves its own region first and forwards, when
 no replica there is available, to a balancer that has one and whose queue is within the buffer τ.
 
@@ -38,7 +38,7 @@ PUSHES: tuple[Push, ...] = ("blind", "outstanding", "pending")
 
 @dataclass(frozen=True)
 class RegionEngine:
-    """What a replica's steps cost, and its memory.
+    """Cost of a replica's steps, and its memory.
 
     Attributes:
         kv_tokens: tokens the KV cache holds.
@@ -166,7 +166,7 @@ def policy(name: str, push: str | None = None, **changes: Any) -> RegionRouting:
 
 @dataclass(frozen=True)
 class Replay:
-    """What happened to every request and replica; −1 or NaN where it did not happen.
+    """The course of every request and replica; −1 or NaN where it did not happen.
 
     Attributes:
         ttft_s: (n,) at the user.

@@ -181,7 +181,7 @@ def lock(w: Any, p: int, slot: int) -> None:
 
 @njit(cache=True)
 def evict(w: Any, p: int) -> None:
-    """Drop the block that nobody has used for longest."""
+    """Drop the block unused for longest."""
     e = w.replica[p]
     slot = e.oldest
     lock(w, p, slot)  # takes it off the list
@@ -638,7 +638,7 @@ def choose_balancer(w: Any, l: int, i: int) -> int:  # noqa: E741
 
 @njit(cache=True)
 def drain(w: Any, events: Any, l: int, now: float) -> None:  # noqa: E741
-    """First come, first served: route from the head of the queue while somebody is available (SK §4.1)."""
+    """First come, first served: route from the head of the queue while a replica is available (SK §4.1)."""
     y, rule = w.balancer[l], w.rule[0]
     while y.waiting:
         i = y.head

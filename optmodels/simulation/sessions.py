@@ -53,7 +53,7 @@ def in_sessions(
 
 
 def beside_measured(trace: Trace, columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What the trace's log measured next to what is simulated: means and percentiles of requests that have both."""
+    """Latencies of the trace's log next to simulated ones: means and percentiles of requests that have both."""
     found: dict[str, Any] = {}
     for name, measured in trace.measured.items():
         seen: Floats = np.asarray(columns[name], dtype=float)

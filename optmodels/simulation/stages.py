@@ -17,7 +17,7 @@ from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, simu
 
 @dataclass(frozen=True)
 class Staged:
-    """What n requests saw, NaN where they are refused.
+    """Latencies of n requests, NaN where they are refused.
 
     Attributes:
         queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each of those after it

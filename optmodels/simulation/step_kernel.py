@@ -11,7 +11,7 @@ NO_WINDOW = 1 << 60
 
 
 def coefficients(c: StepCosts) -> dict[str, float]:
-    """What the parts below read of a record, by the name of its field, and every coefficient in seconds."""
+    """Fields of a record that the parts below read, by the name of its field, and every coefficient in seconds."""
     touched = 1.0 - c.experts.active / c.experts.experts if c.experts else 0.0
     window = c.window
     return {

@@ -41,7 +41,7 @@ def cancelled() -> bool:
 def caught_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C or SIGTERM into a flag (a second one ends as usual); only possible in the main thread.
 
-    A signal that somebody has a handler of their own for stays theirs, as SIGTERM does in the processes of a sweep.
+    A signal with a handler of its own keeps it, as SIGTERM does in the processes of a sweep.
     Inside another one the flag is that one's: a method of many solves catches signals once, between its solves too.
     """
     around = _FLAG.get()

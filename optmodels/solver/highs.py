@@ -36,7 +36,7 @@ PROVED = 1e-6  # a relative gap below this is a proof
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found and what it proved; `objective` and `bound` in the model's own sense, first objective."""
+    """Solution and proof of a run; `objective` and `bound` in the model's own sense, first objective."""
 
     status: Status
     limit: Limit | None
@@ -292,7 +292,7 @@ class _Solve:
         return math.inf if x is None else float(self.model.costs[0] @ x + self.model.offsets[0])
 
     def _rounding(self, x: Array) -> float:
-        """What rounding may make of the first objective at x, which matters where its terms cancel."""
+        """Largest rounding error of the first objective at x, which matters where its terms cancel."""
         terms = np.append(self.model.costs[0] * x, self.model.offsets[0])
         return float(np.count_nonzero(terms) * EPS * np.abs(terms).sum())
 
@@ -367,7 +367,7 @@ class _Solve:
         return given_up._replace(ended="limit", limit="gap", x=run.x, problem=None)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
-        """What runs state together: the best of their points, and a bound that no point refutes.
+        """The joint result of runs: the best of their points, and a bound that no point refutes.
 
         A point refutes that there is none. Where one run's bound is not enough, it is one that two have reached.
         """

@@ -83,7 +83,7 @@ def _unhook(dependencies: Any) -> None:
 
 
 class _Later(MetaPathFinder, Loader):
-    """Pyomo, once somebody imports it: it sees no scipy, which it would use at once, and then has no hook for it."""
+    """Pyomo, once it is imported: it sees no scipy, which it would use at once, and then has no hook for it."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Of the module with the hooks, whose loader then is this object; of no other."""

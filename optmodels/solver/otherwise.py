@@ -49,6 +49,6 @@ def way() -> Way:
 
 
 def as_usual() -> bool:
-    """Whether nobody asked for another solver, seed or options."""
+    """Whether no other solver, seed or options were asked for."""
     now = way()
     return now.solver == "HiGHS" and not now.seed and not now.options

@@ -34,7 +34,7 @@ def possible() -> bool:
 
 
 class EndedError(Exception):
-    """The call was ended: its time was over, or somebody cancelled."""
+    """The call was ended: its time was over, or it was cancelled."""
 
 
 class _Child:
@@ -57,7 +57,7 @@ class _Child:
         """Whether the call returned, and what, or what it raised.
 
         Raises:
-            EndedError: the time was over, or somebody cancelled.
+            EndedError: the time was over, or it was cancelled.
             SolverError: the process died.
         """
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -71,7 +71,7 @@ class _Child:
         self.listens.start()
         with suppress(BrokenPipeError):
             self.process.stdin.write(len(asked).to_bytes(SIZE, "little") + asked)
-            self.process.stdin.flush()  # and stays open: the process ends when nobody holds it any more
+            self.process.stdin.flush()  # and stays open: the process ends when no holder is left
         while self.listens.is_alive():
             if cancelled() or time.monotonic() > until:
                 raise EndedError
@@ -110,11 +110,11 @@ def _taken() -> _Child:
 
 
 def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | None) -> T:
-    """What a function of a module returns there.
+    """The return value of a module's function there.
 
     Args:
         call, arguments: pickled.
-        seconds: until the process is ended; None: until the call returns, or somebody cancels.
+        seconds: until the process is ended; None: until the call returns, or it is cancelled.
 
     Raises:
         EndedError: it was ended.
@@ -138,7 +138,7 @@ def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | 
 
 
 def _serve() -> None:
-    """The other side: calls, until nobody can make more."""
+    """The other side: calls, until no more can be made."""
     asked, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is no answer
     os.dup2(2, 0)

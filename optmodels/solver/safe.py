@@ -1,4 +1,4 @@
-"""What row multipliers prove about a linear relaxation, in floating point with every rounding error on the safe side.
+"""Bounds on a linear relaxation from row multipliers, in floating point with every rounding error on the safe side.
 
 For any y, the least value over row and column bounds of Σ_i y_i·b_i + Σ_j (c − Aᵀy)_j·x_j is below c·x at every point
 (Neumaier and Shcherbina 2004, *Safe bounds in linear and mixed-integer linear programming*). It is as good as y is, and

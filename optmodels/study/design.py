@@ -1,4 +1,4 @@
-"""What a sweep varies: ``KEY=1:10:4`` (grid), ``KEY=1:100:3:log``, ``KEY=a,b`` (list), ``KEY~1:10`` (random)."""
+"""The design of a sweep: ``KEY=1:10:4`` (grid), ``KEY=1:100:3:log``, ``KEY=a,b`` (list), ``KEY~1:10`` (random)."""
 
 from __future__ import annotations
 

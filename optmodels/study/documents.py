@@ -1,4 +1,4 @@
-"""What compare, sweep and replay write as JSON, key by key (explain's is `study.explanation.document`)."""
+"""The JSON documents of compare, sweep and replay, key by key (explain's is `study.explanation.document`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ class _Solved(Document):
     """One method on one instance."""
 
     status: Status | Literal["error"] = Field(description="error: a fault of the method, in `headline`")
-    limit: Limit | None = Field(description="what stopped the method early")
+    limit: Limit | None = Field(description="limit that stopped the method early")
     objective: float | None
     bound: float | None = Field(description="proved: no plan is better")
     gap: float | None = Field(description="relative, of objective and bound")
     proved: bool = Field(description="optimal, or without any plan")
-    seconds: dict[str, float | None] = Field(description="by phase; to_first solution, to_proof: null for never")
-    size: dict[str, int] = Field(description="of the model solved")
+    seconds: dict[str, float | None] = Field(
+        description="seconds by phase; to_first solution, to_proof: null for never"
+    )
+    size: dict[str, int] = Field(description="size of the model solved")
     check: CheckReport | None
     headline: str = Field(description="the plan in words, or why there is none")
 
@@ -63,7 +65,7 @@ class Swept(_Solved):
 
     varied: dict[str, Any] = Field(description="field → value")
     plan: dict[str, Number] | None = Field(description="figures of the plan by dotted name")
-    frontier: bool | None = Field(description="on the Pareto frontier; null: none was asked for")
+    frontier: bool | None = Field(description="whether it is on the Pareto frontier; null: none was asked for")
 
 
 class AimRow(Document):
@@ -87,7 +89,9 @@ class SweepDocument(Document):
     folder: str | None
     reused: int = Field(description="rows of an earlier run")
     rows: list[Swept]
-    vary: list[str] | None = Field(default=None, description="as given; this and what follows in sweep.json only")
+    vary: list[str] | None = Field(
+        default=None, description="varied fields as given; this and the following keys are in sweep.json only"
+    )
     seed: int | None = None
     time_limit: float | None = None
     problem: dict[str, Any] | None = Field(default=None, description="the problem that was varied, as written")
@@ -105,16 +109,18 @@ class ReplayDocument(Document):
     speed: Speed
     overflow_protection: bool | None
     queue: Queue | None
-    controller: str | None = Field(description="that set batch limits, as given")
+    controller: str | None = Field(description="controller of batch limits, as given")
     rate_factor: float
     first_s: float | None
-    part: Literal["first", "rest"] | None = Field(default=None, description="of the trace's time")
-    share: float | None = Field(default=None, description="of it in the first part")
+    part: Literal["first", "rest"] | None = Field(default=None, description="part of the trace's time")
+    share: float | None = Field(default=None, description="share of that time in the first part")
     resample: int | None = Field(default=None, description="seed of a trace drawn from this one in blocks")
-    predicted_error: float | None = Field(default=None, description="of the lengths dispatchers know, as sd of a log")
-    trace_notes: list[str] = Field(default=[], description="what was done to the trace file's rows")
+    predicted_error: float | None = Field(
+        default=None, description="error of the output lengths that dispatchers know, as standard deviation of a log"
+    )
+    trace_notes: list[str] = Field(default=[], description="changes made to the trace file's rows")
     seed: int
     report: dict[str, Any] = Field(description="the formulation's: predicted beside policies, and more")
     seconds: dict[str, float]
     optmodels_version: str
-    folder: str | None = Field(default=None, description="where its files were written, if anywhere")
+    folder: str | None = Field(default=None, description="folder of its files, if any")

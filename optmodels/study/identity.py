@@ -1,4 +1,4 @@
-"""What an instance states, as a digest: its values, the files it names, the catalogue entries it refers to."""
+"""Digest of a problem: its values, the files it names, the catalogue entries it refers to."""
 
 from __future__ import annotations
 

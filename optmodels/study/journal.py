@@ -1,4 +1,4 @@
-"""What a long study has done so far, on disk: one JSON line for each result, in the order they came.
+"""Results of a long study so far, on disk: one JSON line for each result, in the order they came.
 
 A line is there in full or it does not count: lines are appended and flushed to the disk before anybody is told, and a
 last line that the end of its process cut off is recognised by its missing end and taken away.
@@ -15,7 +15,7 @@ from typing import Any
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import not_written
 
-FAR = 2**40  # where Windows locks a byte: what it locks nobody can read, and no journal is as long
+FAR = 2**40  # where Windows locks a byte: locked bytes cannot be read, and no journal is as long
 
 
 def _lock(handle: int) -> None:

@@ -112,7 +112,7 @@ def _of_one(form: Formulation, model: Bounded, document: Mapping[str, Any], time
 
 
 def _slack(value: float) -> float:
-    """What rounding is allowed at a value."""
+    """Rounding error allowed at a value."""
     return PROVED * abs(value)
 
 
@@ -122,7 +122,7 @@ def _closed(plan: float, bound: float | None) -> bool:
 
 
 def _ways(form: Formulation, document: Mapping[str, Any]) -> Iterator[tuple[str, Method, Way]]:
-    """What to try, what shares least with the claim first: words, method, and how its runs are made."""
+    """Attempts, those that share least with the claim first: words, method, and how its runs are made."""
     by = form.methods.get(str(document.get("method")))
     forms = [("the method exact", form.methods["exact"])]
     if form.other is not None and form.other is not by:

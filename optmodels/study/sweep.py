@@ -47,7 +47,7 @@ _OF_A_ROW = {"status": str, "seconds": dict, "size": dict, "headline": str, "pro
 
 @dataclass(frozen=True)
 class Task:
-    """What all solves of a sweep share; small, picklable, no file but those next to the instance.
+    """Common data of all solves of a sweep; small, picklable, no file but those next to the instance.
 
     Attributes:
         document: the instance.

@@ -1,4 +1,4 @@
-"""What people run next: a plan for vLLM, Kubernetes and what runs on it, SkyPilot, Terraform; its model as MPS or LP.
+"""Exports of a plan: vLLM, Kubernetes and what runs on it, SkyPilot, Terraform; its model as MPS or LP.
 
 Each target is a module with a function ``Deployments → (files by name, notes)``. A note is what the plan states and the
 target cannot express: it stands in a comment of the file and on stderr, never nowhere.
@@ -75,7 +75,7 @@ def of_plan(plan: Deployments, to: str) -> Export:
 
 
 def _together(notes: list[str], deployments: list[str]) -> list[str]:
-    """What holds for several deployments stated once, in the order of the first."""
+    """Notes of several deployments, each stated once, in the order of the first."""
     of: dict[str, dict[str, None]] = {}
     for note in notes:
         name = next((x for x in deployments if note.startswith(f"{x}: ")), "")

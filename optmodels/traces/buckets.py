@@ -33,8 +33,8 @@ class BucketRequests(Entry):
     """The requests that a workload's buckets were cut from, in the order of their arrival."""
 
     arrival_s: tuple[NonNegative, ...] = Field(min_length=1, description="ascending, at the rate that is planned for")
-    input_tokens: tuple[PositiveInt, ...] = Field(description="of each prompt")
-    output_tokens: tuple[PositiveInt, ...] = Field(description="of each answer")
+    input_tokens: tuple[PositiveInt, ...] = Field(description="tokens of each prompt")
+    output_tokens: tuple[PositiveInt, ...] = Field(description="tokens of each answer")
     bucket: tuple[Annotated[int, Field(strict=True, ge=0)], ...] = Field(description="index of each one's bucket")
     of: PositiveInt | None = Field(
         default=None, description="requests in the whole trace, where these are its busiest stretch"

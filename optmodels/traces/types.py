@@ -55,7 +55,7 @@ class Follows:
     think_s: Floats
 
     def take(self, chosen: Ints) -> Follows | None:
-        """Those of some requests; who waits for a request left out comes at its own arrival. None: nobody waits."""
+        """Those of some requests; a request that waits for one left out comes at its own arrival. None: no waits."""
         place = np.full(len(self.parent), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         parent = self.parent[chosen]

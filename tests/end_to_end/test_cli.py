@@ -115,7 +115,7 @@ def test_a_closed_pipe_is_no_fault(write, folder):
 
 
 def test_machines_are_listed_with_prices_their_date_and_source(cli):
-    rows = json.loads(cli("list", "machines", "--pool", "gcp", "--region", "europe-west4", "--json").out)
+    rows = json.loads(cli("list", "machines", "--cloud", "gcp", "--region", "europe-west4", "--json").out)
     (row,) = [r for r in rows if r["machine"] == "g2-standard-4"]
     assert (row["gpu"], row["gpus"], row["vram_gib"], row["date"]) == (
         "l4",
@@ -125,11 +125,11 @@ def test_machines_are_listed_with_prices_their_date_and_source(cli):
     )  # 24 GB, of which drivers leave 22 GiB
     assert row["reserved_3y"] < row["reserved_1y"] < row["on_demand"] == 0.742916
     assert "google-cloud-pricing" in row["source"] and "price list" in row["price_sources"]
-    table = cli("list", "machines", "--pool", "azure", "--region", "swedencentral")
+    table = cli("list", "machines", "--cloud", "azure", "--region", "swedencentral")
     assert "Standard_ND96isr_H100_v5" in table.out and "USD per hour of 2026-06-18" in table.out
-    for wrong in (("--region", "atlantis"), ("--pool", "none")):
+    for wrong in (("--region", "atlantis"), ("--cloud", "none")):
         assert cli("list", "machines", *wrong).status == 2
-    assert cli("list", "catalog", "--pool", "gcp").status == 2
+    assert cli("list", "catalog", "--cloud", "gcp").status == 2
 
 
 # -------------------------------------------------------------------------------------------------------- documents
@@ -318,7 +318,7 @@ def test_a_fresh_plan_passes(cli, solved, folder):
     said = document(cli("check", solved, "--json"))
     assert (said["ok"], said["violations"], said["proof"]) == (True, [], None)
     assert "bound" in [t["path"] for t in said["trusted"]] and "report" in said["rebuilt"]
-    assert cli("check", solved, "--instance", folder / "instance.yaml").status == 0
+    assert cli("check", solved, "--problem", folder / "instance.yaml").status == 0
 
 
 def test_a_fresh_plan_passes_elsewhere(command, cli, solved, folder):
@@ -396,7 +396,7 @@ def test_what_is_no_result_is_refused(cli, folder, content, expected):
 
 def test_a_plan_against_another_instance_fails(cli, solved, write, tiny):
     write(tiny(budget_usd_per_hour=0.05), "poor.yaml")
-    done = cli("check", solved, "--instance", "poor.yaml")
+    done = cli("check", solved, "--problem", "poor.yaml")
     assert done.status == 1
     assert "budget" in done.out
 
@@ -504,7 +504,7 @@ def test_list_instances(cli, write, folder, tiny):
 
 
 def test_a_series_of_shipped_instances_is_one_row(cli):
-    shown, every = cli("list", "instances").out, document(cli("list", "instances", "--json"))
+    shown, every = cli("list", "problems").out, document(cli("list", "problems", "--json"))
     series = [r["name"] for r in every if r["name"].startswith("fig3/")]
     assert {series[0], series[-1], f"({len(series)})"} <= {*shown.split()}
     assert "day-and-night" in shown and series[1] not in shown

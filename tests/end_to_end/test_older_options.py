@@ -16,6 +16,8 @@ from optmodels.cli import _renamed
         ("attribute x --model steps.yaml", "attribute x --latencies steps.yaml"),
         ("plan --model llama-3.1-8b --apart", "plan --model llama-3.1-8b --disaggregate"),
         ("operating-points m --tbt-s 0.1", "operating-points m --tpot-s 0.1"),
+        ("list machines --pool aws", "list machines --cloud aws"),
+        ("list instances", "list problems"),
     ],
 )
 def test_older_names_are_read(given: str, read: str, capsys: pytest.CaptureFixture[str]) -> None:

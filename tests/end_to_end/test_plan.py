@@ -46,7 +46,7 @@ def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, fol
 
 def test_the_instance_that_is_shown_is_the_one_that_is_written(cli, folder):
     assert "formulation: fleet" not in cli(*ASKED).out
-    said = cli(*ASKED, "--show-instance").out
+    said = cli(*ASKED, "--show-problem").out
     cli(*ASKED, "--write", "mine.yaml")
     shown = said.partition("(--write FILE saves it)\n")[2].partition("\n\nNext")[0]
     assert yaml.safe_load(shown) == yaml.safe_load((folder / "mine.yaml").read_text())
@@ -257,6 +257,6 @@ def test_weights_are_as_published_unless_said(cli):
     experts = {n for n, x in catalog.llms().items() if x.moe is not None and x.moe.expert_precision is not None}
     assert {n for n, p in published.items() if p == "mxfp4"} - {"deepseek-v4-flash", "deepseek-v4-pro"} == experts
     assert (published["qwen3-32b"], published["deepseek-r1"]) == ("fp16", "fp8_block")
-    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1", "--show-instance"]
+    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1", "--show-problem"]
     assert "weights: mxfp4" in cli(*asked).out
     assert "precision:" not in cli(*asked, "--precision", "fp16").out

@@ -141,7 +141,7 @@ def test_an_instance_without_a_result(cli, write, plan, folder):
 
 def test_a_plan_of_another_instance_is_the_users_mistake(cli, plan):
     for other in ("fleet/melange-example.yaml", "reserved_capacity/textbook-two-regions.yaml"):
-        found = cli("replay", plan, "--instance", ROOT / "instances" / other, "--json")
+        found = cli("replay", plan, "--problem", ROOT / "instances" / other, "--json")
         assert found.status == 2 and found.out == "" and "a plan made for this problem" in found.err, found.err
 
 
@@ -184,7 +184,7 @@ def test_out_of_sample_beside_predicted(cli, write, folder):
     (folder / "own.csv").write_text("at,n,m\n" + rows)
     done = cli("solve", write(ORCHESTRATION), "--out", "solved")
     assert done.status == 0, done.out + done.err
-    replay = ("replay", "solved/instance-exact", "--instance", "instance.yaml", "--json", "--policy", "planned_shares")
+    replay = ("replay", "solved/instance-exact", "--problem", "instance.yaml", "--json", "--policy", "planned_shares")
     found = {}
     for seed in ("1", "2"):
         run = cli(*replay, "--resample", seed)

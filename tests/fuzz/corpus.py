@@ -219,7 +219,7 @@ def _second(folder: Path) -> list[Item]:
     evaluate = (
         "evaluate",
         "{}",
-        "--instance",
+        "--problem",
         str(folder / "fleet.yaml"),
         "--first",
         "20",

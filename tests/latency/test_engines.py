@@ -479,7 +479,7 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, c
     point = ["--machine", "box", "--tp", "4", "--batch", "16", "--input-tokens", "1024", "--output-tokens", "512"]
     found = [run("operating-points", model, *point, *of, "--json") for model in ("default", "own.yaml")]
     assert [f.status for f in found] == [0, 0], found[1].err
-    before, after = (json.loads(f.out)["operating_points"][0]["tbt_s"] for f in found)
+    before, after = (json.loads(f.out)["operating_points"][0]["tpot_s"] for f in found)
     assert 1.2 < after / before < 1.5
     as_the_rows = cli("operating-points", "own.yaml", *point, "--json")  # engine, GPU, LLM, precision: the file's
     assert json.loads(as_the_rows.out) == json.loads(found[1].out), as_the_rows.err
@@ -513,7 +513,7 @@ def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     (point,) = document["operating_points"]
-    assert 0.005 < point["tbt_s"] < 0.05 and point["ttft_s"] > point["tbt_s"] and point["source"]
+    assert 0.005 < point["tpot_s"] < 0.05 and point["ttft_s"] > point["tpot_s"] and point["source"]
     assert any("predicted, not measured" in w for w in document["warnings"])
     assert (tmp_path / "points.csv").is_file()
     done = subprocess.run([*command, "--engine", "vlm", "--gpu", "h100"], capture_output=True, text=True, check=False)
@@ -585,7 +585,7 @@ def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_pa
     (tmp_path / "card.yaml").write_text(json.dumps(gpu))
     mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--model", "mine.yaml", "--attention-ranks", "16").out)
     known = json.loads(cli(*asked, "--gpu", "gaudi3", "--model", "llama-3.1-8b", "--attention-ranks", "16").out)
-    assert mine["operating_points"][0]["tbt_s"] == pytest.approx(known["operating_points"][0]["tbt_s"], rel=0.1)
+    assert mine["operating_points"][0]["tpot_s"] == pytest.approx(known["operating_points"][0]["tpot_s"], rel=0.1)
     warnings = " ".join(mine["warnings"])
     for part in (
         "llm mine was never measured", "nothing of Intel was measured", "16 GPUs exchange as over the link inside",

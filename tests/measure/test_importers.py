@@ -398,7 +398,7 @@ def test_several_deployments_in_one_file_are_told_apart(folder, cli):
     refused = cli(*ask)
     assert refused.status == 2 and "gpu (h100, h200)" in refused.err
     done = cli(*ask, "--where", "gpu=h200", "--json")
-    assert json.loads(done.out)["operating_points"][0]["tbt_s"] == 0.01
+    assert json.loads(done.out)["operating_points"][0]["tpot_s"] == 0.01
     assert "several deployments" in cli("calibrate", "m.csv", "--form", "linear_batch").out
 
 

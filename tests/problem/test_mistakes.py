@@ -15,7 +15,7 @@ from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean, one_of
 from optmodels.loading import load
 from optmodels.units import COMMON, convert
 
-REAL_TIME = {"kind": "real_time", "tps": 100.0, "ttft_s": 2.0, "tbt_s": 0.1}
+REAL_TIME = {"kind": "real_time", "tps": 100.0, "ttft_s": 2.0, "tpot_s": 0.1}
 
 
 def set_at(data, path, value):
@@ -70,7 +70,7 @@ NAN, INF = float("nan"), float("inf")
         ("slo.ttft_s", "0 ms", "'0 ms'", "> 0"),
         ("slo.ttft_s", "1e999 s", "'1e999 s'", "finite"),
         ("slo.ttft_s", "1 s; rm -rf /", "rm -rf", "a number"),
-        ("slo.tbt_s", -0.1, "-0.1", "> 0"),
+        ("slo.tpot_s", -0.1, "-0.1", "> 0"),
         ("workload.batch", 0, "0", "≥ 1"),
         ("workload.batch", -1, "-1", "≥ 1"),
         ("workload.batch", 2.5, "2.5", "whole number"),
@@ -132,7 +132,7 @@ def test_a_wrong_value_is_named_with_what_was_expected(refused, tiny, path, valu
 
 @pytest.mark.parametrize(
     "path",
-    ["model", "workload", "slo", "pool", "schema", "workload.batch", "slo.tps", "slo.ttft_s", "slo.tbt_s", "slo.kind",
+    ["model", "workload", "slo", "pool", "schema", "workload.batch", "slo.tps", "slo.ttft_s", "slo.tpot_s", "slo.kind",
      "pool.machines.0.machine", "pool.machines.0.vram_gib", "pool.machines.0.prices", "formulation"],
 )  # fmt: skip
 def test_what_is_missing_is_named(refused, tiny, path):
@@ -308,7 +308,7 @@ def test_an_operating_point_that_contradicts_itself(refused, tiny, change, expec
 
 
 def test_a_measured_point_without_latencies_under_a_real_time_slo(refused, tiny):
-    refused(measured(tiny, POINT, slo=dict(REAL_TIME)), "latency.operating_points[0]", "ttft_s and tbt_s")
+    refused(measured(tiny, POINT, slo=dict(REAL_TIME)), "latency.operating_points[0]", "ttft_s and tpot_s")
 
 
 def test_no_measured_point_at_all(refused, tiny):

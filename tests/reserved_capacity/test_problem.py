@@ -313,7 +313,7 @@ def hours(**by_region):
     ({"services": service(demand=hours(west=4e-9, east=0.0))}, "services[].demand"),
     ({"machines": machine(serves={"chat": {"requests_per_second": 1e-9}})}, "services[0].demand"),
     ({"machines": [*machine(), *machine(machine="slow", serves={"chat": {"requests_per_second": 1e-9}})]},
-     "machines[1].serves.chat.requests_per_second"),
+     "machines[1].serves.chat.requests_per_s"),
     ({"machines": machine(prices={"reserved_3y": 1e-9})}, "machines[0] (box) in west: reserved_3y"),
     ({"services": service(unserved_usd_per_request=1e9)}, "services[0].unserved_usd_per_request"),
     ({"growth": {"quarters": 40, "factor_per_quarter": 2.0}}, "services[0].demand"),
@@ -350,8 +350,8 @@ def test_the_unit_of_requests_does_not_matter(factor):
     ("slo", "path"),
     [
         ({"ttft_s": 0.05, "tbt_s": 1.0, "queue_s": 0.02}, "services[0].slo.ttft_s"),
-        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tbt_s"),
-        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].service"),
+        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tpot_s"),
+        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].name"),
     ],
 )
 def test_the_limit_that_no_engine_meets_is_named(slo, path):

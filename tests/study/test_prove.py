@@ -40,8 +40,8 @@ def template(name):
     if name != "fleet":
         return found
     for workload in found["workloads"]:
-        if isinstance(limit := workload.get("slo", {}).get("tbt_s"), dict):
-            workload["slo"]["tbt_s"] = limit["at_most"]
+        if isinstance(limit := workload.get("slo", {}).get("tpot_s"), dict):
+            workload["slo"]["tpot_s"] = limit["at_most"]
     return {k: v for k, v in found.items() if k not in ("engine", "latency")} | STATIC
 
 

@@ -154,7 +154,7 @@ def better(problem: Fleet, a: FleetPlan, b: FleetPlan | None) -> bool:
 
 
 class _Room:
-    """What is left of stock, quotas, budget and open deployments in one period."""
+    """Stock, quotas, budget and open deployments left in one period."""
 
     def __init__(self, problem: Fleet, tables: FleetTables, t: int) -> None:
         self.tables, self.rates = tables, tables.rates[t]

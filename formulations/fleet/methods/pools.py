@@ -462,7 +462,7 @@ class Tree:
         self.closed = min([self.closed, *(n[0] for n in [*self.heap, *([node] if node else [])])])
 
     def bound(self) -> float:
-        """What is proved of every fleet, after the search."""
+        """The bound for every fleet, after the search."""
         return min(max(self.closed, self.proved), self.usd)
 
     def start(self, first: FleetChoice) -> None:
@@ -483,7 +483,7 @@ class Tree:
         self.suggested.append({("N", g): (0.0, v) for g, v in enumerate(amounts.tolist())})
 
     def report(self, stopped: bool, message: str) -> Report:
-        """What was found and proved."""
+        """The best fleet and the bound."""
         bound, objective = self.bound(), None if self.x is None else self.usd
         gap, left = relative_gap(objective, bound), self.left()
         limit: Limit | None = "interrupt" if stopped else "time" if left is not None and left <= 0 else "gap"

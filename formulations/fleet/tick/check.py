@@ -15,7 +15,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def check(tick: Tick, orders: Ints, stops: Ints) -> list[str]:
-    """What is wrong with orders and stops of this tick, (G,) each; empty: nothing."""
+    """Faults in the orders and stops of this tick, (G,) each; empty: none."""
     wrong = []
     for g, (machine, region, market) in enumerate(tick.machines):
         name = f"{machine} {region} {market}".strip()

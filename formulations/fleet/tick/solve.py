@@ -1,4 +1,4 @@
-"""What to do now: rule, rounded relaxation and MILP within a time limit; the reasons of each order and stop.
+"""The decision of a tick: rule, rounded relaxation and MILP within a time limit; the reasons of each order and stop.
 
 The rule needs no solver and is the fallback. Where every workload has one machine type and none is shared or scarce,
 it is exact. Else the relaxation is rounded by marginal value, and HiGHS improves it from there. The bound is the

@@ -1,4 +1,4 @@
-"""What runs now: machines ready and starting, lead times, costs of changes. The file of ``replan --state``."""
+"""The running fleet: machines ready and starting, lead times, costs of changes. The file of ``replan --state``."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class LeadTime(Entry):
     """Minutes from an order to a ready machine, and from a ready machine to a deployment that serves."""
 
     machine: str = Field(description="a pattern; the first entry that matches counts")
-    start_min: Minutes = Field(description="from the order until the machine is ready")
-    load_min: Minutes = Field(default=0.0, description="from a ready machine until the model serves")
+    start_min: Minutes = Field(description="time from the order until the machine is ready")
+    load_min: Minutes = Field(default=0.0, description="time from a ready machine until the model serves")
 
 
 class Changes(Entry):
-    """What a change costs, and how many there may be."""
+    """Cost of a change, and the largest number of changes."""
 
     start_usd: Amount = 0.0
     stop_usd: Amount = 0.0
@@ -86,7 +86,7 @@ class Blocked(Entry):
 
     machine: str
     region: str = "*"
-    minutes: Minutes = Field(description="from now")
+    minutes: Minutes = Field(description="time from now")
 
 
 class State(Entry):

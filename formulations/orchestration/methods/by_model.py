@@ -66,7 +66,7 @@ def alone(t: OrchestrationTables, m: int) -> OrchestrationTables:
 
 @dataclass
 class Split:
-    """What was found: instances, a bound, how it went.
+    """Result of the search: instances, a bound, its course.
 
     Attributes:
         counts: (C,) best instances; None: none are known.

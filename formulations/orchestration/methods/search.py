@@ -41,7 +41,7 @@ class SearchGroup:
 
 @dataclass
 class Choices:
-    """What may be put into a cell: instances of one configuration, by GPUs.
+    """Choices for a cell: instances of one configuration, by GPUs.
 
     Attributes:
         configuration, count, gpus: of each choice; the first is nothing.

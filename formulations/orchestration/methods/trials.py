@@ -30,7 +30,7 @@ MOST_STEPS = 512  # GPUs of a type in the dynamic programme
 
 @dataclass(frozen=True)
 class Gains:
-    """What requests in time add to S, T and L of MS(6–8), and how many were not in time."""
+    """Contributions to S, T and L of MS(6–8) by requests that meet their deadline, and the number of others."""
 
     satisfaction: float
     throughput: float
@@ -156,7 +156,7 @@ class Trials:
         return self._requests[model, side]
 
     def estimates(self, c: int, counts: Ints, side: int) -> list[Gains]:
-        """What this many instances gain as one pool of slots; the list ends where more would gain nothing."""
+        """Gains of this many instances as one pool of slots; the list ends where more would gain nothing."""
         x = self.t.configurations[c]
         r, mine = self.requests(x.model, side), self.members(x.model, side)
         if not len(r) or not len(counts):
@@ -188,7 +188,7 @@ class Trials:
         return o, o.met(r)
 
     def gains(self, c: int, count: int, side: int) -> Gains:
-        """What `count` instances of configuration c gain from the cell."""
+        """Gain of `count` instances of configuration c from the cell."""
         model = self.t.configurations[c].model
         key = (model, side, c, count)
         if key not in self._known:

@@ -248,7 +248,7 @@ class _Run:
         self.log: dict[str, Any] = {}
         self.until = None if options.time_limit is None else self.clock + options.time_limit
         self.heuristics_due = options.time_limit is not None and not only_value
-        self.stopping = False  # told to, by somebody
+        self.stopping = False  # asked to stop
         self.state: tuple[Any, ...] = ()  # cuts, bound and plans after the last round,
         self.anew = False  # and whether that was one on a master passed again, as the round before had brought nothing
 
@@ -313,7 +313,7 @@ class _Run:
         unreachable = np.flatnonzero(~t.reach.any(axis=1) & must)
         if len(unreachable):
             name = t.case.regions[t.source_region[unreachable[0]]]
-            return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
+            return Outcome("infeasible", None, log={"reason": f"no machine can serve {name} locally"})
         groups = row_groups(t)
         if not len(t.demand.T):
             return Outcome("optimal", make_plan(t, np.zeros(len(t.column_sink))), 0.0, log={"reason": "no demand"})
@@ -358,7 +358,7 @@ class _Run:
         )  # fmt: skip
 
     def _why_not(self) -> str:
-        """What even all that may be reserved and bought does not serve, in words."""
+        """Demand that all permitted purchases together do not serve, in words."""
         t, lp = self.t, RowLp(self.t, phase_one=True)
         held = np.minimum(t.reserved(np.floor(t.most_useful() / t.column_step) * t.column_step), t.sink_most[:, None])
         hourly = np.zeros(len(t.sink_region))

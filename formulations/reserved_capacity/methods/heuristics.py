@@ -62,7 +62,7 @@ def _outcome(
 
 
 def _broken(t: ReservedTables, counts: Array) -> str:
-    """What the reservations break before anything is served: availability, or a loss to survive; empty if nothing."""
+    """Requirements that the reservations break by themselves: availability, a loss to survive; empty: none."""
     if (t.reserved(counts) > t.sink_most[:, None] + 1e-9).any():
         return "needs more machines than can be reserved somewhere"
     if not t.guards:
@@ -94,7 +94,7 @@ def _renew(t: ReservedTables, counts: Array) -> Array:
 
 
 def _cases(t: ReservedTables, losses_only: bool = False) -> list[LossCase]:
-    """What reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
+    """Demand that reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
     cases = [of_guard(t, g) for g in t.guards]
     if not losses_only and not len(t.option_sink):
         cases.insert(0, of_demand(t))

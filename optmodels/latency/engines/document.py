@@ -256,7 +256,7 @@ class EngineModel(Entry):
         return {what: values.pop() for what, values in found.items() if len(values) == 1}
 
     def at(self, deployment: Deployment) -> Deployed:
-        """What is predicted of one deployment."""
+        """Predictions for one deployment."""
         return Deployed(self, deployment)
 
 

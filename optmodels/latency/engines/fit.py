@@ -40,7 +40,7 @@ OWN = "version"  # grouping whose coefficients one's own rows pull
 
 @dataclass(frozen=True)
 class Own:
-    """What is assumed of a few rows of one's own.
+    """Assumptions about a few rows of one's own.
 
     Attributes:
         spread: term → standard deviation of the logarithm of what they multiply its coefficient by; "*": other terms.
@@ -57,7 +57,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Form:
-    """What is assumed before any data: priors of one target's coefficients and factors.
+    """Assumptions before any data: priors of one target's coefficients and factors.
 
     Attributes:
         prior: term → (coefficient expected, standard deviation of its logarithm).
@@ -104,7 +104,7 @@ class Fitted:
         return each * np.reshape(self._along(terms, labels), (-1, 1))
 
     def _along(self, terms: Mapping[str, Array], labels: Labels) -> Array:
-        """What the trends multiply each row by, (n,) or (1,)."""
+        """Factor of the trends on each row, (n,) or (1,)."""
         total: Array = np.zeros(1)
         for grouping, levels in self.trends.items():
             found, place = _places(labels[grouping])
@@ -113,7 +113,7 @@ class Fitted:
         return np.exp(total)
 
     def _weights(self, labels: Labels) -> Array:
-        """What each term is multiplied by, (n, J) or (1, J)."""
+        """Factor on each term, (n, J) or (1, J)."""
         names = list(self.coefficients)
         weight: Array = np.log([[self.coefficients[name] for name in names]])
         for grouping, levels in self.adjustments.items():
@@ -202,7 +202,7 @@ def _own(form: Form) -> Form:
 def _adjusted(
     form: Form, names: Sequence[str], terms: Mapping[str, Array], labels: Labels
 ) -> tuple[_Unknown, list[Index], list[Whole], _ReadLevels, _Read]:
-    """What `adjust` estimates: coefficients by level, (n, J) a grouping, and factors; and how to read them."""
+    """Estimates of `adjust`: coefficients by level, (n, J) a grouping, and factors; and how to read them."""
     unknown = _Unknown()
     coefficients, read_levels = _levels(form.spread, names, labels, unknown)
     wholes, read = _wholes(form.factors, {}, terms, labels, unknown)

@@ -1,4 +1,4 @@
-"""What is assumed before any data of the two targets: sizes physics suggests, and how far they may be off.
+"""Assumptions before any data of the two targets: sizes physics suggests, and how far they may be off.
 
 Coefficients of times at peak are efficiencies (1.2: a fifth slower than the peak), those of counts are microseconds
 (milliseconds for `fixed` and `running` of the first token). Engines differ most in what a prompt does to the others'

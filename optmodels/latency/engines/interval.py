@@ -52,7 +52,7 @@ class Interval(Entry):
 
     known: Deviation = Field(description="σ: standard deviation of the logarithm within a measured group")
     unseen: dict[Level, Deviation] = Field(description="s_k: standard deviation of a level that was never measured")
-    quantiles: dict[Kind, Standardised] = Field(description="what is new → safety level → quantile of z")
+    quantiles: dict[Kind, Standardised] = Field(description="new levels → safety level → quantile of z")
 
     @model_validator(mode="after")
     def _complete(self) -> Interval:

@@ -1,4 +1,4 @@
-"""What a step of a serving engine is made of: times at the hardware's peaks and counts, one named term each.
+"""The parts of a step of a serving engine: times at the hardware's peaks and counts, one named term each.
 
 A closed-loop run of C requests, each of S_in prompt and S_out output tokens, has the mean step (`latency.fit.loads`)
 

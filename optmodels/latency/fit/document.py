@@ -55,7 +55,7 @@ class Errors(Entry):
     """Relative errors of predictions."""
 
     rows: int
-    r2: float | None = Field(description="of the latencies; null where they do not vary")
+    r2: float | None = Field(description="R² of the latencies; null where they do not vary")
     mape: float
     p50: float
     p90: float
@@ -138,7 +138,7 @@ def errors(measured: Array, predicted: Array) -> Errors:
 
 @dataclass(frozen=True)
 class Frame:
-    """What coefficients need besides their values in order to predict."""
+    """Inputs that coefficients need besides their values to predict."""
 
     model: str
     kind: Kind
@@ -166,7 +166,7 @@ class LatencyModel(Entry):
     targets: dict[str, Target] = Field(min_length=1)
     domain: dict[str, Range] = Field(default={})
     warnings: tuple[str, ...] = ()
-    why: tuple[str, ...] = Field(default=(), description="how --form auto chose")
+    why: tuple[str, ...] = Field(default=(), description="reasons for the choice of --form auto")
     provenance: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")

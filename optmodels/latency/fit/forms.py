@@ -109,7 +109,7 @@ class FitOptions:
 
 
 def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
-    """What a model can predict from a kind of measurement; empty where it does not apply."""
+    """Targets that a model can predict from a kind of measurement; empty where it does not apply."""
     if kind == "pairs":
         return ("latency_s",) if model == "scaled" else ()
     if model == STEPS and kind != "step":

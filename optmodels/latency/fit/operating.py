@@ -35,7 +35,7 @@ SAME_LENGTH = 0.02  # load generators miss the length asked for by as much
 
 
 class Predictor(Protocol):
-    """What predicts: a fitted `LatencyModel`, or the engines' coefficients `at` a deployment."""
+    """A predictor: a fitted `LatencyModel`, or the engines' coefficients `at` a deployment."""
 
     @property
     def model(self) -> str:
@@ -43,17 +43,17 @@ class Predictor(Protocol):
 
     @property
     def measured(self) -> Kind:
-        """What its rows were."""
+        """Kind of its rows."""
 
     @property
     def targets(self) -> Container[str]:
-        """What it predicts."""
+        """Targets that it predicts."""
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
         """Seconds, (n,)."""
 
     def extrapolation(self, values: Values) -> tuple[str, ...]:
-        """What was never measured."""
+        """Parts that were never measured."""
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ def load_rates(
 def served(
     model: Predictor, w: PointWorkload, loads: tuple[int, ...], bounds: SloBounds, safety: float | None = None
 ) -> tuple[dict[str, float], tuple[str, ...]]:
-    """What a machine ``serves`` of a service: requests/s at the load that serves most within the bounds, its TTFT.
+    """``serves`` of a machine for a service: requests/s at the load that serves most within the bounds, its TTFT.
 
     Raises:
         InputError: as `throughputs`.

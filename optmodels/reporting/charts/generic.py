@@ -16,7 +16,7 @@ LEAST_S = 0.05  # of a solve whose gap over time is worth a chart
 
 
 def result_charts(document: Mapping[str, Any]) -> list[Chart]:
-    """What every result has: its formulation's charts first, then these."""
+    """Charts of every result: its formulation's charts first, then these."""
     return [c for c in (limits(document), gap_over_time(document)) if c is not None]
 
 

@@ -1,4 +1,4 @@
-"""What a page states, as articles of sections, whatever it shows: a result, a comparison, a sweep."""
+"""Content of a page as articles of sections: a result, a comparison, a sweep."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _says_one_number(chart: Chart) -> bool:
 
 
 def next_commands(document: Mapping[str, Any]) -> list[str]:
-    """What to run after reading a result, as lines of a shell."""
+    """Commands to run after reading a result, as lines of a shell."""
     again = command(document)
     asked = again[1:2] == ["plan"]
     file = "instance.yaml" if asked else again[2]

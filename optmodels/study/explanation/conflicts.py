@@ -119,9 +119,9 @@ def member(oracle: Oracle, limit: Restriction, others: Sequence[Restriction], of
     if not limit.number or found is None:
         return Member(limit=reference(limit), words=limit.words())
     best = quantity(found[0], limit.unit)
-    which = "least" if limit.marker.side == "most" else "most"
+    which = "lowest" if limit.marker.side == "most" else "highest"
     beside = "even without all others" if not others else "with " + " and ".join(o.words(detail=False) for o in others)
-    text = f"{limit.words()}; {beside} the {which} that can be had is {best}"
+    text = f"{limit.words()}; {beside}, the {which} possible value is {best}"
     return Member(limit=reference(limit), needed=found[0], words=text)
 
 
@@ -305,9 +305,9 @@ def together(
     cost = sum(search.best)
     what = " and ".join(line.words for line in lines)
     most, least = rounded(100 * cost, up=True), rounded(100 * search.at_least, up=False)
-    text = f"{what}: {most:.4g} % in sum, proved to be at least {least:.4g} %"
+    text = f"{what} (relative changes: {most:.4g} % in sum; every way needs at least {least:.4g} %, proved)"
     if len(lines) == 1 and len(over) > 1:
-        text = f"nothing is cheaper than one alone, {text}"
+        text = f"one limit alone, {text}"
     return Joint(
         relaxations=lines, cost=cost, at_least=search.at_least, over=[r.where for r in over], words=text,
     )  # fmt: skip

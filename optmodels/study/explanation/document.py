@@ -60,7 +60,7 @@ class Joint(Document):
 
 
 class LimitEffect(Document):
-    """What one limit does to the optimum."""
+    """Effect of one limit on the optimum."""
 
     limit: LimitRef
     binds: bool | None = Field(description="dropping it changes the optimum; null: not found out")
@@ -85,8 +85,8 @@ class PriceRange(Document):
     value: float
     unit: str
     bought: bool
-    low: float | None = Field(description="what is bought stays the same down to here; null: however low")
-    high: float | None = Field(description="and up to here; null: up to `searched_to`")
+    low: float | None = Field(description="lowest price at which the same is bought; null: any lower price")
+    high: float | None = Field(description="highest such price; null: above `searched_to`")
     searched_to: float | None = None
     words: str
 
@@ -124,7 +124,7 @@ class Explanation(Document):
     prices: list[PriceRange] = []
     next_plans: list[NextPlan] = []
     definitions: dict[str, str] = {}
-    skipped: list[str] = Field(default=[], description="what was not examined, and why")
+    skipped: list[str] = Field(default=[], description="questions not examined, with the reason")
     solves: int = 0
     reused: int = Field(default=0, description="questions that earlier answers settled")
     seconds: float = 0.0

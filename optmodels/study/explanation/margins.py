@@ -1,4 +1,4 @@
-"""What a plan hangs on: limits that bind and what they cost, how far they and prices move, the next best plans."""
+"""Sensitivity of a plan: binding limits and their cost, how far they and prices move, the next best plans."""
 
 from __future__ import annotations
 
@@ -144,7 +144,12 @@ def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:
 
 def _gain(value: float, unit: str, at_least: bool = False) -> str:
     by = "by at least" if at_least else "by"
-    return f"the plan gets better {by} {quantity(value, unit)}" if value > 0 else "nothing changes"
+    return f"the optimum improves {by} {quantity(_short(value), unit)}" if value > 0 else "nothing changes"
+
+
+def _short(value: float) -> float:
+    """A difference of two objectives in four digits."""
+    return float(f"{value:.4g}")
 
 
 # -------------------------------------------------------------------------------------------------- next best plans
@@ -194,7 +199,7 @@ def _next_line(oracle: Oracle, base: Answer, answer: Answer, without: frozenset[
     behind = -oracle.better(answer.objective, base.objective)
     relative = behind / abs(base.objective) if base.objective else 0.0
     names = sorted(bought(k) for k in without)
-    worse = f"worse by {quantity(behind, unit)} ({100 * relative:.3g} %)"
+    worse = f"worse by {quantity(_short(behind), unit)} ({100 * relative:.3g} %)"
     equal = oracle.same(answer.objective, base.objective)
     text = f"{answer.headline}: {'as good' if equal else worse}, without {' and '.join(names)}"
     return NextPlan(
@@ -219,10 +224,12 @@ def price_range(oracle: Oracle, offer: Offer, base: Answer, is_bought: bool) -> 
     high = _reach(offer.value, MOST_TIMES, changes) if is_bought else None
     text = f"{offer.words} at {quantity(offer.value, offer.unit)}"
     if not is_bought:
-        text += " (not bought)" + (": stays so however cheap" if low is None
-                                   else f": stays so down to {quantity(low, offer.unit)}")  # fmt: skip
+        text += " (not bought)" + (": not bought at any price" if low is None
+                                   else f": not bought down to {quantity(low, offer.unit)}")  # fmt: skip
+    elif low == high == offer.value:
+        text += ": at any other price another plan may be best"
     else:
-        down = "however cheap it gets" if low is None else f"down to {quantity(low, offer.unit)}"
+        down = "at any lower price" if low is None else f"down to {quantity(low, offer.unit)}"
         up = f"{MOST_TIMES:g} times the price" if high is None else f"{quantity(high, offer.unit)}"
         text += f": the same machines are bought {down} and up to {up}"
     return PriceRange(

@@ -34,7 +34,7 @@ class OutOfBudgetError(Exception):
 
 @dataclass
 class Budget:
-    """Seconds and solves that one explanation may take, and who is told of its progress."""
+    """Seconds and solves that one explanation may take, and the receiver of its progress."""
 
     time_limit: float
     max_solves: int
@@ -81,7 +81,7 @@ class Budget:
 
     @property
     def why_over(self) -> str:
-        """What ran out."""
+        """The limit that ran out."""
         if self.left > 0:
             return f"the limit of {self.max_solves} solves"
         whole = f"the time limit of {self.time_limit:g} s"
@@ -90,7 +90,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one solve found."""
+    """Result of one solve."""
 
     feasible: bool | None
     objective: float | None = None
@@ -106,7 +106,7 @@ class Answer:
 
     @cached_property
     def buys(self) -> dict[Key, float]:
-        """What the plan buys."""
+        """Purchases of the plan."""
         return purchases(self.plan.model_dump(mode="json"))
 
     def same_as(self, other: Answer) -> bool:
@@ -128,7 +128,7 @@ class Oracle(ABC):
 
     @abstractmethod
     def limits(self) -> list[Restriction]:
-        """What may be loosened, tightened and dropped."""
+        """Limits that may be relaxed, tightened and dropped."""
 
     def examined(self) -> tuple[list[Restriction], str]:
         """The limits whose effect on the optimum is examined, and what is left out, in words."""

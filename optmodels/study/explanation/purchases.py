@@ -1,4 +1,4 @@
-"""What a plan buys, read off its JSON: objects (or columns) that name a ``machine`` and a ``market`` or ``term``."""
+"""Purchases of a plan, from its JSON: objects (or columns) that name a ``machine`` and a ``market`` or ``term``."""
 
 from __future__ import annotations
 

@@ -193,12 +193,12 @@ def _ranges(
 ) -> None:
     """How far limits may move, one after the other until the budget is spent."""
     for i, (limit, line) in enumerate(found):
-        oracle.budget.what = f"how far {limit.words()} may move"
+        oracle.budget.what = f"range of {limit.words()}"
         try:
             margins.ranges(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in found[i:]])
-            document.skipped.append(f"{oracle.budget.why_over} was reached before how far these may move: {names}")
+            document.skipped.append(f"{oracle.budget.why_over} was reached before these ranges were known: {names}")
             return
 
 
@@ -240,7 +240,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             document.prices.append(margins.price_range(priced, offer, base, is_bought))
         except OutOfBudgetError:
             names = listed([o.words for o, _ in asked[i:]])
-            document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
+            document.skipped.append(f"{budget.why_over} was reached before these price ranges were known: {names}")
             break
     binding, others_loose = _effects(oracle, others, base, document)  # of defaults and lists, once the rest is known
     _steps(oracle, base, binding, document)
@@ -280,7 +280,7 @@ def _effects(
     except OutOfBudgetError:
         left = len(limits) - len(lines)
         if left:  # a limit that was examined names its own gaps
-            said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
+            said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits were examined: "
             document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
     document.limits += lines
     movable = [found for found in zip(limits, lines, strict=False) if found[0].number]
@@ -291,13 +291,13 @@ def _effects(
 def _steps(
     oracle: Oracle, base: Answer, binding: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
 ) -> None:
-    """What a little more of each binding limit is worth, the most valuable first."""
+    """Shadow price of each binding limit, the most valuable first."""
     for i, (limit, line) in enumerate(binding):
-        oracle.budget.what = f"a little more than {limit.words()}"
+        oracle.budget.what = f"shadow price of {limit.words()}"
         try:
             margins.step(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in binding[i:]])
-            document.skipped.append(f"{oracle.budget.why_over} was reached before what a little more of these is worth:"
+            document.skipped.append(f"{oracle.budget.why_over} was reached before these shadow prices were known:"
                                     f" {names}")  # fmt: skip
             return
