@@ -417,9 +417,7 @@ def _one_part(
                 first = _cheaper(problem, tables, first, found_first)
                 relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
                 seconds["relaxation"] = time.perf_counter() - clock
-                if all_points.x is not None and by_pools:
-                    report = pools.solve(model, compiled, settings(), all_points, first)
-            if report is not None:
+            else:
                 solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
                 first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
     whole, kept = tables, np.arange(len(tables.points))
@@ -613,10 +611,9 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
     exact_ = solved.seconds["solve"] <= QUICK_S
 
     def again(compiled: Compiled, settings: Settings) -> Report:
-        relaxed = solve_relaxation(compiled, settings) if solved.by_pools and exact_ else None
-        if relaxed is None or relaxed.x is None:
-            return solve_compiled(compiled, settings)
-        return pools.solve(model, compiled, settings, relaxed, solved.choice)
+        by_pools = solved.by_pools and exact_
+        found = benders.solve(model, compiled, settings, solved.choice, by_cuts=False) if by_pools else None
+        return solve_compiled(compiled, settings) if found is None else found
 
     gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=seconds),
                         solved.report.objective if exact_ else None, again)  # fmt: skip

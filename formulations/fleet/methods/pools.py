@@ -34,7 +34,7 @@ from formulations.fleet.points import DECODE, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings
-from optmodels.solver.cancel import cancelled, caught_interrupt
+from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap, verify
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
@@ -378,13 +378,8 @@ class Tree:
         """Whether the best point is within the gap of what is proved."""
         return self.proved >= self.target()
 
-    def run(self, relaxed: Relaxed) -> None:
-        """Search until nothing is open or the time is out; `relaxed`: of the model."""
-        for _ in self.search(relaxed):
-            pass
-
     def search(self, relaxed: Relaxed) -> Iterator[None]:
-        """The same node by node."""
+        """Node by node until nothing is open or the time is out; `relaxed`: of the model."""
         assert relaxed.x is not None
         assert relaxed.y is not None
         self.closed = math.inf
@@ -494,22 +489,3 @@ class Tree:
             () if objective is None else (objective,), time.perf_counter() - self.began, self.nodes,
             f"{message}, {self.seen} of {self.whole.P} points at a time at most", tuple(self.events),
         )  # fmt: skip
-
-
-def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: FleetChoice | None) -> Report:
-    """The cheapest fleet on all points, or the best within the limits of time and gap.
-
-    Args:
-        m: model of a problem to which `applies`.
-        compiled: its arrays; right-hand sides may be others.
-        settings: limits.
-        relaxed: the relaxation of `compiled`, solved.
-        first: a choice in hand.
-    """
-    tree = Tree(m, compiled, settings)
-    if first is not None:
-        tree.start(first)
-    with caught_interrupt():
-        tree.run(relaxed)
-        stopped = cancelled()
-    return tree.report(stopped, "branch and bound on pools")
