@@ -1,9 +1,9 @@
 """What each decomposition of fleet's exact method is worth: ``python benchmarks/fleet_methods.py [FILE.jsonl]``.
 
 Every instance is solved as shipped, then without each decomposition that the first run called: tight relaxation, cuts
-and tree (benders), the cuts alone (cuts), the tree from the plain relaxation (pools), column generation (columns). CPU
-seconds are those of a process of its own and its children, building tables and the check included; at most 60 s of
-wall clock and a gap of 0.01 % a solve. Appends a JSON line a run, and reads those that are there.
+and tree (benders), the cuts alone (cuts), column generation (columns). CPU seconds are those of a process of its own
+and its children, building tables and the check included; at most 60 s of wall clock and a gap of 0.01 % a solve.
+Appends a JSON line a run, and reads those that are there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def problems() -> dict[str, Callable[[], Any]]:
 def solved(name: str, without: str, send: Any) -> None:
     """One run in a process of its own."""
     from formulations.fleet.check import check
-    from formulations.fleet.methods import benders, columns, exact, pools
+    from formulations.fleet.methods import benders, columns, exact
     from formulations.fleet.points import build_tables
     from optmodels.formulation import Options
 
@@ -62,17 +62,13 @@ def solved(name: str, without: str, send: Any) -> None:
         return call
 
     by_tree = benders.solve
-    benders.solve, pools.solve, columns.solve = (
-        counted("benders", benders.solve), counted("pools", pools.solve), counted("columns", columns.solve)
-    )  # fmt: skip
+    benders.solve, columns.solve = counted("benders", benders.solve), counted("columns", columns.solve)
     benders._Search.search = counted("cuts", benders._Search.search)
     match without:
         case "cuts":
             benders.solve = lambda m, compiled, settings, first, _=True: by_tree(m, compiled, settings, first, False)
         case "benders":
             benders.solve = lambda *_: None
-        case "pools":
-            pools.solve = lambda *_: None
         case "columns":
             columns.applies = lambda _: False
     problem = problems()[name]()
