@@ -62,7 +62,7 @@ def applies(problem: Fleet) -> bool:
     return one and problem.reserve is None and problem.objective == "min_cost"
 
 
-class Whole:
+class PointModel:
     """The model on all points, its rows and columns distinguished by point, and prices of all points at duals of
     rows.
     """
@@ -195,7 +195,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
 class _Few:
     """The linear program on the points S: rows may be broken at `elastic` USD/h, so that it always has a solution."""
 
-    def __init__(self, whole: Whole, chosen: Index, settings: Settings, elastic: float,
+    def __init__(self, whole: PointModel, chosen: Index, settings: Settings, elastic: float,
                  ever: npt.NDArray[np.bool_]) -> None:  # fmt: skip
         self.whole, self.chosen, self.ever = whole, chosen, ever  # ever: points that some solution used
         self.inside = np.zeros(whole.P, dtype=bool)
@@ -322,7 +322,7 @@ class Tree:
 
     def __init__(self, model: FleetModel, compiled: Compiled, settings: Settings) -> None:
         self.settings, self.began = settings, time.perf_counter()
-        self.whole = Whole(model, compiled)
+        self.whole = PointModel(model, compiled)
         self.x: Array | None = None
         self.usd = math.inf
         self.heap: list[Node] = []
