@@ -27,12 +27,12 @@ from pydantic import Field
 import optmodels
 from optmodels import formulation
 from optmodels.errors import InputError, Mistake, OptmodelsError
-from optmodels.io.read import read_model
+from optmodels.io.read import read_document, read_model
 from optmodels.io.write import safe_name, write_text
 from optmodels.loading import load
 from optmodels.plans.outcome import Document
 from optmodels.solver.highs import PROVED, relative_gap
-from optmodels.study.identity import canonical, instance_digest, written_out
+from optmodels.study.identity import canonical, digest, written_out
 
 LIBRARY = Path("instances/library.yaml")
 TIME_LIMIT_S = 60.0
@@ -208,7 +208,7 @@ def updated(item: Item | None, file: str, folder: Path, methods: Sequence[str] |
 def _digest(path: Path) -> str:
     """Of an instance file and of the latency models it is planned with: where coefficients are fitted again, what was
     proved with the old ones is of another problem."""
-    said = instance_digest(path)
+    said = digest(read_document(path)[0], path.parent)
     models = (written_out(load(path)).get("latency") or {}).get("model")
     if models is None or isinstance(models, str):
         return said

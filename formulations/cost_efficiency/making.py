@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, LatencyPrediction
-from formulations.cost_efficiency.points import CostTables, Engines, candidate_order
+from formulations.cost_efficiency.points import CandidateEngines, CostTables, candidate_order
 from optmodels.batch.points import NONE, batch_split, in_memory, market_name
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
@@ -101,7 +101,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
     )  # fmt: skip
 
 
-def _whole_s(engines: Engines | None, row: int, e2e_s: float) -> float:
+def _whole_s(engines: CandidateEngines | None, row: int, e2e_s: float) -> float:
     """E2E at the quantile of the deadline."""
     return e2e_s if engines is None else float(engines.at.deadline_s[engines.row[row]])
 

@@ -32,7 +32,7 @@ class CostCase(BatchCase):
 
 
 @dataclass(frozen=True)
-class Engines:
+class CandidateEngines:
     """Levels of engines that batch continuously, and which each configuration is of.
 
     Attributes:
@@ -45,7 +45,7 @@ class Engines:
     costs: dict[Kind, EngineCosts]
     row: Index
 
-    def take(self, rows: Index) -> Engines:
+    def take(self, rows: Index) -> CandidateEngines:
         """Of some of the configurations."""
         return replace(self, row=self.row[rows])
 
@@ -55,7 +55,7 @@ class CostTables(StaticTables):
     """Everything a method may look at."""
 
     case: CostCase
-    engines: Engines | None = None
+    engines: CandidateEngines | None = None
 
     def compact(self) -> CostTables:
         """Drop configurations that no candidate uses."""
@@ -135,7 +135,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
     none = np.full_like(main, serving.NONE)
     configurations = serving.Configurations(family, main, none, gpus, replicas, machines, part, domains)
-    engines = Engines(at, costs, row)
+    engines = CandidateEngines(at, costs, row)
     curves = serving.constant_curves(case, np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row])
     return CostTables(
         case=case, configurations=configurations, curves=curves,  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def _quantiles(problem: CostEfficiency) -> tuple[float | None, float | None, flo
     return ttft, tpot, deadline
 
 
-def _priced(case: BatchCase, c: serving.Configurations, engines: Engines | None) -> serving.BatchCandidates:
+def _priced(case: BatchCase, c: serving.Configurations, engines: CandidateEngines | None) -> serving.BatchCandidates:
     """Every configuration in every allowed market combination; of engines those that keep the deadline."""
     found = priced(case, c)
     if engines is None:

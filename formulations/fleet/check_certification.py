@@ -11,7 +11,7 @@ import math
 from formulations.fleet.check_engines import Models
 from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan, RoundLine
 from formulations.fleet.problem import Fleet, FleetCase
-from optmodels.certification.check import SAME, Recomputed, check_rounds, is_expected, same_settings
+from optmodels.certification.check import SAME, KnownPlan, check_rounds, is_expected, same_settings
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.plans.findings import Findings
 
@@ -108,7 +108,7 @@ def check_certification(
         )  # of equals the first
 
     stated = [(x.period, x.deployment, x.demand, x.latency) for x in c.promises]
-    true = Recomputed(promises, objective, lambda r: r.stretch != 1, lambda r: r.stretch, is_better)
+    true = KnownPlan(promises, objective, lambda r: r.stretch != 1, lambda r: r.stretch, is_better)
     held = check_rounds(found, c, true, stated, len(rules.stretches), rules.rounds)
     found.require("limits stretched only where certified", p.stretch == 1 or held, p.stretch, 1)
     for number, r in enumerate(c.rounds, 1):

@@ -12,8 +12,7 @@ from dataclasses import replace
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.recomputed import Recomputed, recompute
-from optmodels.certification.check import SAME, check_rounds, is_expected, same_settings
-from optmodels.certification.check import Recomputed as KnownPlan
+from optmodels.certification.check import SAME, KnownPlan, check_rounds, is_expected, same_settings
 from optmodels.plans.findings import Findings
 
 COPIES_OF_RATES = 32

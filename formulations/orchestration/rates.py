@@ -41,7 +41,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Steps:
+class CautiousSteps:
     """An engine's steps on one deployment.
 
     Attributes:
@@ -79,7 +79,7 @@ class RateSource:
         for row in case.problem.measured_rows():
             self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
         self.source = None if latency.model is None else read_source(case.problem, latency.model, latency.engine)
-        self._steps: dict[tuple[int, ...], Steps] = {}
+        self._steps: dict[tuple[int, ...], CautiousSteps] = {}
         self.fitted: dict[str, LatencyModel] = {}
         wrong = Mistakes()
         for name, file in (latency.fitted or {}).items():
@@ -137,7 +137,7 @@ class RateSource:
             return f"no compute peak of {self.case.gpu_types[gpu]}"
         return None
 
-    def steps(self, model: int, gpu: int, tp: int, pp: int = 1) -> Steps | str:
+    def steps(self, model: int, gpu: int, tp: int, pp: int = 1) -> CautiousSteps | str:
         """Costs of an engine's step on one replica, as `latency.model` has them, or why not.
 
         Raises:
@@ -157,7 +157,7 @@ class RateSource:
             limits = case.problem.continuous or EngineLimits()
             found = steps(self.source, limits, d, max(1.0, float(self.prompt[model])))
             slower, later = found.provenance.factors(latency.safety)
-            self._steps[key] = Steps(found.costs.scaled(slower), later / slower, found.alone, found.provenance)
+            self._steps[key] = CautiousSteps(found.costs.scaled(slower), later / slower, found.alone, found.provenance)
         return self._steps[key]
 
     def idle_s(self, model: int, gpu: int) -> float:

@@ -23,7 +23,7 @@ from formulations.orchestration.plan import ConfigurationLine, EngineLine, Key, 
 from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, RunningInstance
 from formulations.orchestration.rates import RateSource
-from formulations.orchestration.recomputed_engines import Asked, Planned, Sent, as_planned, planned, step_of_running
+from formulations.orchestration.recomputed_engines import Asked, Derived, Sent, as_planned, planned, step_of_running
 from optmodels.engine.continuous import Stage
 from optmodels.engine.costs import drafts_of
 from optmodels.errors import InputError, Mistake
@@ -68,7 +68,7 @@ class Candidate:
     tokens_per_s: float
     prefill_s_per_token: float
     refused: str
-    level: Planned | None = None
+    level: Derived | None = None
     able: float = 1.0
     stage: Stage = "both"
     ranks: int = 1
@@ -411,7 +411,7 @@ def _engine(
         cached = np.zeros(len(asked.prompt))
         if prompts is not None and line.stage != "decode":
 
-            def as_it_is(cached: Array, other: Array | None = None) -> Planned | None:
+            def as_it_is(cached: Array, other: Array | None = None) -> Derived | None:
                 own = as_planned(e, costs, limits, asked, line.batch, line.stage, cached)
                 return planned(own, costs, limits, asked, line.batch, line.stage, sent, cached, other)
 
@@ -452,7 +452,7 @@ def _ranks(case: OrchestrationCase, m: int) -> list[int]:
 
 
 def _cached(
-    case: OrchestrationCase, m: int, prompts: Prompts, at: Callable[..., Planned | None], t_slice_s: float
+    case: OrchestrationCase, m: int, prompts: Prompts, at: Callable[..., Derived | None], t_slice_s: float
 ) -> Array:  # fmt: skip
     """Tokens of prompts in a prefix cache, found by those in time at the level with all that anybody could find.
 

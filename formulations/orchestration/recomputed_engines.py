@@ -63,8 +63,8 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """An engine at the level that its line states.
+class Derived:
+    """An engine at the level that its line states, derived again.
 
     Attributes:
         of: the level, whose requests are the model's by number.
@@ -123,7 +123,7 @@ class Planned:
 def planned(
     line: EngineLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage,
     sent: Sent | None, cached: Array | float = 0.0, other: Array | None = None,
-) -> Planned | None:  # fmt: skip
+) -> Derived | None:  # fmt: skip
     """The level of a line; None where there is none.
 
     Args:
@@ -188,7 +188,7 @@ def planned(
     holds = [r.chunks * r.prompt + r.decodes * (r.prompt + 1 + r.drafts) + r.tokens * r.decodes * (r.decodes - 1) / 2
              for r in mine]  # fmt: skip
     idle = max(0.0, level.kv - batch * float(asked.weight @ holds) / lasts)
-    return Planned(
+    return Derived(
         level, line, limits, costs, stage, sent, first, rest, late, total, fits, load,
         np.array([r.prompt_work for r in mine]) / level.load, np.array([r.work for r in mine]), part, idle, turn,
         places, asked, has,
@@ -207,7 +207,7 @@ def as_planned(
     return one if of is None else one.model_copy(update={"wait_s": _wait_s(of, batch)})
 
 
-def _wait_s(of: Planned, batch: int) -> float:
+def _wait_s(of: Derived, batch: int) -> float:
     """Mean wait for prefill: that at `engine.quantile` is `waits` mean turns, of all prompts of a batch alone."""
     above = 1 - of.limits.quantile
     factor = 1.0 if above >= 0.5 else max(math.log(x / above) / x for x in (1.0, min(1.0, math.e * above)))
@@ -260,7 +260,7 @@ def _requests(asked: Asked, cached: Array, stage: Stage, weight: Array) -> dict[
     }
 
 
-def check_line(found: Findings, where: str, of: Planned, batch: int, limits: Continuous) -> None:
+def check_line(found: Findings, where: str, of: Derived, batch: int, limits: Continuous) -> None:
     """What a line states about its level: its figures are those of its step and waits, within the instance's limits."""
     e, level = of.line, of.of
     for what, stated, true in (
@@ -280,7 +280,7 @@ def check_line(found: Findings, where: str, of: Planned, batch: int, limits: Con
     found.close(f"{where}.token_s", e.token_s, pace / of.costs.costs.tokens, "s")
 
 
-def may_let_in(of: Planned, running: float) -> set[int]:
+def may_let_in(of: Derived, running: float) -> set[int]:
     """The values of max_num_seqs that a plan may state where this many requests run on an engine in its busiest bin."""
     if of.stage == "prefill" or of.line.place_wait_s > 0:
         return {of.places}
@@ -345,7 +345,7 @@ def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
     return total / (until_s - since_s)
 
 
-def taken(of: Planned, who: npt.NDArray[np.int64], x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
+def taken(of: Derived, who: npt.NDArray[np.int64], x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
     """What requests of a class, started along x, take of one capacity after the other; bins and two more.
 
     Args:

@@ -18,7 +18,7 @@ SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class KnownPlan:
     """What the check of a formulation knows of a plan without its certification.
 
     Attributes:
@@ -50,7 +50,7 @@ def same_settings(found: Findings, stated: Mapping[str, Any], right: Mapping[str
 
 
 def check_rounds(
-    found: Findings, line: Any, true: Recomputed, stated: Collection[Hashable], passes: int, rounds: int
+    found: Findings, line: Any, true: KnownPlan, stated: Collection[Hashable], passes: int, rounds: int
 ) -> bool:
     """Require rounds, promises and status to fit one another and the plan.
 

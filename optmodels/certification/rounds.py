@@ -25,7 +25,7 @@ LEAST_S = 0.05  # for a solve
 BOUND_OF = "bound_of"  # in the log: how loose the model is that the bound is of
 
 
-class Judged(Protocol):
+class JudgedPromise(Protocol):
     """A promise of a plan that was simulated."""
 
     @property
@@ -57,7 +57,7 @@ class Round(Generic[P]):
     number: int
     loose: float
     cuts: list[Any]
-    judged: Sequence[Judged]
+    judged: Sequence[JudgedPromise]
 
     @property
     def unkept(self) -> list[Any]:

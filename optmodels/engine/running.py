@@ -21,7 +21,6 @@ from optmodels.latency.steps import StepCosts
 Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
 SHARES = 1e-3 ** np.linspace(1.0, 0.0, 40)  # of all requests of a group, at which engines are tabulated
-EVENED = ("round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine")
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Ar
     request (`earliest_finish`). ``round_robin`` looks at nothing.
 
     Args:
-        dispatcher: a dispatcher of `EVENED`.
+        dispatcher: ``round_robin``, ``shortest_queue``, ``least_kv``, ``earliest_finish`` or ``prefix_affine``.
         engines: engines of E kinds: share of the group's requests → `Running`.
         counts: counts of each kind.
     """

@@ -1,8 +1,9 @@
 """Benchmark results that people already have, as measurements.
 
-Each tool has a module with `NAME`, `TITLE`, `detects(source)` and `read(source, fixed)`, which returns the kind and the
-rows. The module knows its tool's fields: it ignores unknown ones, checks the needed ones, and names mistakes by
-file and line (`source`).
+Each tool has a module with `NAME`, `TITLE`, `detects(source)` and a reader: `read(source, fixed, columns)`, which
+returns the kind and the rows, or `run(source, data, line, fixed)`, which returns a row of the ``served`` kind for a
+JSON object or a table's line. The module knows its tool's fields: it ignores unknown ones, checks the needed ones, and
+names mistakes by file and line (`source`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.importers import (
@@ -79,7 +81,7 @@ def read(
         with wrong.collecting():
             source = ResultFile.of(path, allow_failed)
             module = FORMATS[name] if name is not None else table if columns else _detected(source)
-            kind, found = module.read(source, values, columns or {})
+            kind, found = _read(module, source, values, columns or {})
             if not found:
                 why = "; ".join(source.notes) or "no results"
                 raise source.wrong("", why, f"at least one result of {module.TITLE}", 1)
@@ -102,6 +104,17 @@ def read(
         "set": dict(fixed or {}),
     }
     return next(iter(kinds)), MeasuredRows(frame, about)
+
+
+def _read(
+    module: ModuleType, source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
+    """Kind and rows of a file."""
+    if not hasattr(module, "run"):
+        found: tuple[Kind, list[dict[str, Any]]] = module.read(source, fixed, columns)
+        return found
+    every = source.table if source.header else source.records
+    return "served", [module.run(source, data, line, fixed) for line, data in every]
 
 
 def _numbers(fixed: Mapping[str, str]) -> dict[str, float]:

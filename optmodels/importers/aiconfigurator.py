@@ -13,7 +13,6 @@ from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "aiconfigurator"
 TITLE = "AIConfigurator"
@@ -25,33 +24,22 @@ def detects(source: ResultFile) -> bool:
     return source.header >= OWN
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """Every configuration of the file.
-
-    Raises:
-        InputError: a cell that is missing or wrong, by line; disaggregated results.
-    """
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """A configuration of the file; none of disaggregated results."""
     if "(d)workers" in source.header:
         raise source.wrong("(d)workers", None, "aggregated results (the folder agg, not disagg)", 1)
-    rows = []
-    for line, data in source.table:
-        text = {name: None if data.get(name) is None else str(data[name]) for name in ("model", "system", "backend")}
-        rows.append(
-            served.row(
-                source, fixed, line,
-                concurrency=source.needed(data, "concurrency", line),
-                input_tokens=source.needed(data, "isl", line), output_tokens=source.needed(data, "osl", line),
-                ttft_s=source.needed(data, "ttft", line) / 1e3, tpot_s=source.needed(data, "tpot", line) / 1e3,
-                e2e_s=served.scaled(source, data, "request_latency", 1e-3, line),
-                tp=source.number(data, "tp", line, optional=True), model=text["model"],
-                gpu=None if text["system"] is None else text["system"].split("_")[0], engine=text["backend"],
-                engine_version=data.get("version"), precision=data.get("gemm"),
-                pp=source.number(data, "pp", line, optional=True),
-                attention_ranks=source.number(data, "dp", line, optional=True),
-                expert_parallel=source.number(data, "moe_ep", line, optional=True),
-                prefix_tokens=source.number(data, "prefix", line, positive=False, optional=True),
-            )
-        )  # fmt: skip
-    return "served", rows
+    text = {name: None if data.get(name) is None else str(data[name]) for name in ("model", "system", "backend")}
+    return served.row(
+        source, fixed, line,
+        concurrency=source.needed(data, "concurrency", line),
+        input_tokens=source.needed(data, "isl", line), output_tokens=source.needed(data, "osl", line),
+        ttft_s=source.needed(data, "ttft", line) / 1e3, tpot_s=source.needed(data, "tpot", line) / 1e3,
+        e2e_s=served.scaled(source, data, "request_latency", 1e-3, line),
+        tp=source.number(data, "tp", line, optional=True), model=text["model"],
+        gpu=None if text["system"] is None else text["system"].split("_")[0], engine=text["backend"],
+        engine_version=data.get("version"), precision=data.get("gemm"),
+        pp=source.number(data, "pp", line, optional=True),
+        attention_ranks=source.number(data, "dp", line, optional=True),
+        expert_parallel=source.number(data, "moe_ep", line, optional=True),
+        prefix_tokens=source.number(data, "prefix", line, positive=False, optional=True),
+    )  # fmt: skip

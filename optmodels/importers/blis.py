@@ -12,7 +12,6 @@ from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "blis"
 TITLE = "BLIS"
@@ -23,36 +22,25 @@ def detects(source: ResultFile) -> bool:
     return {"vllm_estimated_duration_s", "ttft_mean_ms", "itl_mean_ms"} <= set(source.first)
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """Every run of the file.
-
-    Raises:
-        InputError: a field that is missing or wrong, by line.
-    """
-    rows = []
-    for line, data in source.records:
-        rate = source.needed(data, "responses_per_sec", line)
-        done = source.needed(data, "completed_requests", line)
-        whole = source.needed(data, "e2e_mean_ms", line) / 1e3
-        quantiles = {}
-        for ours, theirs in (("ttft", "ttft"), ("tpot", "itl")):
-            for q in ("p90", "p95", "p99"):
-                value = source.number(data, f"{theirs}_{q}_ms", line, positive=False, optional=True)
-                quantiles[f"{ours}_{q}_s"] = None if value is None else value / 1e3
-        rows.append(
-            served.row(
-                source, fixed, line, concurrency=None if "concurrency" in fixed else max(1.0, rate * whole),
-                input_tokens=source.needed(data, "total_input_tokens", line) / done,
-                output_tokens=source.needed(data, "total_output_tokens", line) / done,
-                ttft_s=source.needed(data, "ttft_mean_ms", line) / 1e3,
-                tpot_s=source.needed(data, "itl_mean_ms", line) / 1e3, e2e_s=whole, completed=done,
-                failed=sum(
-                    source.number(data, name, line, positive=False, optional=True) or 0.0
-                    for name in ("timed_out_requests", "dropped_unservable")
-                ),
-                requests_per_s=rate, **quantiles,
-            )
-        )  # fmt: skip
-    return "served", rows
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """A run of the file."""
+    rate = source.needed(data, "responses_per_sec", line)
+    done = source.needed(data, "completed_requests", line)
+    whole = source.needed(data, "e2e_mean_ms", line) / 1e3
+    quantiles = {}
+    for ours, theirs in (("ttft", "ttft"), ("tpot", "itl")):
+        for q in ("p90", "p95", "p99"):
+            value = source.number(data, f"{theirs}_{q}_ms", line, positive=False, optional=True)
+            quantiles[f"{ours}_{q}_s"] = None if value is None else value / 1e3
+    return served.row(
+        source, fixed, line, concurrency=None if "concurrency" in fixed else max(1.0, rate * whole),
+        input_tokens=source.needed(data, "total_input_tokens", line) / done,
+        output_tokens=source.needed(data, "total_output_tokens", line) / done,
+        ttft_s=source.needed(data, "ttft_mean_ms", line) / 1e3,
+        tpot_s=source.needed(data, "itl_mean_ms", line) / 1e3, e2e_s=whole, completed=done,
+        failed=sum(
+            source.number(data, name, line, positive=False, optional=True) or 0.0
+            for name in ("timed_out_requests", "dropped_unservable")
+        ),
+        requests_per_s=rate, **quantiles,
+    )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "evalscope"
 TITLE = "evalscope perf"
@@ -23,19 +22,9 @@ def detects(source: ResultFile) -> bool:
     return {TTFT, CONCURRENCY} <= (source.header or set(source.first))
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """Every run of the file.
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """A run of the file."""
 
-    Raises:
-        InputError: a field that is missing or wrong, by line.
-    """
-    found = source.table if source.header else source.records
-    return "served", [_row(source, data, line, fixed) for line, data in found]
-
-
-def _row(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     def number(name: str) -> float | None:
         value = data.get(name)
         return None if value is None else source.number({"_": value}, "_", line, positive=False)

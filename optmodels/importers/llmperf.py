@@ -11,7 +11,6 @@ from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "llmperf"
 TITLE = "LLMPerf"
@@ -22,39 +21,28 @@ def detects(source: ResultFile) -> bool:
     return any(k.startswith("results_ttft_s") for k in source.first)
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """The run of the file.
-
-    Raises:
-        InputError: a field that is missing or wrong, by line; no token after the first.
-    """
-    rows = []
-    for line, data in source.records:
-        ttft = _mean(source, data, "ttft_s", line)
-        whole = _mean(source, data, "end_to_end_latency_s", line)
-        tokens = _mean(source, data, "number_output_tokens", line)
-        if tokens <= 1 or whole <= ttft:
-            raise source.wrong(
-                "results_end_to_end_latency_s_mean", whole, f"more than the TTFT, {ttft:g} s, over more than one token"
-            )
-        quantiles = {
-            f"ttft_{q}_s": source.number(data, f"results_ttft_s_quantiles_{q}", line, positive=False, optional=True)
-            for q in served.QUANTILES
-        }
-        rows.append(
-            served.row(
-                source, fixed, line,
-                concurrency=source.number(data, "num_concurrent_requests", line, optional=True),
-                input_tokens=_mean(source, data, "number_input_tokens", line), output_tokens=tokens,
-                ttft_s=ttft, tpot_s=(whole - ttft) / (tokens - 1.0),
-                failed=source.number(data, "results_number_errors", line, positive=False, optional=True),
-                completed=source.number(data, "results_num_completed_requests", line, positive=False, optional=True),
-                model=data.get("model"), **quantiles,
-            )
-        )  # fmt: skip
-    return "served", rows
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """The run of a file."""
+    ttft = _mean(source, data, "ttft_s", line)
+    whole = _mean(source, data, "end_to_end_latency_s", line)
+    tokens = _mean(source, data, "number_output_tokens", line)
+    if tokens <= 1 or whole <= ttft:
+        raise source.wrong(
+            "results_end_to_end_latency_s_mean", whole, f"more than the TTFT, {ttft:g} s, over more than one token"
+        )
+    quantiles = {
+        f"ttft_{q}_s": source.number(data, f"results_ttft_s_quantiles_{q}", line, positive=False, optional=True)
+        for q in served.QUANTILES
+    }
+    return served.row(
+        source, fixed, line,
+        concurrency=source.number(data, "num_concurrent_requests", line, optional=True),
+        input_tokens=_mean(source, data, "number_input_tokens", line), output_tokens=tokens,
+        ttft_s=ttft, tpot_s=(whole - ttft) / (tokens - 1.0),
+        failed=source.number(data, "results_number_errors", line, positive=False, optional=True),
+        completed=source.number(data, "results_num_completed_requests", line, positive=False, optional=True),
+        model=data.get("model"), **quantiles,
+    )  # fmt: skip
 
 
 def _mean(source: ResultFile, data: dict[str, Any], metric: str, line: int) -> float:

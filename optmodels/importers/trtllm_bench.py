@@ -10,7 +10,6 @@ from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "trtllm-bench"
 TITLE = "trtllm-bench"
@@ -21,19 +20,9 @@ def detects(source: ResultFile) -> bool:
     return {"engine", "performance", "request_info"} <= set(source.first)
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """Every report of the file.
-
-    Raises:
-        InputError: a field that is missing or wrong; a run without streaming.
-    """
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """A report of the file."""
     source.check_whole()
-    return "served", [_row(source, data, line, fixed) for line, data in source.records]
-
-
-def _row(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     streamed = data.get("streaming_metrics")
     if not isinstance(streamed, dict):
         expected = "times of single tokens: run trtllm-bench with --streaming"

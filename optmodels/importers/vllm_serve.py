@@ -11,7 +11,6 @@ from typing import Any
 
 from optmodels.importers import served, sglang_serving
 from optmodels.importers.source import ResultFile
-from optmodels.latency.fit.measurements import Kind
 
 NAME = "vllm-serve"
 TITLE = "vllm bench serve"
@@ -22,18 +21,8 @@ def detects(source: ResultFile) -> bool:
     return "mean_ttft_ms" in source.first and "mean_tpot_ms" in source.first
 
 
-def read(
-    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
-) -> tuple[Kind, list[dict[str, Any]]]:
-    """Every run of the file.
-
-    Raises:
-        InputError: a field that is missing or wrong, by line.
-    """
-    return "served", [_run(source, data, line, fixed) for line, data in source.records]
-
-
-def _run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    """A run of the file."""
     for name in sorted(sglang_serving.OWN & set(data)):
         raise source.wrong(name, data[name], f"no field of SGLang's, whose files are {sglang_serving.NAME}")
     ttft, tpot = (source.needed(data, f"mean_{m}_ms", line) / 1e3 for m in ("ttft", "tpot"))

@@ -94,7 +94,6 @@ class LayerWork:
     vocab: int
     kv_heads: int  # parts that a token's cache can be split into; a latent is one
     kv_weight_bytes: float  # of the key and value projections, repeated with the heads
-    attention_weight_bytes: float  # of all projections of attention, which every data-parallel attention rank holds
     whole_weight_bytes: float  # routers and a latent's down-projections: whole on every GPU of a tensor-parallel group
     routed_flops_per_token: float = 0.0  # of `linear_flops_per_token`, the routed experts'
     latent_share: float = 0.0  # of the layers, those with latent attention
@@ -425,8 +424,6 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         vocab=arch.vocab,
         kv_heads=kv_heads,
         kv_weight_bytes=kv_params * attention_w,
-        attention_weight_bytes=attention_params * attention_w + linear_params * _bytes_each(
-            arch, shown, "linear", linear_layers),
         whole_weight_bytes=whole_params * attention_w + router * plain,
         routed_flops_per_token=2.0 * routed,
         latent_share=with_attention if arch.mla is not None or arch.compressed is not None else 0.0,

@@ -2,15 +2,14 @@
 
 *Pyomo*'s optional-dependency hook loads scipy.stats, .integrate and .spatial (over a second) as soon as anybody touches
 scipy; a linear compile needs scipy.sparse alone. *scipy* copies every public name of numpy, and thereby loads numpy's
-test tools, f2py and masked arrays (a tenth of a second), which later imports get all the same; and it parses and
-prints again the docstrings of its functions, to note which array libraries they know. Where these private hooks are
-absent or scipy is already loaded, nothing changes but start-up time.
+test tools, f2py and masked arrays (a tenth of a second), which later imports get all the same. Where these private
+hooks are absent or scipy is already loaded, nothing changes but start-up time.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -37,17 +36,6 @@ def _without_unused() -> None:
     finally:
         setattr(np, "__all__", names)  # noqa: B010
         setattr(np, "__dir__", listed)  # noqa: B010
-
-
-def _without_notes() -> None:
-    """Leave docstrings as they are written: the decorator that adds notes to them adds nothing else that runs."""
-    array_api = sys.modules.get("scipy._lib._array_api")
-    if hasattr(array_api, "xp_capabilities"):
-
-        def unchanged(*_: Any, **__: Any) -> Callable[[Any], Any]:
-            return lambda function: function
-
-        setattr(array_api, "xp_capabilities", unchanged)  # noqa: B010
 
 
 def graphs() -> ModuleType:
@@ -118,4 +106,3 @@ if "scipy" not in sys.modules:
     else:
         sys.meta_path.insert(0, _Later())
     _without_unused()
-    _without_notes()

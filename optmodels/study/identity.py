@@ -45,14 +45,6 @@ def resolved_digest(document: Mapping[str, Any], problem: Problem, folder: Path 
     return hashlib.sha256(digest(document, folder).encode() + canonical(inline)).hexdigest()
 
 
-def instance_digest(path: Path) -> str:
-    """`digest` of an instance file."""
-    from optmodels.io.read import read_document
-
-    document, _ = read_document(path)
-    return digest(document, path.parent)
-
-
 def named_file(text: str, folder: Path | None) -> Path | None:
     """The file next to an instance that a text of it names, if it names one."""
     try:

@@ -19,7 +19,7 @@ Source = str | PathLike[str] | Mapping[str, Any] | Problem
 
 
 @dataclass(frozen=True)
-class Planned:
+class ReadPlan:
     """An instance and its plan.
 
     Attributes:
@@ -46,7 +46,7 @@ class Planned:
         return form, found
 
 
-def planned(source: Source, instance: Source | None = None, *, needs_plan: bool = False) -> Planned:
+def planned(source: Source, instance: Source | None = None, *, needs_plan: bool = False) -> ReadPlan:
     """Read a plan or an instance.
 
     Args:
@@ -71,7 +71,7 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
     if isinstance(document, Problem):
         if needs_plan:
             raise InputError(Mistake(name or None, "", "a problem file", "a plan: optmodels solve makes one"))
-        return Planned(document, None, name)
+        return ReadPlan(document, None, name)
     plan, embedded = document["plan"], document.get("problem")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name or None, "plan", plan, "a plan: this document has none"))
@@ -85,4 +85,4 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
             raise InputError(named) from None
     else:
         raise InputError(Mistake(name or None, "problem", embedded, "the problem that the plan was made for"))
-    return Planned(problem, plan, name)
+    return ReadPlan(problem, plan, name)

@@ -15,7 +15,7 @@ import optmodels
 from formulations.fleet.methods import benders, exact, pools
 from formulations.fleet.model import FleetModel
 from optmodels.solver import Settings, solve_compiled
-from optmodels.solver.cancel import cancellable
+from optmodels.solver.cancel import cancellable, cancelled, caught_interrupt
 from optmodels.solver.highs import relaxation
 
 
@@ -44,7 +44,16 @@ def solved(problem, tables, settings=None):
     relaxed = relaxation(compiled)
     if relaxed.x is None:
         return None
-    return pools.solve(model, compiled, settings or Settings(), relaxed, None)
+    return by_tree(model, compiled, settings or Settings(), relaxed)
+
+
+def by_tree(model, compiled, settings, relaxed):
+    """The tree alone, from the plain relaxation."""
+    tree = pools.Tree(model, compiled, settings)
+    with caught_interrupt():
+        for _ in tree.search(relaxed):
+            pass
+        return tree.report(cancelled(), "branch and bound on pools")
 
 
 @pytest.mark.parametrize("case", [random_stages, several_capacities, replicas])
@@ -220,7 +229,7 @@ def test_a_call_that_is_stopped_says_so_and_keeps_its_bound():
     event = threading.Event()
     event.set()
     with cancellable(event):
-        found = pools.solve(model, compiled, Settings(), relaxed, None)
+        found = by_tree(model, compiled, Settings(), relaxed)
     assert (found.status, found.limit) == ("no_solution_found", "interrupt")
 
 

@@ -28,7 +28,7 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
-from optmodels.solver import Settings, solve_compiled
+from optmodels.solver import solve_compiled
 from optmodels.targets.vllm import arguments, export
 from optmodels.traces.types import Trace
 
@@ -96,33 +96,6 @@ def test_the_optimum_is_that_of_brute_force_over_counts_and_pairs(seed):
     for judged in (capped, prune(capped)[0]):
         found = solve_compiled(FleetModel(problem, judged).compiled())
         assert found.objective == (None if expected is None else pytest.approx(expected, rel=1e-6))
-
-
-def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
-    bounds = fleets = 0
-    for seed in range(50):
-        problem, tables = random_stages(seed)
-        model = FleetModel(problem, tables)
-        compiled = model.compiled()
-        best = solve_compiled(compiled).objective
-        found, relaxed = exact._of_the_relaxation(model, compiled, Settings(), {})
-        if best is None:
-            assert found is None
-            continue
-        bound = -np.inf if relaxed.bound is None else relaxed.bound
-        assert bound <= best * (1 + 1e-9)
-        bounds += bound > 0
-        if found is not None:
-            fleets += 1
-            rates, points = tables.rates[0], tables.points
-            served = np.zeros(len(rates))
-            starts = points.stage[found.p] != DECODE
-            np.add.at(served, found.w[starts], found.value[starts])
-            price = np.array([tables.case.workload(d.workload).unserved_usd_per_1000_requests for d in tables.demands])
-            usd = float(found.n[0] @ points.usd_per_hour) + float(((1 - served) * price * 3.6) @ rates)
-            assert usd >= best - 1e-6 * best
-    assert bounds >= 20
-    assert fleets >= 20
 
 
 def test_transfers_of_a_part_are_of_its_own_demands():

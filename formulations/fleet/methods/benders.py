@@ -29,7 +29,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import FleetChoice
-from formulations.fleet.methods.pools import Tree, Whole, worth_of_room
+from formulations.fleet.methods.pools import PointModel, Tree, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
@@ -61,7 +61,7 @@ ROUNDING_S = 5.0  # for the best fleet of the relaxation's points
 class _Cuts:
     """The model's rows and columns distinguished, and the cut of any prices."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: PointModel) -> None:
         self.model, self.compiled, self.of_row, self.each = whole.model, whole.compiled, whole.of_row, whole.each
         m, A, linking = self.model, self.compiled.A.tocsr(), whole.linking
         self.W, self.P = whole.W, whole.P

@@ -27,18 +27,15 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
-from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
-from optmodels.solver.highs import relaxation as solve_relaxation
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 from optmodels.solver.otherwise import as_usual
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
 ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
-MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first,
-# and beyond which cuts on counts are worth their programs
+MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which cuts on counts are worth their programs
 SOME_PAIRS = 150  # of points with several capacities, beyond which `pools` is quicker than HiGHS where it applies
-CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
 WORTH = 1e-3  # of the cost: what a fleet with disaggregated stages has to save before it is stated to pay
 FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
 CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
@@ -400,25 +397,16 @@ def _one_part(
         alone = tables.alone()
         if len(alone.points):
             first, relaxed = heuristics.rounded_relaxation(problem, alone, settings().time_limit)
-        if alone is not tables:  # a plan of all points, but no bound on it
+        apart = alone is not tables
+        if apart:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
                 first = fleet_columns.on_all(first, rows, tables)
-        by_pools, apart = pools.applies(problem), alone is not tables
-        several = by_pools and len(tables.each_load) > 1 and as_usual()
-        if pairs > min(SOME_PAIRS if several else math.inf, MANY_PAIRS_APART if apart else math.inf):
-            clock = time.perf_counter()
+        enough = SOME_PAIRS if len(tables.each_load) > 1 and as_usual() else MANY_PAIRS_APART if apart else math.inf
+        if pairs > enough and pools.applies(problem):
             model = FleetModel(problem, tables)
             compiled = model.compiled()
-            by_cuts = pairs > MANY_PAIRS_APART
-            report = benders.solve(model, compiled, settings(), first, by_cuts) if by_pools else None
-            if report is None:
-                found_first, all_points = _of_the_relaxation(model, compiled, replace(settings(), on_event=None), log)
-                first = _cheaper(problem, tables, first, found_first)
-                relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
-                seconds["relaxation"] = time.perf_counter() - clock
-                if all_points.x is not None and by_pools:
-                    report = pools.solve(model, compiled, settings(), all_points, first)
+            report = benders.solve(model, compiled, settings(), first, by_cuts=pairs > MANY_PAIRS_APART)
             if report is not None:
                 solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
                 first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
@@ -458,33 +446,6 @@ def _one_part(
 def _left_open(report: Report, gap: float) -> bool:
     """Whether a search ended by itself without a plan within the gap: of extreme numbers no point is kept."""
     return report.x is None or (report.limit == "gap" and (report.gap is None or report.gap > max(gap, PROVED)))
-
-
-def _of_the_relaxation(
-    model: FleetModel, compiled: Compiled, settings: Settings, log: dict[str, Any]
-) -> tuple[FleetChoice | None, Relaxed]:
-    """The best fleet of the points that the linear relaxation uses, and the relaxation; 3/4 of the time at most."""
-    whole, tables = settings.time_limit or 60.0, model.tables
-    relaxed = solve_relaxation(compiled, replace(settings, time_limit=whole / 2))
-    if relaxed.x is None:
-        return None, relaxed
-    used = np.unique(model.n.labels[1][relaxed.x[model.n.columns] > CARRIES])
-    log |= {"lp_bound": relaxed.bound, "lp_points": len(used)}
-    settings = replace(settings, time_limit=whole / 4)
-    found = _solve(model.problem, tables.restricted(used), settings, None).choice
-    return None if found is None else fleet_columns.on_all(found, used, tables), relaxed
-
-
-def _cheaper(problem: Fleet, tables: FleetTables, a: FleetChoice | None, b: FleetChoice | None) -> FleetChoice | None:
-    """The cheaper of two choices that breaks no limit, if any."""
-    best: tuple[float, FleetChoice] | None = None
-    for choice in (a, b):
-        if choice is not None:
-            plan = make_plan(tables, choice)
-            usd = plan.total_usd_per_hour
-            if (best is None or usd < best[0]) and not heuristics.broken(problem, tables, choice, plan):
-                best = usd, choice
-    return None if best is None else best[1]
 
 
 def _worth_their_price(problem: Fleet, tables: FleetTables, first: FleetChoice | None) -> Any:
@@ -613,10 +574,9 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
     exact_ = solved.seconds["solve"] <= QUICK_S
 
     def again(compiled: Compiled, settings: Settings) -> Report:
-        relaxed = solve_relaxation(compiled, settings) if solved.by_pools and exact_ else None
-        if relaxed is None or relaxed.x is None:
-            return solve_compiled(compiled, settings)
-        return pools.solve(model, compiled, settings, relaxed, solved.choice)
+        by_pools = solved.by_pools and exact_
+        found = benders.solve(model, compiled, settings, solved.choice, by_cuts=False) if by_pools else None
+        return solve_compiled(compiled, settings) if found is None else found
 
     gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=seconds),
                         solved.report.objective if exact_ else None, again)  # fmt: skip

@@ -34,7 +34,7 @@ from formulations.fleet.points import DECODE, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings
-from optmodels.solver.cancel import cancelled, caught_interrupt
+from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap, verify
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
@@ -62,7 +62,7 @@ def applies(problem: Fleet) -> bool:
     return one and problem.reserve is None and problem.objective == "min_cost"
 
 
-class Whole:
+class PointModel:
     """The model on all points, its rows and columns distinguished by point, and prices of all points at duals of
     rows.
     """
@@ -195,7 +195,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
 class _Few:
     """The linear program on the points S: rows may be broken at `elastic` USD/h, so that it always has a solution."""
 
-    def __init__(self, whole: Whole, chosen: Index, settings: Settings, elastic: float,
+    def __init__(self, whole: PointModel, chosen: Index, settings: Settings, elastic: float,
                  ever: npt.NDArray[np.bool_]) -> None:  # fmt: skip
         self.whole, self.chosen, self.ever = whole, chosen, ever  # ever: points that some solution used
         self.inside = np.zeros(whole.P, dtype=bool)
@@ -322,7 +322,7 @@ class Tree:
 
     def __init__(self, model: FleetModel, compiled: Compiled, settings: Settings) -> None:
         self.settings, self.began = settings, time.perf_counter()
-        self.whole = Whole(model, compiled)
+        self.whole = PointModel(model, compiled)
         self.x: Array | None = None
         self.usd = math.inf
         self.heap: list[Node] = []
@@ -378,13 +378,8 @@ class Tree:
         """Whether the best point is within the gap of what is proved."""
         return self.proved >= self.target()
 
-    def run(self, relaxed: Relaxed) -> None:
-        """Search until nothing is open or the time is out; `relaxed`: of the model."""
-        for _ in self.search(relaxed):
-            pass
-
     def search(self, relaxed: Relaxed) -> Iterator[None]:
-        """The same node by node."""
+        """Node by node until nothing is open or the time is out; `relaxed`: of the model."""
         assert relaxed.x is not None
         assert relaxed.y is not None
         self.closed = math.inf
@@ -494,22 +489,3 @@ class Tree:
             () if objective is None else (objective,), time.perf_counter() - self.began, self.nodes,
             f"{message}, {self.seen} of {self.whole.P} points at a time at most", tuple(self.events),
         )  # fmt: skip
-
-
-def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: FleetChoice | None) -> Report:
-    """The cheapest fleet on all points, or the best within the limits of time and gap.
-
-    Args:
-        m: model of a problem to which `applies`.
-        compiled: its arrays; right-hand sides may be others.
-        settings: limits.
-        relaxed: the relaxation of `compiled`, solved.
-        first: a choice in hand.
-    """
-    tree = Tree(m, compiled, settings)
-    if first is not None:
-        tree.start(first)
-    with caught_interrupt():
-        tree.run(relaxed)
-        stopped = cancelled()
-    return tree.report(stopped, "branch and bound on pools")
