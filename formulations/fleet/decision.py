@@ -62,9 +62,15 @@ def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
     return both if output is None else f"{both}, {usd(output)} per million output tokens"
 
 
+def limits_of(problem: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The SLO of every workload of a problem document, by the plan's names of latencies; older spellings, too."""
+    stated = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    return {name: {**slo, "tbt_s": slo.get("tpot_s", slo.get("tbt_s"))} for name, slo in stated.items()}
+
+
 def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:
     """Predictions next to limits: at the planned rates of continuous batching, else as the plan states them."""
-    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    limits = limits_of(problem)
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
     if not rows:
         for s in (s for q in p.periods for d in q.deployments if d.stage == "both" for s in d.serves):

@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from formulations.fleet.carried import headroom
+from formulations.fleet.decision import limits_of
 from formulations.fleet.engines import provenance_of
 from formulations.fleet.on_trace import replays
 from formulations.fleet.over_time import over_time
@@ -275,7 +276,7 @@ def _promises(
     Predicted at the planned rates where engines batch continuously, next to the most that their levels allow. Figures
     of a plan that its own replay refutes have no colour.
     """
-    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    limits = limits_of(problem)
     at_rates: dict[str, Mapping[str, Any]] = {x["demand"]: x for x in report.get("predicted") or ()}
     continuous = problem.get("serving") == "continuous"
     late = {

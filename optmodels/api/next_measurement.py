@@ -101,6 +101,6 @@ def _command(shape: Mapping[str, Any], written: Mapping[str, str]) -> dict[str, 
     }  # fmt: skip
     if shape["attention_ranks"] > 1:
         near["attention-ranks"] = [shape["attention_ranks"]]
-    options = [f"--{k} {shlex.quote(v)}" for k, v in names.items()]
+    options = [f"--{'model' if k == 'llm' else k} {shlex.quote(v)}" for k, v in names.items()]
     options += [f"--{k} {','.join(map(str, v))}" for k, v in near.items()]
     return {"command": f"optmodels rows-to-measure {' '.join(options)}"}

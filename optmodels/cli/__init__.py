@@ -92,7 +92,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _renamed(arguments: list[str]) -> list[str]:
     """The arguments with today's names of options, and a note for each older one."""
-    found, verb = list(arguments), arguments[0] if arguments else ""
+    found, verb = [*arguments], arguments[0] if arguments else ""
     if found[:2] == ["list", "instances"]:
         found[1] = "problems"
     for i, argument in enumerate(arguments):

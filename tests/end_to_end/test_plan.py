@@ -31,7 +31,7 @@ def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, fol
     assert "optmodels explain mine.yaml" in said.out
     assert sorted(p.name for p in folder.iterdir()) == ["mine.yaml"]  # no other files unless told
     data = yaml.safe_load((folder / "mine.yaml").read_text())
-    assert data["workloads"][0]["slo"] == {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tbt_s": 0.04}
+    assert data["workloads"][0]["slo"] == {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tpot_s": 0.04}
     assert data["quota"] == [{"gpu": "h100", "unit": "gpus", "at_most": 16}]
     assert data["reserve"] == {"lost": 1}
     assert "memory" not in data  # the engines' defaults: 1 GiB of runtime, more at a safety level
