@@ -36,6 +36,7 @@ def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, fol
     assert data["reserve"] == {"lost": 1}
     assert "memory" not in data  # the engines' defaults: 1 GiB of runtime, more at a safety level
     asked = json.loads(cli(*ASKED, "--json").out)
+    assert [x.partition(" predicted, SLO ")[2] for x in asked["summary"]["slo"]] == ["1 s", "40 ms"]
     solved = json.loads(cli("solve", "mine.yaml", "--json").out)
     assert asked["status"] == "optimal" and asked["check"]["ok"]
     assert asked["objective"] == solved["objective"] and asked["plan"] == solved["plan"]
