@@ -84,7 +84,7 @@ def solve(
             changed = {"latency": latency.model_copy(update={"safety": level}), "certify": "none"}
             return solve_once(problem.model_copy(update=changed), out_of_sample=False, time_limit=left)
 
-        if left > 0:
+        if left > 0 and getattr(problem, "certify", "none") == "none":  # the other plan would not be certified
             consider(found, getattr(latency, "safety", None), at_safety)
         if on_result is not None:
             on_result(found)
