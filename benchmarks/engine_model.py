@@ -33,7 +33,15 @@ from left_groups import Choices, choices, errors_of, factors, interval, judged, 
 
 from optmodels import catalog
 from optmodels.latency.engines.choice import choose
-from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, Judged, labels
+from optmodels.latency.engines.document import (
+    LEAST_OWN,
+    OWN_WORKLOADS,
+    EngineModel,
+    EngineTarget,
+    Judged,
+    labels,
+    read_engine_model,
+)
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
@@ -420,6 +428,7 @@ def main() -> None:
                 found[target]["left_out"][name] = errors_of(frame, target, np.full(len(frame), q["0.9"]))
     table = errors_table({t: found[t]["left_out"] for t in TARGETS}, decided)
     print(table)
+    against_shipped(rows, left.frame[left.frame.kind == "llm"])
     speed(models, rows.parts[0][0])
     if not args.write:
         return
@@ -470,6 +479,19 @@ def errors_table(left_out: dict[str, dict[str, Judged]], decided: dict[str, Choi
             f"| {tpot.factor:.2f} / {ttft.factor:.2f} | {chosen} |"
         )
     return "\n".join(lines)
+
+
+def against_shipped(rows: Rows, left: pd.DataFrame) -> None:
+    """Print errors of groups that the shipped file has no rows of: its own, and this fit's without the group's LLM."""
+    shipped = read_engine_model()
+    seconds = predictions(tuple(shipped.targets[t].fitted for t in TARGETS), rows)
+    known = {"|".join(SAME_SHAPE.get(part, part) for part in g) for g in shipped.together}
+    new = left[~left.group.isin(known)]
+    for t in TARGETS:
+        old = pd.DataFrame({"group": new.group, t: np.log(rows.frame[t].to_numpy() / seconds[t])[new.row]})
+        a, b = (errors_of(f, t, np.ones(len(new))) for f in (old, new))
+        print(f"{t}, {a.groups} groups that the shipped file has not: shipped {a.median:.1%} ({a.signed:+.1%}), "
+              f"this form without their LLMs {b.median:.1%} ({b.signed:+.1%})")  # fmt: skip
 
 
 def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str, str], ...]:
