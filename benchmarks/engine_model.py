@@ -3,8 +3,8 @@
     python benchmarks/engine_model.py FOLDER [--write]
 
 FOLDER holds closed loops that are not part of this repository: silicon/aggregated.csv of ai-dynamo/aiconfigurator
-("silicon" samples, Apache-2.0) and served_amd_2026-01.csv of InferenceMAX (SemiAnalysis, figures). Each row that is not
-fitted has its reason. `left_groups` says what is left out and how coverage is measured. ``--write`` writes the file of
+("silicon" samples, Apache-2.0) on GPUs of NVIDIA. Those of AMD come on top (`maker_model`). Each row that is not fitted
+has its reason. `left_groups` says what is left out and how coverage is measured. ``--write`` writes the file of
 coefficients with its interval, and the table of docs/latency-models.md.
 
 GPUs without closed loops, but with single kernels of vLLM (FOLDER/kernels, same publisher and licence), get what these
@@ -29,11 +29,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wai
 import numpy as np
 import pandas as pd
 import yaml
-from left_groups import errors_of, interval, judged, named, quantiles, residuals
+from left_groups import Choices, choices, errors_of, factors, interval, judged, named, quantiles, residuals
 
 from optmodels import catalog
 from optmodels.latency.engines.choice import choose
-from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, Judged, labels
+from optmodels.latency.engines.document import (
+    LEAST_OWN,
+    OWN_WORKLOADS,
+    EngineModel,
+    EngineTarget,
+    Judged,
+    labels,
+    read_engine_model,
+)
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
@@ -149,11 +157,11 @@ def with_efficiencies(models: tuple[Fitted, Fitted], found: dict[str, dict[str, 
 
 def read(folder: Path) -> pd.DataFrame:
     """One row a distinct measurement, with its geometry resolved, and in `why` the reason not to fit it, or ""."""
-    return pd.concat([_silicon(folder / ROWS), _amd(folder / AMD_ROWS)], ignore_index=True)
+    return _silicon(folder / ROWS)
 
 
-def _amd(path: Path) -> pd.DataFrame:
-    """Closed loops on AMD's GPUs."""
+def read_amd(path: Path) -> pd.DataFrame:
+    """Closed loops on AMD's GPUs, of `AMD_ROWS`."""
     raw = pd.read_csv(path)
     return pd.DataFrame({
         "engine": raw.framework, "version": raw.image.str.extract(r":v?([^-]+-rocm)")[0], "llm": raw.model.map(LLMS),
@@ -403,7 +411,12 @@ def main() -> None:
         named(distinct, llm), workloads(distinct).to_numpy(), clean, seen,
         lambda fit_to: predictions(fitted(rows, fit_to), rows),
     )  # fmt: skip
-    found = {t: {"interval": interval(left, t), "left_out": judged(left, t), "residual_quantiles": {}} for t in TARGETS}
+    above = {t: factors(left, t) for t in TARGETS}
+    found = {
+        t: {"interval": interval(left, t), "left_out": judged(left, t, above[t]), "residual_quantiles": {}}
+        for t in TARGETS
+    }  # fmt: skip
+    decided = choices(left, above["tpot_s"], distinct.assign(work=llm + "|" + workloads(distinct)), prices(distinct))
     without = without_llms(rows)
     for what, least in LEAST_OWN.items():
         at_random = own_rows(rows, own_draws(rows, without, least, args.draws))
@@ -413,8 +426,9 @@ def main() -> None:
             found[target]["residual_quantiles"][what] = q
             for name, frame in ((what, at_random), (f"{what}_chosen", chosen)):
                 found[target]["left_out"][name] = errors_of(frame, target, np.full(len(frame), q["0.9"]))
-    table = errors_table({t: found[t]["left_out"] for t in TARGETS})
+    table = errors_table({t: found[t]["left_out"] for t in TARGETS}, decided)
     print(table)
+    against_shipped(rows, left.frame[left.frame.kind == "llm"])
     speed(models, rows.parts[0][0])
     if not args.write:
         return
@@ -422,8 +436,8 @@ def main() -> None:
     frame = distinct[clean]
     document = EngineModel(
         title="engine coefficients", date=date.today().isoformat(), rows=int(clean.sum()),
-        source="closed loops of ai-dynamo/aiconfigurator 0.12.0 (silicon samples, Apache-2.0) and of InferenceMAX "
-               "(SemiAnalysis, January 2026, AMD); fitted by benchmarks/engine_model.py",
+        source="closed loops of ai-dynamo/aiconfigurator 0.12.0 (silicon samples, Apache-2.0); fitted by "
+               "benchmarks/engine_model.py",
         rows_left_out={str(k): int(v) for k, v in counts.items()},
         together=together(frame),
         domain={c: (float(frame[c].min()), float(frame[c].max()))
@@ -437,23 +451,47 @@ def main() -> None:
     print(f"  python benchmarks/maker_model.py {args.folder} --write")
 
 
-def errors_table(left_out: dict[str, dict[str, Judged]]) -> str:
-    """Markdown: errors, coverage and factors of safety 0.9 by what was left out."""
+def prices(frame: pd.DataFrame) -> np.ndarray:
+    """USD/h of each row's GPUs, on demand in the list of aws, (n,)."""
+    each: dict[str, float] = {}
+    for m in catalog.machines("aws"):
+        if m.gpu and m.gpu_count and m.prices.on_demand:
+            each[m.gpu] = min(each.get(m.gpu, np.inf), m.prices.on_demand / m.gpu_count)
+    return frame.gpus.to_numpy(float) * frame.gpu.map(each).to_numpy(float)
+
+
+def errors_table(left_out: dict[str, dict[str, Judged]], decided: dict[str, Choices]) -> str:
+    """Markdown: errors, coverage and factors of safety 0.9, and choices by it, by what was left out."""
     lines = [
         "| left out | groups | TPOT, median error (signed) | TTFT, median error (signed) "
-        "| safety 0.9 covers TPOT / TTFT | and multiplies by |",
-        "|---|---|---|---|---|---|",
+        "| safety 0.9 covers TPOT / TTFT | and multiplies by | choices that keep their limit | median regret |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for what, name in NAMES.items():
         if what not in left_out["tpot_s"]:
             continue
         tpot, ttft = (left_out[t][what] for t in TARGETS)
+        c = decided.get(what)
+        chosen = "– | –" if c is None else f"{c.kept:.0%} of {c.made} | {c.regret:.0%}"
         lines.append(
             f"| {name} | {tpot.groups} | {tpot.median:.1%} ({tpot.signed:+.1%}) | {ttft.median:.1%} "
             f"({ttft.signed:+.1%}) | {tpot.covered:.1%} / {ttft.covered:.1%} "
-            f"| {tpot.factor:.2f} / {ttft.factor:.2f} |"
+            f"| {tpot.factor:.2f} / {ttft.factor:.2f} | {chosen} |"
         )
     return "\n".join(lines)
+
+
+def against_shipped(rows: Rows, left: pd.DataFrame) -> None:
+    """Print errors of groups that the shipped file has no rows of: its own, and this fit's without the group's LLM."""
+    shipped = read_engine_model()
+    seconds = predictions(tuple(shipped.targets[t].fitted for t in TARGETS), rows)
+    known = {"|".join(SAME_SHAPE.get(part, part) for part in g) for g in shipped.together}
+    new = left[~left.group.isin(known)]
+    for t in TARGETS:
+        old = pd.DataFrame({"group": new.group, t: np.log(rows.frame[t].to_numpy() / seconds[t])[new.row]})
+        a, b = (errors_of(f, t, np.ones(len(new))) for f in (old, new))
+        print(f"{t}, {a.groups} groups that the shipped file has not: shipped {a.median:.1%} ({a.signed:+.1%}), "
+              f"this form without their LLMs {b.median:.1%} ({b.signed:+.1%})")  # fmt: skip
 
 
 def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str, str], ...]:

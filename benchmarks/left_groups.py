@@ -28,6 +28,8 @@ MARGIN = 0.5  # standard errors that quantiles of unseen kinds are on the safe s
 FREEDOM = 4.0  # of Student's t, the likelihood of residuals: a few wild rows say little of the levels
 RIDGE = 1e-3  # on variances: levels that residuals cannot tell apart share them evenly
 FOLDS = 8
+LIMITS = (0.25, 0.5, 0.75)
+LEAST_CONFIGURATIONS = 2  # engine, LLM, GPU and precision; with counts of GPUs and concurrency, many more rows
 Predict = Callable[[np.ndarray], dict[str, np.ndarray]]  # rows to fit, (n,) → seconds of all rows by target
 
 
@@ -191,9 +193,8 @@ def factors(left: LeftOut, target: str) -> np.ndarray:
     return found
 
 
-def judged(left: LeftOut, target: str) -> dict[str, Judged]:
-    """Errors and coverage of every kind."""
-    above = factors(left, target)
+def judged(left: LeftOut, target: str, above: np.ndarray) -> dict[str, Judged]:
+    """Errors and coverage of every kind; `above`: `factors`."""
     masks = {kind: (left.frame.kind == kind).to_numpy() for kind in KINDS}
     return {kind: errors_of(left.frame[mine], target, above[mine]) for kind, mine in masks.items()}
 
@@ -207,3 +208,59 @@ def errors_of(frame: pd.DataFrame, target: str, above: np.ndarray) -> Judged:
         signed=weighted_quantile(wrong, weight, 0.5), covered=float(weight[np.exp(r) <= above].sum() / weight.sum()),
         factor=weighted_quantile(above, weight, 0.5),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Choices among measured configurations at safety 0.9, by predictions without what was left out.
+
+    Attributes:
+        made: number of choices; elsewhere no configuration is predicted to keep the limit.
+        kept: share of which the measured TPOT keeps the limit, workloads with equal weight.
+        regret: median of the measured cost over the least of all configurations that keep the limit, less one.
+    """
+
+    made: int
+    kept: float
+    regret: float
+
+
+def choices(left: LeftOut, above: np.ndarray, rows: pd.DataFrame, usd_per_hour: np.ndarray) -> dict[str, Choices]:
+    """Of every kind: the cheapest configuration of an LLM and lengths that keeps a limit of TPOT at safety 0.9.
+
+    Limits are quantiles (`LIMITS`) of the measured TPOT. The cost is that of a request in a closed loop.
+
+    Args:
+        left: residuals of what was left out.
+        above: TPOT's `factors`.
+        rows: `work` (LLM and lengths), `concurrency`, `output_tokens`, `tpot_s`, `ttft_s`, (n,).
+        usd_per_hour: price of a row's GPUs, (n,).
+    """
+    frame = left.frame.assign(above=above).drop_duplicates(["kind", "row"])
+    of = rows.iloc[frame.row].reset_index(drop=True)
+    frame = frame.reset_index(drop=True).assign(work=of.work)
+    for name, tpot, ttft in (
+        ("predicted", of.tpot_s / np.exp(frame.tpot_s), of.ttft_s / np.exp(frame.ttft_s)),
+        ("measured", of.tpot_s, of.ttft_s),
+    ):
+        seconds = ttft + (of.output_tokens - 1.0) * tpot
+        frame[name] = tpot
+        frame[f"{name}_usd"] = usd_per_hour[frame.row] * seconds / of.concurrency
+    found = {}
+    for kind, all_of in frame.groupby("kind"):
+        made = []
+        for work, part in all_of.groupby("work"):
+            if part.group.nunique() < LEAST_CONFIGURATIONS:
+                continue
+            for limit in part.measured.quantile(LIMITS):
+                safe = part[part.predicted * part.above <= limit]
+                if len(safe):
+                    mine = safe.loc[safe.predicted_usd.idxmin()]
+                    least = part[part.measured <= limit].measured_usd.min()
+                    made.append((work, mine.measured <= limit, mine.measured_usd / least - 1.0))
+        table = pd.DataFrame(made, columns=["group", "kept", "regret"])
+        if len(table):
+            weight, kept = weights(table), table.kept.to_numpy(bool)
+            regret = weighted_quantile(table.regret.to_numpy()[kept], weight[kept], 0.5)
+            found[str(kind)] = Choices(len(table), float(weight[kept].sum() / weight.sum()), regret)
+    return found

@@ -26,12 +26,12 @@ from engine_model import (
     AMD_ROWS,
     OUT,
     Rows,
-    _amd,
     _short,
     no_version,
     one_shape,
     only,
     predictions,
+    read_amd,
     together,
     workloads,
 )
@@ -73,7 +73,7 @@ class Maker:
 
     def __init__(self, folder: Path) -> None:
         self.base = without(read_engine_model())
-        self.frame = _amd(folder / AMD_ROWS)
+        self.frame = read_amd(folder / AMD_ROWS)
         raw = pd.read_csv(folder / AMD_ROWS)
         self.rows, self.steady = Rows(self.frame), (raw.p99_ttft < WARM_UP * raw.mean_ttft).to_numpy()
         self.labels = no_version(self.rows)

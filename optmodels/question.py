@@ -169,6 +169,13 @@ def named(model: str) -> tuple[str, Any, str | None]:
     return key, key if spelling.llm(model) == key else model, spelling.precision_of(model)
 
 
+def written(q: Question) -> dict[str, str]:
+    """Names of an LLM and of GPUs that a question gives by files → these files."""
+    own = llm_file(q.model)
+    files = {found[0]: name for name in q.gpus if (found := gpu_file(name)) is not None}
+    return files if own is None else files | {own[1].title or own[0]: q.model}
+
+
 def _plain(value: Any) -> Any:
     """The number that a text is, ``inf`` too; else the text."""
     try:

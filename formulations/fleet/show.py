@@ -23,7 +23,7 @@ from optmodels.catalog.types import MARKETS
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.stages import Link
 from optmodels.io.write import columns_of
-from optmodels.latency.steps import Provenance
+from optmodels.latency.steps import Provenance, ToMeasure
 from optmodels.latency.strategies import FAMILIES
 from optmodels.limits import quantity
 from optmodels.plans.replayed import PLACES
@@ -120,6 +120,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     safety, known = case.problem.latency.safety, True
     of: list[tuple[str, Provenance]] = []
     worst: dict[tuple[str, str], tuple[float, float]] = {}
+    open_: list[tuple[float, dict[str, Any]]] = []  # (pessimistic over limit, deployment that may be measured)
     for d in (d for q in plan.periods for d in q.deployments):
         if (found := provenance_of(case, d)) is None:
             continue
@@ -128,7 +129,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         if end is None:
             known = False
             continue
-        seen = predicted_of(case, d, end)
+        seen, most_pressed = predicted_of(case, d, end), 0.0
         for k, s in enumerate(d.serves):
             slo, wait = case.workload(s.demand.partition("/")[0]).slo, 0.0 if case.problem.continuous else s.wait_s
             slower = seen[k] if seen is not None else {
@@ -137,8 +138,11 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
             }  # fmt: skip
             for name, seconds in slower.items():
                 most, _ = seconds_and_quantile(getattr(slo, name))
+                most_pressed = max(most_pressed, seconds / most)
                 if seconds > most * (1 + 1e-6) and seconds > worst.get((s.demand, name), (0.0, 0.0))[0]:
                     worst[s.demand, name] = seconds, most
+        if found[1].to_measure is not None and d.engine is not None:
+            open_.append((most_pressed, _shape(case, d, found[1].to_measure)))
     missed = [
         {"demand": d, "latency": name, "pessimistic_s": value if math.isfinite(value) else None, "limit_s": most}
         for (d, name), (value, most) in worst.items()
@@ -146,7 +150,19 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     return {
         "sources": source_entries(of, safety),
         "missed_at_the_pessimistic_end": missed if known else None,
+        "to_measure": max(open_, key=lambda x: x[0])[1] if open_ else None,
     }
+
+
+def _shape(case: FleetCase, d: DeploymentLine, rows: ToMeasure) -> dict[str, Any]:
+    """A deployment whose measurement narrows the interval, its mean running requests, and its main lengths."""
+    tokens = {x.name: (x.input_tokens or 1, x.output_tokens or 1) for x in case.demands}
+    most = max(d.serves, key=lambda s: s.requests_per_s * sum(tokens[s.demand]))
+    lengths = dict(zip(("input_tokens", "output_tokens"), tokens[most.demand], strict=True))
+    seen, slots = predicted_of(case, d) or [], d.batch * (d.attention_ranks or 1)
+    running = sum(s.requests_per_s * x["deadline_s"] for s, x in zip(d.serves, seen, strict=False))
+    each = running / (d.count * (d.replicas_per_machine or 1))  # Little's law
+    return vars(rows) | lengths | {"concurrency": math.ceil(min(each, slots)) if seen else slots}
 
 
 def summary(result: Mapping[str, Any]) -> list[Any]:

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from optmodels import question
-from optmodels.api.solve import solve
+from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S, consider
+from optmodels.api.solve import solve_once
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text, write_text
 from optmodels.loading import load
 from optmodels.plans.outcome import Result
 from optmodels.question import Duration, Question
-
-SAFER_S = 10.0  # time limit of the plan at the upper prediction bound
-CHEAP_S = 5.0  # CPU seconds of a solve after which further ones may tell more
 
 
 def plan(
@@ -115,17 +113,23 @@ def plan(
         on_question(question.read(asked), text)
     began = time.process_time()
 
+    def at_safety(level: float | None) -> Result:
+        """The plan at another safety level."""
+        latency = {k: v for k, v in made["latency"].items() if k != "safety"}
+        changed = {**made, "latency": latency if level is None else latency | {"safety": level}, "certify": "none"}
+        return solve_once(load(changed, folder=folder, computed=False), out_of_sample=False, time_limit=OTHER_END_S)
+
     def note(found: Result) -> None:
-        """Keep the command, and the cost of a plan for pessimistic latencies where that is quickly known."""
+        """Keep the command, and the plan at the other end of the latencies' interval where that is quickly known."""
         if command is not None:
             found.log["command"] = command
-        if time.process_time() - began < CHEAP_S and is_worth_a_safer_plan(found, safety):
-            found.log["safer"] = safer_plan(made, folder, found)
+        if time.process_time() - began < CHEAP_S:
+            consider(found, safety, at_safety, question.written(asked))
         if on_result is not None:
             on_result(found)
 
     try:
-        return solve(problem, out=out, time_limit=time_limit, on_result=note, **how)
+        return solve_once(problem, out=out, time_limit=time_limit, on_result=note, **how)
     except InputError as error:  # latencies are looked up only on request
         if getattr(error, "result", None) is not None:
             raise
@@ -166,29 +170,3 @@ def one_limit(name: str, mean: Duration | None, p95: Duration | None, p99: Durat
     if len(given) > 1:
         raise InputError(Mistake(None, f"--{name}", given, "one limit: on the mean, for 95 % or for 99 %"))
     return given[0] if given else None
-
-
-def is_worth_a_safer_plan(result: Result, safety: float | None) -> bool:
-    """Whether a plan of the usual latencies misses its SLO at the upper prediction bound."""
-    latency = (result.report or {}).get("latency") or {}
-    missed = bool(latency.get("missed_at_the_pessimistic_end"))
-    return safety is None and result.limit is None and missed
-
-
-def safer_plan(made: Mapping[str, Any], folder: Path, result: Result) -> dict[str, Any]:
-    """The cost of the plan at the upper prediction bound of latencies; None in it: there is no such plan.
-
-    Args:
-        made: the instance.
-        folder: folder of the files it names.
-        result: result of the instance.
-    """
-    level = min(e["level"] for e in result.report["latency"]["sources"])
-    asked = {**made, "latency": made["latency"] | {"safety": level}, "certify": "none"}
-    try:
-        found = solve(load(asked, folder=folder, computed=False), out_of_sample=False, time_limit=SAFER_S)
-    except InputError:  # a machine's latencies are not known at that level
-        return {}
-    if found.plan is None:
-        return {"safety": level, "usd_per_hour": None} if found.status == "infeasible" else {}
-    return {"safety": level, "usd_per_hour": found.summary["usd_per_hour"], "headline": found.summary["headline"]}

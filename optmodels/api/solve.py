@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels import formulation as registry
+from optmodels.api.next_measurement import OTHER_END_S, consider
 from optmodels.api.sources import Source, inlined, problem_of, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, checked_options
@@ -53,6 +54,8 @@ def solve(
         time_limit: seconds, once the problem is read; the incumbent and bound at that time are returned. Tables
             count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
             left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
+            Within the limit the plan at the other end of the latencies' interval is solved, too, and where its machines
+            differ ``log.next_measurement`` names the runs that tell which of both is right.
         gap: relative gap at which to stop.
         seed: random seed of the solver or heuristic.
         solver: solver of whole models: ``highs``, or any that Pyomo knows and finds. Its point is
@@ -69,6 +72,55 @@ def solve(
         InputError: the problem or an argument is wrong.
         NotWrittenError: the result, which it carries, could not be written.
     """
+
+    def note(found: Result) -> None:
+        """Keep the plan at the other end of the latencies' interval, as far as the time limit has time left."""
+        left = min(OTHER_END_S, (time_limit or 0.0) - found.seconds["total"])
+        problem = found._problem
+        latency = getattr(problem, "latency", None)
+
+        def at_safety(level: float | None) -> Result:
+            assert latency is not None
+            changed = {"latency": latency.model_copy(update={"safety": level}), "certify": "none"}
+            return solve_once(problem.model_copy(update=changed), out_of_sample=False, time_limit=left)
+
+        if left > 0 and getattr(problem, "certify", "none") == "none":  # the other plan would not be certified
+            consider(found, getattr(latency, "safety", None), at_safety)
+        if on_result is not None:
+            on_result(found)
+
+    return solve_once(
+        instance,
+        method,
+        time_limit=time_limit,
+        gap=gap,
+        seed=seed,
+        solver=solver,
+        certify_replay=certify_replay,
+        out_of_sample=out_of_sample,
+        out=out,
+        on_event=on_event,
+        cancel=cancel,
+        on_result=on_result if time_limit is None else note,
+    )
+
+
+def solve_once(
+    instance: Source,
+    method: str = "exact",
+    *,
+    time_limit: float | None = None,
+    gap: float = 0.0,
+    seed: int = 0,
+    solver: str = "highs",
+    certify_replay: bool = False,
+    out_of_sample: bool = True,
+    out: str | PathLike[str] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Result:
+    """`solve` without the plan at the other end of the latencies' interval."""
     began = time.perf_counter()
     check_folder(None if out is None else Path(out))
     way = named(solver)

@@ -27,27 +27,32 @@ class _Reading(dict[str, Any]):
     def __init__(self, data: Config) -> None:
         super().__init__(data)
         self.read: set[str] = set()
+        self.last = "model_type"
 
     def __getitem__(self, key: str) -> Any:
         self.read.add(key)
+        self.last = key
         return super().__getitem__(key)
 
     def get(self, key: str, default: Any = None) -> Any:
         self.read.add(key)
+        self.last = key
         return super().get(key, default)
 
 
 _PLAIN = {
     "llama", "mistral", "qwen2", "qwen3", "mimo", "mixtral", "qwen2_moe", "qwen3_moe", "minimax_m2", "glm4_moe",
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "gpt_oss", "qwen3_vl_text",
-    "qwen3_vl_moe_text", "step3p5", "step3p7", "seed_oss",
+    "qwen3_vl_moe_text", "step3p5", "step3p7", "seed_oss", "phi3", "gemma2", "glm4", "glm4_moe_lite", "granite",
+    "olmo2", "olmo3", "smollm3", "exaone4", "ernie4_5", "ernie4_5_moe", "cohere2", "ministral3", "dots1", "bailing_moe",
+    "bailing_moe_v2", "qwen2_5_vl_text",
 }  # fmt: skip
 # Multimodal models: kind of the outer section → kinds of the language model within.
 _WRAPPED: dict[str, set[str | None]] = {
     "qwen3_vl": {"qwen3_vl_text"}, "qwen3_vl_moe": {"qwen3_vl_moe_text"}, "qwen3_5": {"qwen3_5_text"},
     "qwen3_5_moe": {"qwen3_5_moe_text"}, "gemma3": {"gemma3_text"}, "gemma4": {"gemma4_text"},
     "llama4": {"llama4_text"}, "kimi_k25": {"deepseek_v3", "kimi_k2"}, "minimax_m3_vl": {"minimax_m3", None},
-    "mistral3": {"mistral"},
+    "mistral3": {"mistral", "ministral3"}, "qwen2_5_vl": {"qwen2_5_vl_text", None},
 }  # fmt: skip
 _KINDS = {
     *_PLAIN, *_WRAPPED, "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", "gemma4_text", "llama4_text",
@@ -75,6 +80,14 @@ _OTHER = {
     "mtp_layers_block_type", "moe_shared_expert_overlap", "compress_rope_theta", "hc_eps", "hc_sinkhorn_iters",
     "num_hash_layers", "use_moe_router_bias", "moe_router_scaling_factor", "mla_use_nope", "moe_renormalize",
     "moe_router_activation_func", "num_expert_group", "use_grouped_topk", "num_heads", "attention_value_scale",
+    "original_max_position_embeddings", "resid_pdrop", "embd_pdrop", "cache_implementation", "embedding_multiplier",
+    "logits_scaling", "attention_multiplier", "residual_multiplier", "no_rope_layers", "no_rope_layer_interval",
+    "use_bias", "use_qkv_bias", "logit_scale", "use_parallel_block", "use_gated_activation", "position_embedding_type",
+    "rotary_pct", "use_embedding_sharing", "use_parallel_embedding", "layer_norm_eps", "layer_switch",
+    "order_of_interleaved_layers", "score_function", "router_dtype", "moe_router_enable_expert_bias",
+    "embedding_dropout", "output_dropout", "norm_head", "norm_softmax", "use_rmsnorm", "moe_gate", "moe_use_aux_free",
+    "moe_capacity", "moe_gate_act", "moe_router_enable_shared_expert", "mtp_loss_scaling_factor", "hidden_dropout_prob",
+    "attention_probs_dropout_prob", "compression_ratio", "moe_norm_min", "moe_statics", "rope_3d",
     "add_full_attention_sink_bias", "add_swa_attention_sink_bias", "swa_rope_theta", "attention_projection_layout",
     # of every configuration of transformers: how text is generated, and labels
     "add_cross_attention", "bad_words_ids", "chunk_size_feed_forward", "do_sample", "early_stopping", "id2label",
@@ -90,6 +103,7 @@ _OTHER = {
     "num_reward_heads", "process_image_mode", "projector_hidden_act", "projector_hidden_size", "vision_feature_layer",
     "vision_feature_select_strategy", "spatial_merge_size", "language_model_only",
 }  # fmt: skip
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")  # of a layer
 _HYBRID = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
 _GATED = ("silu", "swigluoai", "gelu_pytorch_tanh")
 
@@ -120,10 +134,14 @@ def read_config(path: Path) -> tuple[Architecture, str]:
     _raise(wrong, path, line)
     try:
         made = _shape(data, wrong, inside)
-        if inside:
-            made["vision_params"] = _vision(data.get("vision_config"), made)
+        if inside or data["model_type"] == "qwen2_5_vl_text":
+            made["vision_params"] = _vision(data.get("vision_config"), made, data["model_type"])
     except _MissingError as missing:
         wrong.add(inside + missing.key, missing.value, missing.expected)
+        made = {}
+    except _MALFORMED:  # a section without one of its keys, or a value of another type
+        value = dict(data).get(data.last)
+        wrong.add(inside + data.last, value, f"what this key has in models of kind {dict(data).get('model_type')}")
         made = {}
     for key, value in data.items() if made else ():
         if key not in data.read | _OTHER and value not in (None, False, 0, "", [], {}):
@@ -132,11 +150,18 @@ def read_config(path: Path) -> tuple[Architecture, str]:
     _raise(wrong, path, line)
     title = _title(outer, path)
     made |= {"title": title, "source": f"{path.name} of {title}"}
-    weights, kept = _precision(outer, made, title, path, wrong)
+    try:
+        weights, kept = _precision(outer, made, title, path, wrong)
+    except _MALFORMED:
+        weights, kept = "fp16", []
+        wrong.add("quantization_config", outer.get("quantization_config"), "a section as checkpoints have it")
     if kept:
         made["kept"] = kept
     _raise(wrong, path, line)
     return validate(Architecture, made, str(path)), weights
+
+
+_MALFORMED = (KeyError, TypeError, AttributeError, IndexError, ValueError, ZeroDivisionError)
 
 
 class _MissingError(Exception):
@@ -162,7 +187,7 @@ def _title(data: Config, path: Path) -> str:
 def _language_model(outer: Config, wrong: Mistakes) -> tuple[_Reading, str]:
     """The section of the language model, with the outer keys that it lacks, and its path as a prefix."""
     kind = outer.get("model_type")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         near = [k for k in sorted(_KINDS) if str(kind)[:4] == k[:4]][:3]
         like = f" (nearest: {', '.join(near)})" if near else ""
         wrong.add("model_type", kind, f"an architecture that is read{like}: the shape of others is not known")
@@ -170,16 +195,20 @@ def _language_model(outer: Config, wrong: Mistakes) -> tuple[_Reading, str]:
     if outer.get("audio_config"):
         wrong.add("audio_config", "a section", "none: audio towers are not read")
     text = outer.get("text_config")
+    if (
+        kind == "qwen2_5_vl" and text is None
+    ):  # of transformers before 4.52: the language model's keys are the outer ones
+        return _Reading(outer | {"model_type": "qwen2_5_vl_text"}), ""
     if kind in _WRAPPED and not isinstance(text, dict):
         wrong.add("text_config", text, "the section of the language model")
         return _Reading(outer), ""
     if not isinstance(text, dict):
         return _Reading(outer), ""
-    inner = text.get("model_type")
+    inner = text.get("model_type") if isinstance(text.get("model_type"), str | None) else ""
     if inner not in _WRAPPED.get(str(kind), {str(kind)}):
         wrong.add("text_config.model_type", inner, f"the language model of {kind}")
     data = {k: v for k, v in outer.items() if k != "text_config"} | text
-    data["model_type"] = inner or {"minimax_m3_vl": "minimax_m3"}.get(str(kind), kind)
+    data["model_type"] = inner or {"minimax_m3_vl": "minimax_m3", "qwen2_5_vl": "qwen2_5_vl_text"}.get(str(kind), kind)
     return _Reading(data), "text_config."
 
 
@@ -215,7 +244,7 @@ def _shape(data: Config, wrong: Mistakes, inside: str) -> Config:
         "head_dim": (mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"]) if mla
         else data.get("head_dim") or data["hidden_size"] // heads,
         "ffn": width, "ffn_matrices": 3, "vocab": _whole(data, "vocab_size"),
-        "tied_embeddings": bool(data.get("tie_word_embeddings", kind.startswith("gemma"))),
+        "tied_embeddings": bool(data.get("tie_word_embeddings", kind.startswith(("gemma", "cohere")))),
         "max_positions": _whole(data, "max_position_embeddings", "model_max_length"), "moe": moe, "mla": mla,
         "mtp_layers": _first(data, "num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers") or 0,
         "attention_gate": bool(data.get("attn_output_gate") or data.get("attention_output_gate")
@@ -252,8 +281,7 @@ _LAYER_KINDS = {
 
 def _layer_kinds(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[str]:
     """full, window, chunk or linear: the attention of every layer."""
-    kind, named = data["model_type"], data.get("layer_types")
-    attention = data.get("attn_type_list")
+    kind, attention, named = data["model_type"], data.get("attn_type_list"), data.get("layer_types")
     if attention is not None and set(attention) != {1}:
         wrong.add(inside + "attn_type_list", attention, "1 in every layer: lightning attention is not read")
     if named is not None:
@@ -278,11 +306,19 @@ def _layer_kinds(data: Config, layers: int, wrong: Mistakes, inside: str) -> lis
         every = _whole(data, "full_attention_interval")
         return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)]
     if not data.get("sliding_window") or data.get("use_sliding_window") is False:
+        data.get("sliding_window_pattern"), data.get("max_window_layers")
+        return ["full"] * layers
+    if data["sliding_window"] >= _whole(data, "max_position_embeddings"):
         return ["full"] * layers
     if kind == "mistral":
         return ["window"] * layers
-    if kind == "gemma3_text":
-        every = data.get("sliding_window_pattern") or 6
+    if kind == "gemma2":
+        return ["full" if i % 2 else "window" for i in range(layers)]
+    pattern = data.get("sliding_window_pattern")
+    if isinstance(pattern, str) and {*pattern} <= {"L", "G"}:
+        return ["full" if pattern[i % len(pattern)] == "G" else "window" for i in range(layers)]
+    if kind == "gemma3_text" or type(pattern) is int:
+        every = pattern or 6
         return ["full" if (i + 1) % every == 0 else "window" for i in range(layers)]
     if kind.startswith("qwen") and type(data.get("max_window_layers")) is int:
         return ["window" if i >= data["max_window_layers"] else "full" for i in range(layers)]
@@ -333,16 +369,16 @@ def _linear(data: Config, kinds: list[str]) -> Config | None:
 
 def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[Config | None, int]:
     """The mixture of experts, and the width of the plain feed-forward: an expert's where no layer has one."""
-    kind, experts = data["model_type"], _first(data, "n_routed_experts", "num_experts", "num_local_experts")
+    kind, experts = data["model_type"], _first(data, *_EXPERTS)
     if experts is None or data.get("enable_moe_block", True) is False:
         return None, _whole(data, "intermediate_size")
     names = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
     width = _whole(data, *(names[2:] if kind == "llama4_text" else names))
     plain = _first(data, "dense_intermediate_size", "intermediate_size_mlp") or data.get("intermediate_size") or width
-    shared = _first(data, "n_shared_experts", "num_shared_experts") or 0
+    shared = _first(data, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts") or 0
     shared_width = _first(data, "shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim")
     if shared_width is None:
-        shared_width = shared * width
+        shared_width = shared * (_first(data, "moe_shared_expert_intermediate_size") or width)
     if kind == "llama4_text":
         shared, shared_width = 1, width
     if kind == "gemma4_text":  # a plain feed-forward next to the experts of every layer
@@ -350,7 +386,8 @@ def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[C
     routed = _routed(data, layers, wrong, inside)
     found = {
         "experts": experts, "expert_ffn": width,
-        "active": _whole(data, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts"),
+        "active": _whole(data, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts",
+                         "moe_k"),
         "shared_experts": max(shared, 1) if shared_width else 0, "shared_ffn": shared_width,
         "dense_layers": layers - sum(routed),
     }  # fmt: skip
@@ -376,9 +413,11 @@ def _routed(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[boo
         return [i in data["moe_layers"] for i in range(layers)]
     if data.get("moe_layer_freq", 1) not in (1, None):
         wrong.add(inside + "moe_layer_freq", data["moe_layer_freq"], "1, or a list of the layers")
-    step = _first(data, "decoder_sparse_step", "interleave_moe_layer_step") or 1
-    leading, only = data.get("first_k_dense_replace") or 0, data.get("mlp_only_layers") or ()
-    return [i >= leading and (i + 1) % step == 0 and i not in only for i in range(layers)]
+    step = _first(data, "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval") or 1
+    leading, only = _first(data, "first_k_dense_replace", "moe_layer_start_index") or 0, data.get("mlp_only_layers")
+    last = data.get("moe_layer_end_index")
+    end = layers if last in (None, -1) else last + 1
+    return [leading <= i < end and (i + 1) % step == 0 and i not in (only or ()) for i in range(layers)]
 
 
 def _latent(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config | None:
@@ -484,7 +523,7 @@ def _searched(data: Config, wrong: Mistakes, inside: str) -> Config:
     }  # fmt: skip
 
 
-def _vision(v: Config | None, made: Config) -> int:
+def _vision(v: Config | None, made: Config, kind: str) -> int:
     """Parameters of the vision tower: its layers, patches, positions, and the projection into the language model."""
     if not v:
         return 0
@@ -495,10 +534,12 @@ def _vision(v: Config | None, made: Config) -> int:
         patch = _whole(v, "patch_size")
     except _MissingError as missing:
         raise _MissingError(f"vision_config.{missing.key}", missing.value, missing.expected) from None
-    gated = 3 if str(v.get("model_type", "")).startswith(("gemma4", "pixtral")) else 2
+    own = str(v.get("model_type", ""))
+    qwen = kind == "qwen2_5_vl_text"
+    gated = 3 if qwen or own.startswith(("gemma4", "pixtral")) else 2
     merged = h * (_first(v, "spatial_merge_size") or 2) ** 2
     text = _first(v, "out_hidden_size", "projection_dim", "text_hidden_size") or made["hidden"]
-    if gated == 3 or str(v.get("model_type", "")).startswith("siglip"):
+    if not qwen and (gated == 3 or own.startswith("siglip")):
         projections = h * text
     else:
         projections = (1 + len(v.get("deepstack_visual_indexes") or ())) * (merged * merged + merged * text)

@@ -94,7 +94,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _renamed(arguments: list[str]) -> list[str]:
     """The arguments with today's names of options, and a note for each older one."""
-    found, verb = list(arguments), arguments[0] if arguments else ""
+    found, verb = [*arguments], arguments[0] if arguments else ""
     if found[:2] == ["list", "instances"]:
         sys.stderr.write("note: instances is called problems now\n")
         found[1] = "problems"

@@ -357,6 +357,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     return costs, Provenance(
         "default", deployed.said, deployed.transfer,
         _quantiles(deployed, "tpot_s"), _quantiles(deployed, "ttft_s"), deployed.caveats,
+        to_measure=deployed.to_measure,
     )  # fmt: skip
 
 

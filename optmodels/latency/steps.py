@@ -227,6 +227,28 @@ def never_measured(parts: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
+class ToMeasure:
+    """A deployment without measurement whose interval a few rows of one's own narrow.
+
+    Attributes:
+        engine, gpu, llm, precision: its names, as the built-in coefficients have them.
+        tp, attention_ranks: its parallelism.
+        rows: number of rows, over three workloads.
+        tpot, ttft: 0.9 quantile of measured/predicted with these rows.
+    """
+
+    engine: str
+    gpu: str
+    llm: str
+    precision: str
+    tp: int
+    attention_ranks: int
+    rows: int
+    tpot: float
+    ttft: float
+
+
+@dataclass(frozen=True)
 class Provenance:
     """Where a deployment's latencies come from and how far they may be off.
 
@@ -238,6 +260,7 @@ class Provenance:
         tpot, ttft: level → quantile of measured/predicted that applies; empty without a measurement.
         notes: further sentences for the user.
         runtime_gib: level → lower and upper end of the memory that engines take beyond the prediction, GiB a GPU.
+        to_measure: rows that would narrow the interval; None: measured, or not a prediction of the coefficients.
     """
 
     model: str
@@ -247,6 +270,7 @@ class Provenance:
     ttft: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
     runtime_gib: tuple[tuple[float, tuple[float, float]], ...] = ()
+    to_measure: ToMeasure | None = None
 
     def factors(self, safety: float | None, path: str = "latency.safety") -> tuple[float, float]:
         """What times per output token and to first token are multiplied by to stay above fresh measurements.

@@ -246,22 +246,41 @@ def first_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [f"  {plain('; '.join(said['slo']))}"] if said["slo"] else []
     lines += [f"  [{COLOURS[v['level']]}]{plain(v['text'])}[/{COLOURS[v['level']]}]" for v in said["verdict"]]
     lines += [f"  {plain(said['headroom']['text'])}"] if said.get("headroom") else []
-    lines += [f"  {plain(text)}" for text in _safer(document)]
+    lines += [f"  {plain(text)}" for text in (*_safer(document), *_next_measurement(document))]
     noted = dict.fromkeys(f"{m['machine']}: {m['note']}" for m in said["machines"] if m["note"])
     return lines + [f"  [yellow]note: {plain(text)}[/yellow]" for text in noted]
 
 
 def _safer(document: Mapping[str, Any]) -> list[str]:
-    """The cost of a plan with the pessimistic latencies, where it was solved."""
+    """The cost of a plan with the latencies of the other end of the interval, where it was solved."""
     safer = (document.get("log") or {}).get("safer")
     if not isinstance(safer, Mapping) or "safety" not in safer:
         return []
-    option, cost = f"--safety {safer['safety']:g}", safer.get("usd_per_hour")
+    level, cost = safer["safety"], safer.get("usd_per_hour")
+    option = "Without safety" if level is None else f"--safety {level:g}"
     if cost is None:
         return [f"{option}: no plan meets the SLO in that case."]
     now = (document.get("summary") or {}).get("usd_per_hour")
     more = f" ({cost / now - 1:+.0%})" if now else ""
-    return [f"{option} plans for that case: {cost_words(cost)}{more}, {safer['headline']}."]
+    plans = "" if level is None else " plans for that case"
+    return [f"{option}{plans}: {cost_words(cost)}{more}, {safer['headline']}."]
+
+
+def _next_measurement(document: Mapping[str, Any]) -> list[str]:
+    """The runs that tell which of two plans is right, and the command that chooses them."""
+    found = (document.get("log") or {}).get("next_measurement")
+    if not isinstance(found, Mapping):
+        return []
+    gpus, ranks = found["tp"] * found["attention_ranks"], found["attention_ranks"]
+    split = f"TP{found['tp']}" + (f" × DP{ranks}" if ranks > 1 else "")
+    narrower = [f"{name} × {now:.2f} to × {then:.2f}" for name, (now, then) in found["narrows"].items() if then < now]
+    text = (
+        f"Next measurement, to choose between {' and '.join(found['between'])}: {found['rows']} runs of {found['llm']}"
+        f" in {found['precision']} on {gpus} {found['gpu'].upper()} ({found['engine']}, {split}), near"
+        f" {found['concurrency']} requests at a time of {found['input_tokens']:,} + {found['output_tokens']:,} tokens."
+        f" They narrow {' and '.join(narrower)}."
+    )
+    return [text, *([f"  {found['command']}"] if found.get("command") else [])]
 
 
 def is_refuted(document: Mapping[str, Any]) -> bool:

@@ -66,6 +66,9 @@ def test_a_fine_tune_with_other_layers_is_another_model(tmp_path):
 @pytest.mark.parametrize(("changes", "path"), [
     ({"model_type": "rwkv7"}, "model_type"), ({"vision_config": {"depth": 27}}, "vision_config"),
     ({"linear_num_key_heads": 16}, "linear_num_key_heads"), ({"attention_chunk_size": 8192}, "attention_chunk_size"),
+    ({"model_type": ["qwen3"]}, "model_type"), ({"model_type": "mimo_v2_flash"}, "hybrid_layer_pattern"),
+    ({"model_type": "qwen3_vl", "text_config": {"model_type": {}}}, "text_config.model_type"),
+    ({"layer_types": 5}, "layer_types"), ({"quantization_config": ["fp8"]}, "quantization_config"),
     ({"hidden_size": None}, "hidden_size"), ({"hidden_act": "gelu"}, "hidden_act"),
     ({"model_type": "llama", "sliding_window": 4096, "use_sliding_window": True}, "sliding_window"),
     ({"model_type": "qwen3_5"}, "text_config"), ({"model_type": "nemotron_h"}, "hybrid_override_pattern"),

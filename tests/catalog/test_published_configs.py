@@ -138,6 +138,70 @@ def test_cache_and_parameters_of_a_configuration_by_hand(tmp_path, name):
     assert work.params / 1e9 == pytest.approx(billions, rel=0.01)
 
 
+def dense(kind, layers, hidden, ffn, heads, kv_heads, vocab, **more):
+    """The keys of most configurations that say a shape."""
+    names = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+             "vocab_size")  # fmt: skip
+    sizes = dict(zip(names, (layers, hidden, ffn, heads, kv_heads, vocab), strict=True))
+    return {"model_type": kind, "max_position_embeddings": 131072, "tie_word_embeddings": False} | sizes | more
+
+
+# Configuration, cache bytes of a token far beyond every window, of a token within, and published billions.
+OTHERS = {
+    "Phi 4": (dense("phi3", 40, 5120, 17920, 40, 10, 100352), 40 * 2 * 10 * 128 * 2, 0, 14.66),
+    "Phi 4 mini": (dense("phi3", 32, 3072, 8192, 24, 8, 200064, sliding_window=262144, tie_word_embeddings=True),
+                   32 * 2 * 8 * 128 * 2, 0, 3.84),
+    # every other layer of 46 keeps the last 4096 tokens
+    "Gemma 2 27B": (dense("gemma2", 46, 4608, 36864, 32, 16, 256000, head_dim=128, sliding_window=4096,
+                          hidden_activation="gelu_pytorch_tanh", tie_word_embeddings=True),
+                    23 * 2 * 16 * 128 * 2, 23 * 2 * 16 * 128 * 2, 27.23),
+    "GLM 4 32B": (dense("glm4", 61, 6144, 23040, 48, 2, 151552, head_dim=128), 61 * 2 * 2 * 128 * 2, 0, 32.57),
+    "Granite 3.3 8B": (dense("granite", 40, 4096, 12800, 32, 8, 49159, tie_word_embeddings=True,
+                             embedding_multiplier=12.0), 40 * 2 * 8 * 128 * 2, 0, 8.17),
+    "OLMo 2 32B": (dense("olmo2", 64, 5120, 27648, 40, 8, 100352), 64 * 2 * 8 * 128 * 2, 0, 32.23),
+    "SmolLM 3": (dense("smollm3", 36, 2048, 11008, 16, 4, 128256, tie_word_embeddings=True, no_rope_layer_interval=4),
+                 36 * 2 * 4 * 128 * 2, 0, 3.08),
+    # three of four layers keep the last 4096
+    "EXAONE 4 32B": (dense("exaone4", 64, 5120, 27392, 40, 8, 102400, sliding_window=4096,
+                           sliding_window_pattern="LLLG"),
+                     16 * 2 * 8 * 128 * 2, 48 * 2 * 8 * 128 * 2, 32.0),
+    "Command A": (dense("cohere2", 64, 12288, 36864, 96, 8, 256000, sliding_window=4096, sliding_window_pattern=4,
+                        tie_word_embeddings=None), 16 * 2 * 8 * 128 * 2, 48 * 2 * 8 * 128 * 2, 111.1),
+    "ERNIE 4.5 21B": (dense("ernie4_5_moe", 28, 2560, 12288, 20, 4, 103424, tie_word_embeddings=True,
+                            moe_num_experts=64, moe_k=6, moe_num_shared_experts=2, moe_intermediate_size=1536,
+                            moe_layer_start_index=1, moe_layer_end_index=27, moe_layer_interval=1),
+                      28 * 2 * 4 * 128 * 2, 0, 21.83),
+    # named 123B, which its larger vocabulary exceeds: 88·(2·12288² + 2·12288·1024 + 3·12288·28672) + 2·131072·12288
+    "Devstral 2": (dense("ministral3", 88, 12288, 28672, 96, 8, 131072, head_dim=128), 88 * 2 * 8 * 128 * 2, 0, 125.02),
+    # a latent of 512 + 64
+    "GLM 4.7 Flash": (dense("glm4_moe_lite", 47, 2048, 10240, 20, 20, 154880, kv_lora_rank=512, q_lora_rank=768,
+                            qk_nope_head_dim=192, qk_rope_head_dim=64, v_head_dim=256, n_routed_experts=64,
+                            n_shared_experts=1, num_experts_per_tok=4, first_k_dense_replace=1,
+                            moe_intermediate_size=1536), 47 * (512 + 64) * 2, 0, 29.94),
+    "dots.llm1": (dense("dots1", 62, 4096, 10944, 32, 32, 152064, n_routed_experts=128, n_shared_experts=2,
+                        num_experts_per_tok=6, first_k_dense_replace=1, moe_intermediate_size=1408),
+                  62 * 2 * 32 * 128 * 2, 0, 142.8),
+    "Ling mini 2.0": (dense("bailing_moe_v2", 20, 2048, 5120, 16, 4, 157184, head_dim=128, num_experts=256,
+                            num_shared_experts=1, num_experts_per_tok=8, first_k_dense_replace=1,
+                            moe_intermediate_size=512, moe_shared_expert_intermediate_size=512),
+                      20 * 2 * 4 * 128 * 2, 0, 16.26),
+    "Qwen2.5-VL 7B": (dense("qwen2_5_vl", 28, 3584, 18944, 28, 4, 152064, vision_config={
+        "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "patch_size": 14, "spatial_merge_size": 2,
+        "temporal_patch_size": 2, "out_hidden_size": 3584}), 28 * 2 * 4 * 128 * 2, 0, 8.29),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_further_families_are_read(tmp_path, name):
+    config, every, window, billions = OTHERS[name]
+    (tmp_path / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    work = layer_work(read_config(tmp_path / "config.json")[0])
+    far = work.kv_cache_bytes(1.0, 10**6) - work.kv_cache_bytes(1.0, 10**6 - 1)
+    assert far == pytest.approx(every, rel=1e-9)
+    assert work.kv_bytes_per_token_all_layers == pytest.approx(every + window, rel=1e-12)
+    assert work.params / 1e9 == pytest.approx(billions, rel=0.01)
+
+
 # Billions of parameters as model cards or weight indices name them, multi-token prediction apart, vision towers within
 # where the configuration has one. Not here: names that round to a digit or two (Qwen3-VL, Nemotron 3 Ultra, MiMo-7B).
 PUBLISHED = {

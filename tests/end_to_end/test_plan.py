@@ -31,11 +31,12 @@ def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, fol
     assert "optmodels explain mine.yaml" in said.out
     assert sorted(p.name for p in folder.iterdir()) == ["mine.yaml"]  # no other files unless told
     data = yaml.safe_load((folder / "mine.yaml").read_text())
-    assert data["workloads"][0]["slo"] == {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tbt_s": 0.04}
+    assert data["workloads"][0]["slo"] == {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tpot_s": 0.04}
     assert data["quota"] == [{"gpu": "h100", "unit": "gpus", "at_most": 16}]
     assert data["reserve"] == {"lost": 1}
     assert "memory" not in data  # the engines' defaults: 1 GiB of runtime, more at a safety level
     asked = json.loads(cli(*ASKED, "--json").out)
+    assert [x.partition(" predicted, SLO ")[2] for x in asked["summary"]["slo"]] == ["1 s", "40 ms"]
     solved = json.loads(cli("solve", "mine.yaml", "--json").out)
     assert asked["status"] == "optimal" and asked["check"]["ok"]
     assert asked["objective"] == solved["objective"] and asked["plan"] == solved["plan"]
@@ -103,6 +104,32 @@ def test_what_the_plan_would_be_at_the_pessimistic_end(cli, folder):
     for wrong in ("1.9", "0.9999"):
         said = cli(*asked, "--safety", wrong)
         assert said.status == 2 and "--safety: got" in said.err
+
+
+H200_OR_B200 = ["--model", "qwen3-32b", "--precision", "fp8", "--input", "2k", "--output", "300", "--rate", "30",
+                "--ttft", "1", "--tpot", "30ms"]  # fmt: skip
+
+
+def test_the_measurement_that_tells_which_machines_are_right(cli, folder):
+    central = json.loads(cli("plan", *H200_OR_B200, "--write", "mine.yaml", "--json").out)
+    safe = json.loads(cli("plan", *H200_OR_B200, "--safety", "0.9", "--json").out)
+    told = central["log"]["next_measurement"]
+    assert told == safe["log"]["next_measurement"]  # the cheaper plan's, whichever of both was asked for
+    assert told["between"] == ["8 H200", "8 B200"] and (told["gpu"], told["input_tokens"]) == ("h200", 2000)
+    running = 30 / 8 * central["report"]["predicted"][0]["deadline_s"]  # Little's law, by engine
+    assert running <= told["concurrency"] < running + 1
+    for now, then in told["narrows"].values():
+        assert 1.0 < then < now
+    assert safe["log"]["safer"]["usd_per_hour"] == central["objective"] < safe["objective"]
+    solved = cli("solve", "mine.yaml", "--time-limit", "60", "--out", "results")
+    line = next(x for x in solved.out.splitlines() if x.strip().startswith("optmodels rows-to-measure"))
+    assert line.strip() == told["command"] and "Next measurement, to choose between 8 H200 and 8 B200" in solved.out
+    assert "Next measurement" not in cli("solve", "mine.yaml", "--out", "results").out  # without time for another plan
+    rows = json.loads(cli(*told["command"].split()[1:], "--json").out)
+    assert len(rows["rows"]) == told["rows"]
+    assert rows["targets"]["TPOT"]["safety_09"] == dict(zip(("now", "after"), told["narrows"]["TPOT"], strict=True))
+    easy = json.loads(cli("plan", *H200_OR_B200[:-1], "2s", "--gpu", "h200", "--json").out)
+    assert "next_measurement" not in easy["log"]  # the same machines at both ends
 
 
 def test_what_nothing_serves_says_why_and_what_to_try(cli):

@@ -37,7 +37,7 @@ from optmodels.latency.engines.terms import (
 from optmodels.latency.fit.document import Range
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.steps import never_measured
+from optmodels.latency.steps import ToMeasure, never_measured
 from optmodels.latency.work import Precision, layer_work
 
 Array = npt.NDArray[np.float64]
@@ -49,6 +49,7 @@ LeftOut = Literal[
 KINDS: tuple[LeftOut, ...] = ("known", "gpu", "llm", "engine", "precision", "pair")
 LEAST_OWN: dict[OwnKind, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
 OWN_WORKLOADS = 3
+RECOMMENDED: OwnKind = "own_5"  # rows of one's own
 MACHINE_GPUS = 8  # of most machines
 GROUPINGS = (
     "engine", "gpu", "llm", "precision", "gpu|precision", "engine|llm", "llm|precision", "llm|gpu", "version",
@@ -361,6 +362,18 @@ class Deployed:
         mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
         own = (o for o in self.source.own if o.suffice and not o.known)
         return own_interval(max((o.rows for o in own if (o.engine, o.llm, o.gpu, o.precision) == mine), default=0))
+
+    @property
+    def to_measure(self) -> ToMeasure | None:
+        """The rows of one's own that narrow the interval; None where the group was measured."""
+        if not self.levels or self.own is not None:
+            return None
+        d = self.deployment
+        tpot, ttft = (self.targets[t].residual_quantiles[RECOMMENDED]["0.9"] for t in ("tpot_s", "ttft_s"))
+        return ToMeasure(
+            d.engine, d.gpu_name, d.llm_name, d.precision, d.gpus // d.attention_ranks, d.attention_ranks,
+            LEAST_OWN[RECOMMENDED], tpot, ttft,
+        )  # fmt: skip
 
     def factors(self, target: str, more: Collection[str] = ()) -> dict[str, float]:
         """Safety level → quantile of measured/predicted.
