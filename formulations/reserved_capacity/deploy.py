@@ -40,14 +40,25 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
                      " the plan and belong into the load balancer.")  # fmt: skip
     made: list[Deployment] = []
     if len(problem.services) == 1:
-        made = [x for line in p.serving for x in _standing(problem, p, line)]
+        first = [x for n, x in enumerate(p.serving) if x.machine not in {y.machine for y in p.serving[:n]}]
+        made = [x for line in first for x in _standing(problem, p, line)]
+        for line in first:
+            points = [x for x in p.serving if x.machine == line.machine]
+            if len(points) > 1:
+                loads = ", ".join(f"{x.requests_per_second:.4g} within {x.reach_ms:.0f} ms" for x in points)
+                notes.append(f"{line.machine} serves requests/s by the round trip of its users: {loads}.")
+            notes += [f"{_run(x)} where it serves users within {x.reach_ms:.0f} ms." for x in points
+                      if _run(x) != _run(line)]  # fmt: skip
     else:
-        notes += [
-            f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel}{_ranks(x)} --max-num-seqs"
-            f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}; services share the"
-            " machines, hour by hour." for x in p.serving
-        ]  # fmt: skip
+        notes += list(dict.fromkeys(f"{_run(x)}; services share the machines, hour by hour." for x in p.serving))
     return Deployments(name=p.name or "plan", deployments=made, purchases=purchases, notes=notes)
+
+
+def _run(x: ServingLine) -> str:
+    return (
+        f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel}{_ranks(x)} --max-num-seqs"
+        f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}"
+    )
 
 
 def _ranks(line: ServingLine) -> str:
