@@ -13,6 +13,8 @@ from optmodels.catalog import geography
 from optmodels.catalog.types import Market
 from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts
 
+POINTS_SHOWN = 4
+
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
     """The reservations; what is bought by the hour and where requests go is stated in words."""
@@ -45,10 +47,12 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
         for line in first:
             points = [x for x in p.serving if x.machine == line.machine]
             if len(points) > 1:
-                loads = ", ".join(f"{x.requests_per_second:.4g} within {x.reach_ms:.0f} ms" for x in points)
-                notes.append(f"{line.machine} serves requests/s by the round trip of its users: {loads}.")
-            notes += [f"{_run(x)} where it serves users within {x.reach_ms:.0f} ms." for x in points
-                      if _run(x) != _run(line)]  # fmt: skip
+                several = f"{line.machine} serves requests/s by the round trip of its users"
+                shown = points if len(points) <= POINTS_SHOWN else [*points[: POINTS_SHOWN - 1], points[-1]]
+                loads = ", ".join(f"{x.requests_per_second:.4g} within {x.reach_ms:.0f} ms" for x in shown)
+                notes.append(f"{several}: {loads}.")
+            other = {_run(x): x for x in reversed(points) if _run(x) != _run(line)}
+            notes += [f"{run} where it serves users within {x.reach_ms:.0f} ms." for run, x in other.items()]
     else:
         notes += list(dict.fromkeys(f"{_run(x)}; services share the machines, hour by hour." for x in p.serving))
     return Deployments(name=p.name or "plan", deployments=made, purchases=purchases, notes=notes)

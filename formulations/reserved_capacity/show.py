@@ -29,7 +29,7 @@ from optmodels.reporting.sources import end_level, of_requests, source_entries, 
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
-PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 8, 8, 30
+PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN, POINTS_SHOWN = 8, 8, 30, 4
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
     "global_peak": "one pool for the global peak, latency limits ignored (SK Fig. 3b)",
@@ -317,14 +317,17 @@ def _region_table(rows: list[Mapping[str, Any]]) -> Table:
 
 def _serving_lines(p: ReservedPlan) -> list[str]:
     """What machines serve with continuous batching, and what requests see of them."""
+    kinds = [(x.machine, x.service) for x in p.serving]
+    shown = [x for n, x in enumerate(p.serving) if kinds[:n].count(kinds[n]) < POINTS_SHOWN]
     lines = [
         f"{plain(x.service)} on {plain(x.machine)}{_within(x.reach_ms)}: {x.requests_per_second:.4g} req/s,"
         f" TP={x.tensor_parallel}"
         f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
         f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
         f" iterations of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
-        for x in p.serving
+        for x in shown
     ]
+    lines += [f"… {len(p.serving) - len(shown)} more operating points"] if len(p.serving) > len(shown) else []
     return ["", "[bold]A machine serves[/bold], by continuous batching", *(f"  {x}" for x in lines)] if lines else []
 
 
