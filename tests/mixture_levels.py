@@ -6,6 +6,7 @@ They are levels at which requests seldom wait for slots or KV cache, and levels 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -192,27 +193,51 @@ class Mixture:
         return sum(f * getattr(r, name) for f, r in zip(self.weight, level.requests.values(), strict=True))
 
     def rows(
-        self, ttft: Limit, tpot: Limit, deadline: Limit = (math.inf, None), queue_s: float = math.inf
+        self, ttft: Limit, tpot: Limit, deadline: Limit = (math.inf, None), queue_s: float = math.inf,
+        reach: tuple[float, float] = (math.inf, math.inf),
     ) -> Iterator[Row]:  # fmt: skip
-        """Every level within the limits, of every max_num_seqs below which slots are what the engine lacks."""
+        """Every level within the limits, of every max_num_seqs below which slots are what the engine lacks.
+
+        `reach`: TTFT without waiting and E2E that one more level keeps, the longest that does.
+        """
         for slots in self.limits.choices:
             told = self.told(slots)
             if told.e.kv_tokens <= 0:
                 return
-            found = [*told._rows(ttft, tpot, deadline, queue_s)]
+            found = [*told._rows(ttft, tpot, deadline, queue_s, reach)]
             if told.lacks_places(tpot) and (other := told.with_places()) is not None:
-                placed = [*other._rows(ttft, tpot, deadline, queue_s)]
+                placed = [*other._rows(ttft, tpot, deadline, queue_s, reach)]
                 found += [replace(row, full=row.full and other.limits.slots == slots) for row in placed]
             yield from found
             if not any(row.full for row in found):
                 return
 
-    def _rows(self, ttft: Limit, tpot: Limit, deadline: Limit, queue_s: float) -> Iterator[Row]:
-        for t in self.steps(tpot):
-            level = self.level(t)
-            if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
-                continue
-            for most in (4.0,) if self.placed else (4.0, None):
+    def _rows(
+        self, ttft: Limit, tpot: Limit, deadline: Limit, queue_s: float, reach: tuple[float, float]
+    ) -> Iterator[Row]:
+        steps = self.steps(tpot)
+        for most in (4.0,) if self.placed else (4.0, None):
+
+            def beyond(t: float, most: float | None = most) -> float:
+                level = self.level(t)
+                if level is None:
+                    return -1.0
+                first, whole = self.seen(level, t, 0.0, most, 0, ttft[1]), 0.0
+                if math.isfinite(reach[1]):
+                    wait = self._longest(level, t, most, ttft, deadline, queue_s)
+                    whole = self.seen(level, t, wait, most, 2, deadline[1])
+                return max(first / reach[0], whole / reach[1]) - 1.0
+
+            more: list[float] = []
+            if math.isfinite(min(reach)):
+                times = sorted(steps)
+                after = bisect_left(times, True, key=lambda t: beyond(t) > 0)
+                if 0 < after < len(times) and beyond(times[after - 1]) > -1.0:
+                    more = [brentq(beyond, times[after - 1], times[after], rtol=1e-6) * (1 - 3e-6)]
+            for t in [*steps, *more]:
+                level = self.level(t)
+                if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
+                    continue
                 longest = self._longest(level, t, most, ttft, deadline, queue_s)
                 for turns in (1.0, 4.0) if self.placed else (None,):
                     wait = longest if turns is None else turns * self.turn(level, t)

@@ -318,12 +318,15 @@ class _Network:
                     ):
                         continue
                     for i in range(M):
-                        rate = case.requests_per_second[i, k]
-                        ttft = case.rtt_ms[r, to] / 1000 + s.slo.queue_s + case.prefill_s[i, k]
-                        whole = case.rtt_ms[r, to] / 1000 + case.e2e_s[i, k]
-                        within = ttft <= s.slo.ttft_limit_s + 1e-12 and whole <= s.slo.deadline_limit_s + 1e-12
-                        if case.offered[i, to] and rate > 0 and within:
-                            gain = (1.0 if r == to else s.kappa) / (rate * problem.utilisation)
+                        fastest = 0.0  # of the operating points within the SLO
+                        points = zip(case.rps_at[i, k], case.prefill_s_at[i, k], case.e2e_s_at[i, k], strict=True)
+                        for rate, prefill_s, e2e_s in points:
+                            ttft = case.rtt_ms[r, to] / 1000 + s.slo.queue_s + prefill_s
+                            whole = case.rtt_ms[r, to] / 1000 + e2e_s
+                            if ttft <= s.slo.ttft_limit_s + 1e-12 and whole <= s.slo.deadline_limit_s + 1e-12:
+                                fastest = max(fastest, float(rate))
+                        if case.offered[i, to] and fastest > 0:
+                            gain = (1.0 if r == to else s.kappa) / (fastest * problem.utilisation)
                             self.edges.append((k, r, to, i, gain))
         self.shape = (K, R, M)
         self.ceilings = np.array([s.forwarding_ceiling for s in problem.services])  # (K,)

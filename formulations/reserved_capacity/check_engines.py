@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from formulations.reserved_capacity.plan import ReservedPlan
+import numpy as np
+
+from formulations.reserved_capacity.plan import ReservedPlan, ServingLine
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase
 from formulations.reserved_capacity.throughput import hardware_of, on_engines
 from optmodels import catalog
@@ -20,12 +22,16 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         found.require("how machines batch, with continuous batching only", not p.serving, len(p.serving), 0)
         return
     machines, services = [m.machine for m in problem.machines], [s.service for s in problem.services]
-    pairs = [(line.machine, line.service) for line in p.serving]
-    found.require("one line for a machine and a service", len(set(pairs)) == len(pairs), pairs, "each once")
-    of_engines = [(m, s) for i, m in enumerate(machines) for k, s in enumerate(services) if case.derived(i, k)]
+    pairs = [(line.machine, line.service, _point(case, machines, services, line)) for line in p.serving]
+    found.require("one line for a machine, a service and an operating point", len(set(pairs)) == len(pairs), pairs,
+                  "each once")  # fmt: skip
+    of_engines = [
+        (m, s, x) for i, m in enumerate(machines) for k, s in enumerate(services)
+        for x in case.points(i, k) if case.derived(i, k, x)
+    ]  # fmt: skip
     missing = sorted(set(of_engines) - set(pairs))  # where the file itself states a rate there is no engine to run
     found.require("how machines batch, with continuous batching", not missing, missing, "a line for each")
-    for line in p.serving:
+    for line, (_, _, x) in zip(p.serving, pairs, strict=True):
         where = f"{line.service} on {line.machine}"
         known = line.machine in machines and line.service in services
         k = services.index(line.service) if known else 0
@@ -56,15 +62,28 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:
             continue
-        counted = float(case.requests_per_second[i, k])
+        counted, several = float(case.rps_at[i, k, x]), len(case.points(i, k)) > 1
+        reach_s = min(limits["TTFT"][0] - slo.queue_s - seen.first_s, slo.deadline_limit_s - seen.deadline_s)
+        found.require(f"{where}: reach, of several operating points", several == (line.reach_ms is not None),
+                      line.reach_ms, "stated" if several else None)  # fmt: skip
+        if line.reach_ms is not None:
+            found.close(f"{where}: longest round trip", line.reach_ms, 1e3 * reach_s, "ms")
         for what, stated, true, unit in (
             ("TTFT without waiting", line.ttft_s, seen.first_s, "s"), ("wait", line.wait_s, seen.waiting_s, "s"),
             ("TPOT", line.tpot_s, seen.tpot_s, "s"), ("E2E", line.e2e_s, seen.e2e_s, "s"),
             ("requests/s that machines are counted for", counted, line.requests_per_second, "1/s"),
-            ("TTFT that reach is counted with", float(case.prefill_s[i, k]), line.ttft_s, "s"),
+            ("TTFT that reach is counted with", float(case.prefill_s_at[i, k, x]), line.ttft_s, "s"),
         ):  # fmt: skip
             found.close(f"{where}: {what}", stated, true, unit)
         if slo.deadline_s is not None:
-            found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s[i, k]), seen.deadline_s, "s")
+            found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s_at[i, k, x]), seen.deadline_s, "s")
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
         found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TPOT"][0], "s")
+
+
+def _point(case: ReservedCase, machines: list[str], services: list[str], line: ServingLine) -> int:
+    """The operating point of the instance whose requests/s are nearest to those of a line."""
+    if line.machine not in machines or line.service not in services:
+        return 0
+    rates = case.rps_at[machines.index(line.machine), services.index(line.service)]
+    return int(np.abs(rates - line.requests_per_second).argmin())

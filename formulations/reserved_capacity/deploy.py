@@ -13,6 +13,8 @@ from optmodels.catalog import geography
 from optmodels.catalog.types import Market
 from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts
 
+POINTS_SHOWN = 4
+
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
     """The reservations; what is bought by the hour and where requests go is stated in words."""
@@ -40,14 +42,27 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
                      " the plan and belong into the load balancer.")  # fmt: skip
     made: list[Deployment] = []
     if len(problem.services) == 1:
-        made = [x for line in p.serving for x in _standing(problem, p, line)]
+        first = [x for n, x in enumerate(p.serving) if x.machine not in {y.machine for y in p.serving[:n]}]
+        made = [x for line in first for x in _standing(problem, p, line)]
+        for line in first:
+            points = [x for x in p.serving if x.machine == line.machine]
+            if len(points) > 1:
+                several = f"{line.machine} serves requests/s by the round trip of its users"
+                shown = points if len(points) <= POINTS_SHOWN else [*points[: POINTS_SHOWN - 1], points[-1]]
+                loads = ", ".join(f"{x.requests_per_second:.4g} within {x.reach_ms:.0f} ms" for x in shown)
+                notes.append(f"{several}: {loads}.")
+            other = {_run(x): x for x in reversed(points) if _run(x) != _run(line)}
+            notes += [f"{run} where it serves users within {x.reach_ms:.0f} ms." for run, x in other.items()]
     else:
-        notes += [
-            f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel}{_ranks(x)} --max-num-seqs"
-            f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}; services share the"
-            " machines, hour by hour." for x in p.serving
-        ]  # fmt: skip
+        notes += list(dict.fromkeys(f"{_run(x)}; services share the machines, hour by hour." for x in p.serving))
     return Deployments(name=p.name or "plan", deployments=made, purchases=purchases, notes=notes)
+
+
+def _run(x: ServingLine) -> str:
+    return (
+        f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel}{_ranks(x)} --max-num-seqs"
+        f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}"
+    )
 
 
 def _ranks(line: ServingLine) -> str:

@@ -98,17 +98,20 @@ def serving_lines(case: ReservedCase) -> list[ServingLine]:
         return lines
     for i, m in enumerate(p.machines):
         for k, s in enumerate(p.services):
-            found = case.derived(i, k)
-            if found is None or found.continuous is None:
-                continue
-            at, row = found.continuous.at, found.continuous.row
-            lines.append(ServingLine(
-                machine=m.machine, service=s.service, tensor_parallel=found.tp,
-                attention_ranks=found.ranks if found.ranks > 1 else None, replicas_per_machine=found.replicas,
-                requests_per_second=found.rps, ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
-                tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
-                engine=engine_line(at, row, found.continuous.engine, p.engine),
-            ))  # fmt: skip
+            points = case.points(i, k)
+            for x in points:
+                found = case.derived(i, k, x)
+                if found is None or found.continuous is None:
+                    continue
+                at, row = found.continuous.at, found.continuous.row
+                lines.append(ServingLine(
+                    machine=m.machine, service=s.service, tensor_parallel=found.tp,
+                    attention_ranks=found.ranks if found.ranks > 1 else None, replicas_per_machine=found.replicas,
+                    reach_ms=1e3 * found.reach_s if len(points) > 1 else None, requests_per_second=found.rps,
+                    ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
+                    tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
+                    engine=engine_line(at, row, found.continuous.engine, p.engine),
+                ))  # fmt: skip
     return lines
 
 

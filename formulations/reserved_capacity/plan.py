@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -51,14 +51,20 @@ class Unserved(Document):
 class ServingLine(RankedDocument):
     """How machines of one type run one service, with continuous batching; latencies are bounds at the SLO's percentile.
 
-    The engine's capacities are those in use at the rate stated, of which `utilisation` plans a share.
+    A machine with several operating points has a line for each. The engine's capacities are those in use at the rate
+    stated, of which `utilisation` plans a share.
     """
+
+    left_out: ClassVar[tuple[str, ...]] = ("attention_ranks", "reach_ms")
 
     machine: str
     service: str
     tensor_parallel: Count
     attention_ranks: SeveralRanks = None
     replicas_per_machine: Count
+    reach_ms: Amount | None = Field(
+        default=None, description="longest round trip within the SLO; left out where a machine has one operating point"
+    )
     requests_per_second: Amount = Field(description="requests/s of one machine")
     ttft_s: Amount = Field(description="TTFT at the machine, without waiting")
     wait_s: Amount = Field(description="before prefill, at the percentile of the TTFT")

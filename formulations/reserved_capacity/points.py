@@ -224,10 +224,10 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     source_region, source_service = np.array(regions, dtype=np.intp), np.array(services, dtype=np.intp)
     stay = np.array(stays, dtype=bool)
     local = source_region[:, None] == sink_region[None, :]
-    reach = case.allowed[source_service[:, None], source_region[:, None], sink_region[None, :], sink_machine[None, :]]
+    pair = source_service[:, None], source_region[:, None], sink_region[None, :], sink_machine[None, :]
+    reach, rate = case.allowed[pair], case.pair_rps[pair] * p.utilisation
     reach &= local | ~stay[:, None]
     kappa = np.array([s.kappa for s in p.services])
-    rate = case.requests_per_second[sink_machine[None, :], source_service[:, None]] * p.utilisation
     factor = np.where(local, 1.0, kappa[source_service][:, None] if K else 1.0)
     work = np.where(reach, factor / np.where(rate > 0, rate, 1.0), 0.0)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, model_validator
+from pydantic import Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, Tag, model_validator
 from pydantic_core import core_schema
 
 from formulations.reserved_capacity.demand import Demand, demand_of
@@ -19,7 +19,7 @@ from formulations.reserved_capacity.throughput import (
     MachineChoice,
     SafetyLevel,
     ServiceMix,
-    choice_of,
+    choices_of,
 )
 from optmodels import catalog
 from optmodels.catalog import geography
@@ -36,6 +36,7 @@ from optmodels.problem import Problem
 from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -134,6 +135,16 @@ class Serving(Entry):
     )  # fmt: skip
 
 
+def _one_or_several(value: Any) -> str:
+    return "Levels" if isinstance(value, list | tuple) else "Serving"
+
+
+AnyServing = Annotated[
+    Annotated[Serving, Tag("Serving")] | Annotated[tuple[Serving, ...], Field(min_length=1), Tag("Levels")],
+    Discriminator(_one_or_several),
+]
+
+
 class MachineType(Entry):
     """A machine type with its prices by region and its throughput."""
 
@@ -170,8 +181,10 @@ class MachineType(Entry):
         default=0, description="smallest reservation in a region and term"
     )
     step: PositiveInt = Field(default=1, description="step of reservations: they are multiples of it")
-    serves: dict[str, Serving] = Field(
-        default={}, description="throughput of a machine by service; default: computed from the service's workload"
+    serves: dict[str, AnyServing] = Field(
+        default={},
+        description="throughput of a machine by service; of a list of operating points each region uses the fastest "
+        "within reach; default: computed from the service's workload",
     )
     gpu: GpuName | None = Field(default=None, description="GPU type; default: the list's")
     gpu_count: PositiveInt = Field(default=1, description="number of GPUs")
@@ -401,12 +414,15 @@ class ReservedCapacity(Problem):
                 r: Prices(**{t: float(v) for t, v in zip(MARKETS, case.usd_per_hour[i, s], strict=True) if v == v})
                 for s, r in enumerate(names) if case.offered[i, s]
             }  # fmt: skip
-            serves = {
-                s.service: Serving(requests_per_second=float(case.requests_per_second[i, k]),
-                                   prefill_s=float(case.prefill_s[i, k]),
-                                   e2e_s=None if s.slo.deadline_s is None else float(case.e2e_s[i, k]))
-                for k, s in enumerate(self.services) if case.requests_per_second[i, k] > 0
-            }  # fmt: skip
+            serves: dict[str, Serving | tuple[Serving, ...]] = {}
+            for k, s in enumerate(self.services):
+                levels = tuple(
+                    Serving(requests_per_second=float(rate), prefill_s=float(case.prefill_s_at[i, k, x]),
+                            e2e_s=None if s.slo.deadline_s is None else float(case.e2e_s_at[i, k, x]))
+                    for x, rate in enumerate(case.rps_at[i, k]) if rate > 0
+                )  # fmt: skip
+                if levels:
+                    serves[s.service] = levels if len(levels) > 1 else levels[0]
             listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
             hardware: dict[str, Any] = {}
             if listed and m.gpu is None:
@@ -435,7 +451,7 @@ class ReservedCapacity(Problem):
 
 @dataclass(frozen=True)
 class ReservedCase:
-    """A problem with every reference resolved. R regions, T hours, K services, I machine types.
+    """A problem with every reference resolved. R regions, T hours, K services, I machine types, L operating points.
 
     Attributes:
         start: first hour, UTC, or None where demand has no calendar.
@@ -443,12 +459,15 @@ class ReservedCase:
         rtt_ms: (R, R), user's region × serving region.
         usd_per_hour: (I, R, 4) in the order of MARKETS; NaN: not offered in that market.
         offered: (I, R).
-        requests_per_second: (I, K); 0: cannot serve.
-        prefill_s: (I, K).
-        e2e_s: E2E of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
-        (I, K). reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
+        rps_at: requests/s of a machine at each operating point, (I, K, L); 0: there is none. The first one reaches
+            users in as many regions as any from the machines nearest to them.
+        prefill_s_at: (I, K, L).
+        e2e_s_at: E2E of a request at the machine, queue included, as the deadline bounds it; 0 without a deadline,
+            (I, K, L).
+        reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
         egress_usd_per_request: (K, R, R) for a request of r served in s.
-        allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
+        reached: (K, R, R, I, L): users of r may be served in s on machine i at an operating point (round trip,
+            residency, offer, SLO).
         notes: remarks for the reader.
     """
 
@@ -458,36 +477,78 @@ class ReservedCase:
     rtt_ms: Array
     usd_per_hour: Array
     offered: Mask
-    requests_per_second: Array
-    prefill_s: Array
-    e2e_s: Array
+    rps_at: Array
+    prefill_s_at: Array
+    e2e_s_at: Array
     reservable: Array
     on_demand_cap: Array
     spot_cap: Array
     egress_usd_per_request: Array
-    allowed: Mask
+    reached: Mask
     places: tuple[tuple[float | None, float | None], ...]
     utc_offset_h: Array
     notes: tuple[str, ...] = field(default=())
+    _choices: dict[tuple[int, int], tuple[MachineChoice, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @property
+    def requests_per_second(self) -> Array:
+        """At the first operating point, (I, K); 0: cannot serve."""
+        return self.rps_at[:, :, 0]
+
+    @property
+    def prefill_s(self) -> Array:
+        """The same of its prefill, (I, K)."""
+        return self.prefill_s_at[:, :, 0]
+
+    @property
+    def e2e_s(self) -> Array:
+        """The same of its E2E, (I, K)."""
+        return self.e2e_s_at[:, :, 0]
+
+    @cached_property
+    def allowed(self) -> Mask:
+        """Users of r may be served in s on machine i at some operating point, (K, R, R, I)."""
+        return np.asarray(self.reached.any(axis=4))
+
+    @cached_property
+    def level(self) -> Index:
+        """The operating point at which machine i in s serves users of r: the fastest within reach, (K, R, R, I)."""
+        rate = self.rps_at.transpose(1, 0, 2)[:, None, None]
+        return np.asarray(np.where(self.reached, rate, -1.0).argmax(axis=4))
+
+    @cached_property
+    def pair_rps(self) -> Array:
+        """Requests/s of a machine at it, (K, R, R, I); 0 where not allowed."""
+        K, I = self.rps_at.shape[1::-1]  # noqa: E741
+        k, i = np.arange(K)[:, None, None, None], np.arange(I)
+        return np.where(self.allowed, self.rps_at[i, k, self.level], 0.0)
 
     @cached_property
     def regions(self) -> list[str]:
         """Region names in order."""
         return [r.region for r in self.problem.regions]
 
-    def choice(self, machine: int, service: int, level: SafetyLevel | None) -> MachineChoice | None:
-        """How a machine type runs a service whose throughput comes of its workload; None where the file states it."""
-        m, s, rate = self.problem.machines[machine], self.problem.services[service], self.requests_per_second
-        if s.workload is None or not rate[machine, service]:
-            return None
-        near = nearest_s(self.regions, s, self.demand_rps[:, :, service], self.rtt_ms, self.offered[machine])
-        return choice_of(m, s, f"machines[{machine}]", f"services[{service}]", level, near)
+    def choices(self, machine: int, service: int, level: SafetyLevel | None) -> tuple[MachineChoice, ...]:
+        """How a machine type may run a service whose throughput comes of its workload; else none."""
+        m, s = self.problem.machines[machine], self.problem.services[service]
+        if s.workload is None or not self.requests_per_second[machine, service]:
+            return ()
+        away = self.regions, s, self.demand_rps[:, :, service], self.rtt_ms, self.offered[machine]
+        return choices_of(m, s, f"machines[{machine}]", f"services[{service}]", level, nearest_s(*away), away_s(*away))
 
-    def derived(self, machine: int, service: int) -> MachineChoice | None:
-        """The same at the instance's operating point; None also if the file states another throughput."""
-        found = self.choice(machine, service, self.problem.level())
-        stated = float(self.requests_per_second[machine, service])
-        return None if found is None or abs(found.rps - stated) > 1e-6 * found.rps else found
+    def derived(self, machine: int, service: int, point: int = 0) -> MachineChoice | None:
+        """The one at an operating point of the instance; None also if the file states another throughput."""
+        if (machine, service) not in self._choices:
+            self._choices[machine, service] = self.choices(machine, service, self.problem.level())
+        stated = float(self.rps_at[machine, service, point])
+        of = self._choices[machine, service]
+        return next((x for x in of if abs(x.rps - stated) <= 1e-6 * x.rps), None)
+
+    def points(self, machine: int, service: int) -> range:
+        """Operating points of a machine type for a service."""
+        return range(int((self.rps_at[machine, service] > 0).sum()))
 
 
 def _resolve(p: ReservedCapacity) -> ReservedCase:
@@ -505,24 +566,31 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     prices, offered = _prices(p, names, wrong)
     _served_as_said(p, wrong)
     level = wrong.collect(p.level)
-    rate, prefill, e2e = (np.zeros((len(p.machines), len(p.services))) for _ in range(3))
+    points: dict[tuple[int, int], tuple[Serving, ...]] = {}
     for i, m in enumerate(p.machines):
         for name in m.serves:
             if name not in {s.service for s in p.services}:
                 wrong.unknown(f"machines[{i}].serves", name, "a service of this file", (s.service for s in p.services))
         for k, s in enumerate(p.services):
-            found = m.serves.get(s.service)
-            demand_of_it = parts[k]
-            if found is None and s.workload is not None and rtt is not None and demand_of_it is not None:
-                near = nearest_s(names, s, demand_of_it.rps, rtt, offered[i])
-                found = wrong.collect(_serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
-            if found is not None:
-                rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
+            stated, demand_of_it = m.serves.get(s.service), parts[k]
+            if stated is not None:
+                points[i, k] = stated if isinstance(stated, tuple) else (stated,)
+            elif s.workload is not None and rtt is not None and demand_of_it is not None:
+                away = names, s, demand_of_it.rps, rtt, offered[i]
+                at = nearest_s(*away), away_s(*away)
+                points[i, k] = wrong.collect(_serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, *at) or ()
+            for x, found in enumerate(points.get((i, k), ())):
                 if s.slo.deadline_s is not None and found.e2e_s is None:
                     expected = "seconds of a whole request at the machine, queue included: the service has a deadline_s"
-                    wrong.add(f"machines[{i}].serves.{s.service}.e2e_s", None, expected)
-                elif s.slo.deadline_s is not None:
-                    e2e[i, k] = found.e2e_s
+                    which = f"[{x}]" if isinstance(stated, tuple) else ""
+                    wrong.add(f"machines[{i}].serves.{s.service}{which}.e2e_s", None, expected)
+    most = max((len(x) for x in points.values()), default=1) or 1
+    rates, prefills, e2es = (np.zeros((len(p.machines), len(p.services), most)) for _ in range(3))
+    for (i, k), each in points.items():
+        for x, found in enumerate(each):
+            rates[i, k, x], prefills[i, k, x] = found.requests_per_second, found.prefill_s
+            e2es[i, k, x] = (found.e2e_s or 0.0) if p.services[k].slo.deadline_s is not None else 0.0
+    rate = rates[:, :, 0]
     unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
         limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
@@ -567,13 +635,13 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     if unattainable:
         raise UnattainableError(unattainable)
     demand = np.stack([d.rps for d in parts], axis=2)
-    allowed = _allowed(p, names, rtt, rate, prefill, e2e, offered)
-    _reachable(p, names, rtt, rate, prefill, e2e, demand, allowed, offered)
+    reached = _reached(p, names, rtt, rates, prefills, e2es, offered)
+    _reachable(p, names, rtt, rates, prefills, e2es, demand, reached, offered)
     notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
-        requests_per_second=rate, prefill_s=prefill, e2e_s=e2e, reservable=caps["reservable"],
-        on_demand_cap=caps["on_demand_available"], spot_cap=caps["spot_available"], allowed=allowed,
+        rps_at=rates, prefill_s_at=prefills, e2e_s_at=e2es, reservable=caps["reservable"],
+        on_demand_cap=caps["on_demand_available"], spot_cap=caps["spot_available"], reached=reached,
         egress_usd_per_request=np.stack([(s.request_kb * price + s.answer_kb * price.T) / 1e6 for s in p.services]),
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
@@ -613,7 +681,8 @@ def _impossible(p: ReservedCapacity, service: Service, level: SafetyLevel | None
         if getattr(service.slo, name) is None:
             continue
         without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
-        if any(_serving_of(m, without, "", "", level, np.zeros(1)) is not None for m in p.machines):
+        here = np.zeros(1)
+        if any(_serving_of(m, without, "", "", level, here, here) for m in p.machines):
             return name
     return None
 
@@ -631,6 +700,13 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
     may = _resident(names, service) & offered[None, :]
     near = np.where(may, rtt_ms, np.inf).min(axis=1)[demand_rps.any(axis=0)]
     return near[np.isfinite(near)] / 1000.0
+
+
+def away_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Array, offered: Mask) -> Array:
+    """The same to every machine of the type that may serve them."""
+    users: Mask = np.asarray(demand_rps.any(axis=0))
+    may = _resident(names, service) & offered[None, :] & users[:, None]
+    return np.asarray(rtt_ms[may] / 1000.0)
 
 
 def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
@@ -930,18 +1006,18 @@ def _price_notes(p: ReservedCapacity, names: list[str], prices: Array) -> list[s
     return notes
 
 
-def _allowed(
+def _reached(
     p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, e2e: Array, offered: Mask
 ) -> Mask:  # fmt: skip
-    """(K, R, R, I): round trip + queue + prefill ≤ TTFT, E2E ≤ deadline, residency, it stands there and serves it."""
-    K, R, I = len(p.services), len(names), len(p.machines)  # noqa: E741
-    allowed = np.zeros((K, R, R, I), dtype=bool)
+    """(K, R, R, I, L): round trip + queue + prefill ≤ TTFT, E2E ≤ deadline, residency, it is there and serves."""
+    K, R, (I, L) = len(p.services), len(names), rate.shape[::2]  # noqa: E741
+    reached = np.zeros((K, R, R, I, L), dtype=bool)
     for k, s in enumerate(p.services):
-        ttft = rtt[:, :, None] / 1000.0 + s.slo.queue_s + prefill[None, None, :, k]
-        whole = rtt[:, :, None] / 1000.0 + e2e[None, None, :, k]
-        within = (ttft <= s.slo.ttft_limit_s + 1e-12) & (whole <= s.slo.deadline_limit_s + 1e-12)
-        allowed[k] = within & _resident(names, s)[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
-    return allowed
+        ttft = rtt[:, :, None, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
+        whole = rtt[:, :, None, None] / 1000.0 + e2e[:, k]
+        within = (ttft <= s.slo.ttft_limit_s + 1e-12) & (whole <= s.slo.deadline_limit_s + 1e-12) & (rate[:, k] > 0)
+        reached[k] = within & (_resident(names, s)[:, :, None] & offered.T[None])[..., None]
+    return reached
 
 
 def _asking(p: ReservedCapacity, names: list[str]) -> Mask:
@@ -953,25 +1029,25 @@ def _asking(p: ReservedCapacity, names: list[str]) -> Mask:
 
 def _reachable(
     p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, e2e: Array, demand: Array,
-    allowed: Mask, offered: Mask,
+    reached: Mask, offered: Mask,
 ) -> None:  # fmt: skip
     """Every region with demand in some scenario has somewhere to be served (unless unserved demand has a price)."""
     wrong, asking = Mistakes(), _asking(p, names)
     for k, s in enumerate(p.services):
         for r, name in enumerate(names):
             must = asking[r] and demand[:, r, k].any() and s.unserved_usd_per_request is None
-            if not must or allowed[k, r].any():
+            if not must or reached[k, r].any():
                 continue
             resident = np.isin(names, s.residency[name]) if name in s.residency else np.ones(len(names), dtype=bool)
-            there = offered.T & (rate[:, k] > 0) & resident[:, None]  # (R, I)
+            there = (offered.T & resident[:, None])[..., None] & (rate[:, k] > 0)  # (R, I, L)
             if not there.any():
                 wrong.add(f"services[{k}] ({name})", s.service, "a region that may serve these users with a machine",
                           "check residency, and where the machines that serve this service are offered")  # fmt: skip
                 continue
-            ttft = rtt[r][:, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
+            ttft = rtt[r][:, None, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
             in_time = there & (ttft <= s.slo.ttft_limit_s + 1e-12)
             if in_time.any():
-                best = float(np.where(in_time, rtt[r][:, None] / 1000.0 + e2e[:, k], np.inf).min())
+                best = float(np.where(in_time, rtt[r][:, None, None] / 1000.0 + e2e[:, k], np.inf).min())
                 wrong.add(
                     f"services[{k}].slo.deadline_s ({name})", s.slo.deadline_limit_s,
                     "a deadline that some region within TTFT can meet for this region's users",
@@ -989,14 +1065,13 @@ def _reachable(
 
 
 def _serving_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array
-) -> Serving | None:
-    """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
+    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array,
+    away_s: Array,
+) -> tuple[Serving, ...]:  # fmt: skip
+    """Operating points of one machine type for one service; none if it cannot serve it.
 
     Raises:
         InputError: unknown model or GPU, or the service has no tpot_s.
     """
-    found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
-    if found is None:
-        return None
-    return Serving(requests_per_second=found.rps, prefill_s=found.prefill_s, e2e_s=found.e2e_s)
+    found = choices_of(machine, service, machine_path, service_path, level, nearest_s, away_s)
+    return tuple(Serving(requests_per_second=x.rps, prefill_s=x.prefill_s, e2e_s=x.e2e_s) for x in found)

@@ -320,11 +320,13 @@ def _machines(
 
 def _shares(
     problem: ReservedCapacity, machines: list[_Machine], hour: int, o: RegionReplayOptions, t: ReservedTables
-) -> list[list[int]]:
-    """Which machines serve which service: by the work of the hour's cheapest dispatch, largest remainders first."""
-    K = len(problem.services)
-    if K == 1:
-        return [list(range(len(machines)))]
+) -> list[list[tuple[int, int]]]:
+    """Which machines serve which service at which operating point: by the work of the hour's cheapest dispatch, largest
+    remainders first.
+    """
+    K, L = t.case.rps_at.shape[1:]
+    if K * L == 1:
+        return [[(x, 0) for x in range(len(machines))]]
     from formulations.reserved_capacity.dispatch import RowLp
 
     groups: dict[tuple[int, int], list[int]] = {}
@@ -335,21 +337,24 @@ def _shares(
     lp = RowLp(t)
     lp.solve(t.demand[_rows(t, o)[hour]], held)
     flow = lp.primal()[0] * t.work[lp.source, lp.sink]
-    use = np.zeros((len(held), K))
-    np.add.at(use, (lp.sink, t.source_service[lp.source]), flow)
-    out: list[list[int]] = [[] for _ in range(K)]
+    service, region = t.source_service[lp.source], t.source_region[lp.source]
+    point = t.case.level[service, region, t.sink_region[lp.sink], t.sink_machine[lp.sink]]
+    use = np.zeros((len(held), K, L))
+    np.add.at(use, (lp.sink, service, point), flow)
+    out: list[list[tuple[int, int]]] = [[] for _ in range(K)]
     for j in range(len(held)):
         mine = groups.get((int(t.sink_region[j]), int(t.sink_machine[j])), [])
-        can = t.case.requests_per_second[t.sink_machine[j]] > 0
-        want = use[j] if use[j].sum() > 0 else can.astype(float)
+        can = np.zeros((K, L))
+        can[:, 0] = t.case.requests_per_second[t.sink_machine[j]] > 0
+        want = (use[j] if use[j].sum() > 0 else can).ravel()
         exact = len(mine) * want / want.sum()
         count = np.floor(exact).astype(int)
-        for k in np.argsort(count - exact)[: len(mine) - count.sum()]:
-            count[k] += 1
+        for x in np.argsort(count - exact)[: len(mine) - count.sum()]:
+            count[x] += 1
         at = 0
-        for k in range(K):
-            out[k] += mine[at : at + count[k]]
-            at += count[k]
+        for x in range(K * L):
+            out[x // L] += [(m, x % L) for m in mine[at : at + count[x]]]
+            at += count[x]
     return out
 
 
@@ -412,31 +417,30 @@ def _tbt_s(service: Any) -> float:
 
 
 def _fleet(
-    problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int],
+    problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[tuple[int, int]],
     notes: list[str],
 ) -> tuple[RegionFleet, float]:  # fmt: skip
     """Replicas of service k, and the requests/s of the fastest."""
     service = problem.services[k]
     engines: list[RegionEngine] = []
-    of_kind: dict[int, tuple[int, int]] = {}
-    for i, m in enumerate(problem.machines):
-        rate = float(case.requests_per_second[i, k])
-        if rate <= 0:
-            continue
-        derived = case.derived(i, k)
+    of_kind: dict[tuple[int, int], tuple[int, int]] = {}
+    every = [(i, x) for i in range(len(problem.machines)) for x in case.points(i, k)]
+    for i, point in every:
+        rate, name = float(case.rps_at[i, k, point]), problem.machines[i].machine
+        derived = case.derived(i, k, point)
         if derived is not None:
             engine, replicas = engine_of(derived, service.workload), derived.replicas
         else:
-            engine, replicas = stated_engine(rate, float(case.prefill_s[i, k]), *_tokens(service),
+            engine, replicas = stated_engine(rate, float(case.prefill_s_at[i, k, point]), *_tokens(service),
                                              _tbt_s(service))  # fmt: skip
-            notes.append(f"{m.machine} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
-        of_kind[i] = (len(engines), replicas)
+            notes.append(f"{name} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
+        of_kind[i, point] = (len(engines), replicas)
         engines.append(engine)
     region, engine_at, opening, closing, fastest_rps = [], [], [], [], 0.0
-    for x in mine:
-        if machines[x].kind in of_kind:
-            e, replicas = of_kind[machines[x].kind]
-            fastest_rps = max(fastest_rps, float(case.requests_per_second[machines[x].kind, k]) / replicas)
+    for x, point in mine:
+        if (machines[x].kind, point) in of_kind:
+            e, replicas = of_kind[machines[x].kind, point]
+            fastest_rps = max(fastest_rps, float(case.rps_at[machines[x].kind, k, point]) / replicas)
             region += [machines[x].region] * replicas
             engine_at += [e] * replicas
             opening += [machines[x].from_s] * replicas

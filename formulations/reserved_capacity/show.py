@@ -29,7 +29,7 @@ from optmodels.reporting.sources import end_level, of_requests, source_entries, 
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
-PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 8, 8, 30
+PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN, POINTS_SHOWN = 8, 8, 30, 4
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
     "global_peak": "one pool for the global peak, latency limits ignored (SK Fig. 3b)",
@@ -76,7 +76,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
             total[name] = so_far + best * HOURS_PER_MONTH if so_far is not None and np.isfinite(best) else None
     best_global = np.inf
     for i in np.unique(t.sink_machine):
-        rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
+        rate = case.rps_at[i].max(axis=1)[t.source_service] * case.problem.utilisation
         if (rate > 0).all() and np.isfinite(cheapest[i].min()):
             need = t.unit * float((t.demand @ (1 / rate)).max(initial=0.0))
             best_global = min(best_global, _paid(np.ceil(need - 1e-9), cheapest[i].min()))
@@ -133,15 +133,22 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     rows = []
     for k, s in enumerate(p.services):
         links = [
-            (case.rtt_ms[o, at] / 1e3 + s.slo.queue_s + case.prefill_s[i, k],
-             case.rtt_ms[o, at] / 1e3 + case.e2e_s[i, k], f.rtt_ms, f.origin, f.server, kinds[i])
+            (case.rtt_ms[o, at] / 1e3 + s.slo.queue_s + case.prefill_s_at[i, k, x],
+             case.rtt_ms[o, at] / 1e3 + case.e2e_s_at[i, k, x], f.rtt_ms, f.origin, f.server, kinds[i],
+             case.rps_at[i, k, x])
             for f in plan.flows for o, at in [(places.index(f.origin), places.index(f.server))]
             for i in np.flatnonzero(case.allowed[k, o, at]) if (f.server, kinds[i]) in here
+            for x in [case.level[k, o, at, i]]
         ]  # fmt: skip
         if not links:
             continue
-        ttft, _, rtt, origin, server, _ = max(links)
-        tpot = [x.tpot_s for x in plan.serving if x.service == s.service and x.machine in {link[-1] for link in links}]
+        ttft, _, rtt, origin, server, *_ = max(links)
+        tpot = [
+            x.tpot_s for x in plan.serving if x.service == s.service and any(
+                machine == x.machine and (x.reach_ms is None or math.isclose(rate, x.requests_per_second, rel_tol=1e-6))
+                for *_, machine, rate in links
+            )
+        ]  # fmt: skip
         most = {name: seconds_and_quantile(limit) for name, limit in
                 (("ttft", s.slo.ttft_s), ("tpot", s.slo.tbt_s), ("e2e", s.slo.deadline_s))}  # fmt: skip
         whole = max(link[1] for link in links)
@@ -181,11 +188,11 @@ def _latencies(t: ReservedTables) -> dict[str, Any]:
                 share = math.nan
             elif safety is None or safety < most:
                 try:
-                    end = case.choice(i, k, replace(level, safety=most))
+                    end = case.choices(i, k, replace(level, safety=most))
                 except InputError:  # of other degrees of parallelism not so much is known
                     share = math.nan
                 else:
-                    share = min(share, 0.0 if end is None else end.rps / found.rps)
+                    share = min(share, end[0].rps / found.rps if end else 0.0)
     known = None if math.isnan(share) else share
     return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": known}
 
@@ -310,14 +317,22 @@ def _region_table(rows: list[Mapping[str, Any]]) -> Table:
 
 def _serving_lines(p: ReservedPlan) -> list[str]:
     """What machines serve with continuous batching, and what requests see of them."""
+    kinds = [(x.machine, x.service) for x in p.serving]
+    shown = [x for n, x in enumerate(p.serving) if kinds[:n].count(kinds[n]) < POINTS_SHOWN]
     lines = [
-        f"{plain(x.service)} on {plain(x.machine)}: {x.requests_per_second:.4g} req/s, TP={x.tensor_parallel}"
+        f"{plain(x.service)} on {plain(x.machine)}{_within(x.reach_ms)}: {x.requests_per_second:.4g} req/s,"
+        f" TP={x.tensor_parallel}"
         f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
         f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
         f" iterations of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
-        for x in p.serving
+        for x in shown
     ]
+    lines += [f"… {len(p.serving) - len(shown)} more operating points"] if len(p.serving) > len(shown) else []
     return ["", "[bold]A machine serves[/bold], by continuous batching", *(f"  {x}" for x in lines)] if lines else []
+
+
+def _within(reach_ms: float | None) -> str:
+    return "" if reach_ms is None else f" for users within {reach_ms:.0f} ms"
 
 
 def _purchase_lines(p: ReservedPlan) -> list[str]:

@@ -38,8 +38,10 @@ from optmodels.traces.buckets import lengths_of
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, Tokens
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
 PROMPT_TOKENS_A_STEP = 8192
 UNLIMITED_S = 1e9
+ROUNDING_S = 1e-12
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
@@ -118,6 +120,7 @@ class MachineChoice:
         flops, mem_bytes_per_s, vram_bytes: of one replica.
         costs: costs of its steps, at the safety level; None at the peaks of the hardware.
         provenance: source of the figures.
+        reach_s: longest round trip of requests that are within ttft_s and deadline_s.
     """
 
     rps: float
@@ -134,6 +137,7 @@ class MachineChoice:
     provenance: Provenance | None = None
     continuous: Continuous | None = None
     ranks: int = 1
+    reach_s: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -155,23 +159,29 @@ class SafetyLevel:
     engine: EngineLimits | None = None
 
 
-def choice_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array
-) -> MachineChoice | None:
-    """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
+def choices_of(
+    machine: Any, service: Any, machine_path: str, service_path: str, level: SafetyLevel | None, nearest_s: Array,
+    away_s: Array,
+) -> tuple[MachineChoice, ...]:  # fmt: skip
+    """The ways in which one machine type may serve one service; none if it cannot.
+
+    A way that carries more reaches less far. So there is one for each round trip of `away_s` that some way reaches: of
+    those that are within ttft_s and deadline_s of users that far away, the one that carries most requests/s. Each
+    carries more, or reaches more round trips, than every other; what a looser limit offers carries no less at any
+    round trip. The first one reaches users in as many regions as any from the machines nearest to them, and carries
+    most of these; the others follow from the fastest on.
 
     The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads; continuous batching
     has replicas of several attention ranks of this many GPUs, too, where the workload lists any.
 
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
-    B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
-    memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
-    outside of them is in its own prefill time. With a deadline those come first that are within it, with
-    queue_s + prefill + (S_out − 1)·TPOT(B), of users in as many regions as any.
+    B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tpot_s and the KV cache of B full requests
+    in memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
+    outside of them is in its own prefill time. E2E is queue_s + prefill + (S_out − 1)·TPOT(B).
 
-    *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tbt_s and, of the time to first token,
-    queue_s for waiting. Slow steps carry more and reach less far: of the levels that are within ttft_s and deadline_s
-    of users in as many regions as any, the one that carries most; of equal ones that of the shorter request.
+    *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tpot_s and, of the time to first token,
+    queue_s for waiting. Of steps there are those of fixed loads, the best one, and for each round trip that this does
+    not reach the longest that does.
 
     Args:
         machine: a type.
@@ -179,6 +189,7 @@ def choice_of(
         machine_path, service_path: of both in the instance.
         level: how long steps take; None: the roofline.
         nearest_s: round trip from each region with users to the nearest machine of the type that may serve them.
+        away_s: round trips from any of them to any machine of the type that may serve them.
 
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
@@ -189,7 +200,7 @@ def choice_of(
         wrong.append(unknown_llm(f"{service_path}.workload.model", w.model))
     gpu_name, gpu_count, vram = hardware_of(machine)
     if gpu_name is None:
-        return None
+        return ()
     if gpu_name not in catalog.gpus():
         wrong.append(unknown_gpu(f"{machine_path}.gpu", gpu_name))
     if service.slo.tbt_s is None:
@@ -198,11 +209,23 @@ def choice_of(
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]
     if peak_flops(gpu, w.weights) is None:
-        return None
+        return ()
     splits = [d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0]
+    away_s = np.unique(away_s)
     if level is not None and level.engine is not None:
-        return _continuous(service, level, level.engine, architecture, gpu_name, gpu_count, vram, splits, nearest_s)
-    return _static(service, level, architecture, gpu_name, gpu_count, vram, splits, nearest_s)
+        found = _continuous(service, level, level.engine, architecture, gpu_name, gpu_count, vram, splits, away_s)
+    else:
+        found = _static(service, level, architecture, gpu_name, gpu_count, vram, splits, away_s)
+    near = [int((nearest_s <= x.reach_s + ROUNDING_S).sum()) for x in found]
+    widest = int(np.argmax(near)) if near else 0
+    return (*found[widest : widest + 1], *found[:widest], *found[widest + 1 :])
+
+
+def _undominated(order: Index, reach_s: Array, away_s: Array) -> Index:
+    """Of rows in this order, from the one that carries most, those that reach more of `away_s` than all before."""
+    count = np.searchsorted(away_s, reach_s[order] + ROUNDING_S, side="right")
+    before = np.maximum.accumulate(np.concatenate([[0], count[:-1]])) if len(count) else count
+    return order[count > before]
 
 
 def hardware_of(machine: Any) -> tuple[str | None, int, float]:
@@ -232,8 +255,9 @@ def on_engines(service: Any, level: SafetyLevel) -> ModelOnEngines:
 
 def _continuous(
     service: Any, level: SafetyLevel, limits: EngineLimits, architecture: Architecture, gpu_name: str, gpu_count: int,
-    vram_gib: float, splits: list[int], nearest_s: Array,
-) -> MachineChoice | None:  # fmt: skip
+    vram_gib: float, splits: list[int], away_s: Array,
+) -> list[MachineChoice]:  # fmt: skip
+    """From the one that carries most to the one that reaches farthest."""
     w: ServiceWorkload | ServiceMix = service.workload
     of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
     found = [
@@ -245,25 +269,38 @@ def _continuous(
     kind = classes(w.classes, w.cached_input_share)
     slo = service.slo
     deadline_s, quantile = seconds_and_quantile(slo.deadline_s)
-    at = levels(
-        [e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s, deadline=(math.inf, quantile)
-    )
-    left = np.minimum(slo.ttft_limit_s - slo.queue_s - at.first_s, deadline_s - at.deadline_s)
-    reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
-    if not reached.any():
-        return None
-    tp, ranks = (np.array(x)[at.engine] for x in ([tp for tp, _ in found], [e.ranks for _, e in found]))
-    rps = at.requests_per_s * (gpu_count // (tp * ranks))
-    longer = at.deadline_s if math.isfinite(deadline_s) else np.zeros(len(at))
-    row = int(np.lexsort((longer, tp, ranks, -rps, -reached))[0])
-    engine, mine = found[at.engine[row]][1], int(tp[row])
-    gpus = mine * engine.ranks
-    return MachineChoice(
-        float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
-        engine.ranks * limits.slots, layer_work(architecture, w.weights, w.kv),
-        gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
-        engine.provenance, Continuous(at, row, engine, limits), engine.ranks,
-    )  # fmt: skip
+    first_s = slo.ttft_limit_s - slo.queue_s
+
+    def ranked(reach: Array | None = None) -> tuple[Levels, Array, Array, Index]:
+        """Levels, their machine's requests/s and reach, and their order."""
+        at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s,
+                    deadline=(math.inf, quantile), reach=reach)  # fmt: skip
+        tp, ranks = (
+            np.array(x, dtype=np.intp)[at.engine] for x in ([tp for tp, _ in found], [e.ranks for _, e in found])
+        )
+        rps = at.requests_per_s * (gpu_count // (tp * ranks))
+        longer = at.deadline_s if math.isfinite(deadline_s) else np.zeros(len(at))
+        reach_s = np.minimum(first_s - at.first_s, deadline_s - at.deadline_s)
+        return at, rps, reach_s, np.lexsort((longer, tp, ranks, -rps))
+
+    if not found:
+        return []
+    at, rps, reach_s, order = ranked()
+    far_s = away_s[away_s > reach_s[order[0]] + ROUNDING_S] if len(order) else away_s
+    if len(far_s):
+        at, rps, reach_s, order = ranked(np.stack([first_s - far_s, deadline_s - far_s], axis=1))
+
+    def choice(row: int) -> MachineChoice:
+        mine, engine = found[at.engine[row]]
+        gpus = mine * engine.ranks
+        return MachineChoice(
+            float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
+            engine.ranks * limits.slots, layer_work(architecture, w.weights, w.kv),
+            gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
+            engine.provenance, Continuous(at, row, engine, limits), engine.ranks, float(reach_s[row]),
+        )  # fmt: skip
+
+    return [choice(int(row)) for row in _undominated(order, reach_s, away_s)]
 
 
 def _free(limit: LatencyLimit) -> LatencyLimit:
@@ -275,8 +312,9 @@ def _free(limit: LatencyLimit) -> LatencyLimit:
 
 def _static(
     service: Any, level: SafetyLevel | None, architecture: Architecture, gpu_name: str, gpu_count: int, vram: float,
-    splits: list[int], nearest_s: Array,
-) -> MachineChoice | None:  # fmt: skip
+    splits: list[int], away_s: Array,
+) -> list[MachineChoice]:  # fmt: skip
+    """From the one that carries most to the one that reaches farthest; without users the one that carries most."""
     w: ServiceWorkload = service.workload
     gpu = catalog.gpus()[gpu_name]
     flops = peak_flops(gpu, w.weights)
@@ -287,7 +325,7 @@ def _static(
         runtime_bytes=(w.runtime_gib or 0.0) * GIB,
     )  # fmt: skip
     short = replace(model, input_tokens=prompt)
-    best: tuple[int, MachineChoice] | None = None
+    found: list[MachineChoice] = []
     for tp in splits:
         n = len(BATCHES)
         hardware = Hardware(
@@ -311,20 +349,17 @@ def _static(
             tbt, prefill, outside = tpot * decode, ttft * float(first[0]), ttft * costs.request_s
             costs = costs.scaled(tpot)
         fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= seconds_and_quantile(service.slo.tbt_s)[0])
-        if not fits.any():
-            continue
         rate = BATCHES / (BATCHES * (prefill - outside) + (w.output_tokens - 1) * tbt)
         e2e = service.slo.queue_s + prefill + (w.output_tokens - 1) * tbt
-        left = service.slo.deadline_limit_s - e2e
-        reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
-        fits &= (reached > 0) | (len(nearest_s) == 0)
-        if not fits.any():
-            continue
-        at = int(np.lexsort((-rate, -reached, ~fits))[0])
-        rps, users = float(rate[at]) * gpu_count / tp, int(reached[at])
-        if best is None or (users, rps) > (best[0], best[1].rps):
-            best = users, MachineChoice(
-                rps, prefill, float(e2e[at]), tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops,
-                tp * gpu.mem_bytes_per_s, tp * vram * GIB, costs, provenance,
-            )  # fmt: skip
-    return None if best is None else best[1]
+        left = service.slo.ttft_limit_s - service.slo.queue_s - prefill
+        reach = np.minimum(left, service.slo.deadline_limit_s - e2e)
+        found += [
+            MachineChoice(
+                float(rate[x]) * gpu_count / tp, prefill, float(e2e[x]), tp, gpu_count // tp, int(BATCHES[x]),
+                model.work, tp * flops, tp * gpu.mem_bytes_per_s, tp * vram * GIB, costs, provenance,
+                reach_s=float(reach[x]),
+            ) for x in np.flatnonzero(fits)
+        ]  # fmt: skip
+    order = np.argsort([-x.rps for x in found], kind="stable")
+    chosen = _undominated(order, np.array([x.reach_s for x in found]), away_s) if len(away_s) else order[:1]
+    return [found[x] for x in chosen]

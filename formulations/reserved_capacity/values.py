@@ -71,9 +71,10 @@ def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
             for r in users:
                 allowed = s.residency.get(case.regions[r], case.regions)
                 for to in np.flatnonzero(case.offered[i]):
-                    more = s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_limit_s
-                    more = max(more, case.e2e_s[i, k] - s.slo.deadline_limit_s)
-                    lacking = case.rtt_ms[r, to] + 1000 * more
+                    points = case.points(i, k)
+                    more = s.slo.queue_s + case.prefill_s_at[i, k, points] - s.slo.ttft_limit_s
+                    more = np.maximum(more, case.e2e_s_at[i, k, points] - s.slo.deadline_limit_s)
+                    lacking = case.rtt_ms[r, to] + 1000 * float(more.min())
                     if lacking > 1e-9 and case.regions[to] in allowed:
                         rows.append({"service": s.service, "origin": case.regions[r], "server": case.regions[to],
                                      "machine": m.machine, "lacking_ms": float(lacking)})  # fmt: skip

@@ -1081,18 +1081,31 @@ def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
         missed: excess of step times (P, J) over the right ones, (P, J); above 1 they are, 0: too short for a
             level.
     """
-    seen = missed(step_s)
-    L = seen.shape[1]
+    best = longest_steps(step_s, missed(step_s)[None], missed)
+    return np.sort(np.concatenate([step_s, best], axis=1), axis=1)
+
+
+def longest_steps(step_s: Array, seen: Array, missed: Callable[[Array], Array]) -> Array:
+    """The longest steps that are not too long in each of N cases, (P, N); the first step where there is none.
+
+    Args:
+        step_s: `levels_of_loads`, ascending, (P, L).
+        seen: `missed` of these in every case, (N, P, L).
+        missed: as in `with_best_steps`, of one step of each case, (P, N).
+    """
+    L = step_s.shape[1]
     fits = seen <= 1.0
-    last = (L - 1 - np.argmax(fits[:, ::-1], axis=1))[:, None]  # the longest that does
-    low, high = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
-    at, after = (np.take_along_axis(seen, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
-    wanted = fits.any(axis=1, keepdims=True) & (last < L - 1) & ((at > 0.0) | np.isfinite(after))
+    last = L - 1 - np.argmax(fits[..., ::-1], axis=2)  # the longest that does, (N, P)
+    following = np.minimum(last + 1, L - 1)
+    low, high = (np.take_along_axis(step_s, k.T, axis=1) for k in (last, following))
+    at, after = (np.take_along_axis(seen, k[..., None], axis=2)[..., 0].T for k in (last, following))
+    wanted = fits.any(axis=2).T & (last.T < L - 1) & ((at > 0.0) | np.isfinite(after))
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
         keeps = missed(middle) <= 1.0
         low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
-    return np.sort(np.concatenate([step_s, np.where(wanted, low, step_s[:, :1])], axis=1), axis=1)
+    found: Array = np.where(wanted, low, step_s[:, :1])
+    return found
 
 
 def operating_points(

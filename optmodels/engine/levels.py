@@ -47,6 +47,7 @@ from optmodels.engine.continuous import (
     lacks_slots,
     levels_of_loads,
     loads_of_levels,
+    longest_steps,
     operating_points,
     seconds_and_quantile,
     waits_for_places,
@@ -369,6 +370,7 @@ def _fewer(kind: Classes, most: int = 64) -> Classes:
 def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float = math.inf, deadline: tuple[float, float | None] = (math.inf, None),
+    reach: Array | None = None,
 ) -> Levels:  # fmt: skip
     """Levels of open-loop runs within limits, each with its longest wait.
 
@@ -382,14 +384,17 @@ def levels(
         tpot: limit.
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
         deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
+        reach: rows of (TTFT without waiting, E2E with the wait that the other limits allow), in seconds, (N, 2); each
+            adds the longest step of every engine that keeps both.
     """
+    reach = np.zeros((0, 2)) if reach is None else reach
     which, parts, before = list(range(len(engines))), [_none()], 0
     for n in limits.choices:
         mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
         if not mine:
             break
         which = list(mine)
-        at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline)
+        at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline, reach)
         at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
         parts.append(_only(at, _told_more(at, before)))
         before = n
@@ -399,21 +404,58 @@ def levels(
 
 def _levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
-    tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None],
+    tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None], reach: Array,
 ) -> tuple[Levels, npt.NDArray[np.bool_]]:  # fmt: skip
     """Operating points at one max_num_seqs, and the engines that lack slots; arguments as in `levels`."""
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e), [e.costs for e in engines]
 
-    def missed(step_s: Array, placed: bool = False) -> Array:
-        points = of.at(step_s, placed)
+    def missed_at(points: Points) -> Array:
         each = of.per_token_s(points)[..., None]
         found: Array = points.missed(each, at_tpot, of.mean(points.rows_of_step())[..., None])[..., 0]
         return found
 
+    def missed(step_s: Array, placed: bool = False) -> Array:
+        return missed_at(of.at(step_s, placed))
+
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
+
+    def waits(points: Points, most: float) -> tuple[Array, Array, Array]:
+        """The longest wait within the limits, TTFT without it and E2E with it at their quantiles, (E, L) each."""
+        base, per = of.first_s(points, q_ttft, most)
+        first = over_classes(base, of.weight, q_ttft)
+        spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
+        wait = np.minimum(longest(spare, per, q_ttft), limits.wait_s)
+        if not len(reach) and not math.isfinite(at_e2e):
+            return wait, first, first
+        whole, per_whole = of.first_s(points, q_e2e, most)
+        late = whole + of.decoding_s(points)
+        if math.isfinite(at_e2e):
+            wait = np.minimum(wait, longest(at_e2e - late, per_whole, q_e2e))
+        return wait, first, over_classes(late + per_whole[:, None, None] * wait[..., None, None], of.weight, q_e2e)
+
+    def within(points: Points, most: float) -> tuple[Array, npt.NDArray[np.bool_]]:
+        """The longest wait, and which steps have one within the limits, (E, L) each."""
+        wait, _, _ = waits(points, most)
+        return wait, points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
+
+    def reaching(placed: bool, most: float) -> Array:
+        """The longest step of every engine within its limits and each row of `reach`, (E, N)."""
+
+        def seen(step_s: Array) -> tuple[Array, Array, Array]:
+            points = of.at(step_s, placed)
+            _, first, late = waits(points, most)
+            return missed_at(points), first, late
+
+        def beyond(of_limits: Array, first: Array, late: Array, at: tuple[Array, Array]) -> Array:
+            over = np.where((first > at[0]) | (late > at[1]), 2.0, 0.0)
+            return np.where(of_limits > 0.0, np.maximum(of_limits, over), 0.0)
+
+        every = (reach[:, 0, None, None], reach[:, 1, None, None])
+        each = (reach[None, :, 0], reach[None, :, 1])
+        return longest_steps(steps, beyond(*seen(steps), every), lambda step_s: beyond(*seen(step_s), each))
 
     steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
     crowd = of.at(with_best_steps(steps, missed))
@@ -426,26 +468,27 @@ def _levels(
         by_place[True] = of.at(with_best_steps(steps, partial(missed, placed=True)), True)
     parts: list[Levels] = []
     within_limits = np.zeros(crowd.step_s.shape, dtype=bool)
+    reached: dict[tuple[bool, float], Points] = {}
     for most, turns in ways:
-        points = by_place[turns > 0.0]
-        base, per = of.first_s(points, q_ttft, most)
-        first = over_classes(base, of.weight, q_ttft)
-        spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
-        wait = np.minimum(longest(spare, per, q_ttft), limits.wait_s)
-        if math.isfinite(at_e2e):
-            whole, per_whole = of.first_s(points, q_e2e, most)
-            wait = np.minimum(wait, longest(at_e2e - whole - of.decoding_s(points), per_whole, q_e2e))
-        able = points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
-        prefill = wait
-        if not points.placed:
+        placed = turns > 0.0
+        points = by_place[placed]
+        wait, able = within(points, most)
+        if not placed:
             within_limits |= able
-        else:
+        if len(reach):
+            if (placed, most) not in reached:
+                more = np.concatenate([points.step_s, reaching(placed, most)], axis=1)
+                reached[placed, most] = of.at(np.sort(more, axis=1), placed)
+            points = reached[placed, most]
+            wait, able = within(points, most)
+        prefill = wait
+        if placed:
             prefill = points.prefill_waits(turns)
-            able &= scarce[:, None] & (wait > prefill)
+            able = able & scarce[:, None] & (wait > prefill)
         parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
     made = _joined(parts)
-    within = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
+    rounded = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:
-        within["e2e_s"] = within["deadline_s"]
-    found = Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | within))
+        rounded["e2e_s"] = rounded["deadline_s"]
+    found = Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | rounded))
     return found, lacks_slots(rows[..., None], within_limits[..., None])

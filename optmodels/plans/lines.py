@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -24,11 +24,17 @@ SeveralRanks = Annotated[
 
 
 class RankedDocument(Document):
-    """One with `attention_ranks: SeveralRanks`, a key that is left out of one rank, as before there were several."""
+    """One with `attention_ranks: SeveralRanks`, a key that is left out of one rank, as before there were several.
+
+    Attributes:
+        left_out: keys that are left out where they are None.
+    """
+
+    left_out: ClassVar[tuple[str, ...]] = ("attention_ranks",)
 
     @model_serializer(mode="wrap")
     def _ranks_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {k: v for k, v in made(self).items() if k != "attention_ranks" or v is not None}
+        return {k: v for k, v in made(self).items() if k not in self.left_out or v is not None}
 
 
 class MachineLine(Document):

@@ -934,6 +934,7 @@ def ways(
     c: StepCosts, slower: float, kinds: Sequence[Kind], limits: Any, kv: Callable[[int], float],
     ttft: tuple[float, float | None], tpot: tuple[float, float | None], waiting_s: float = math.inf,
     deadline: tuple[float, float | None] = (math.inf, None), ranks: int = 1,
+    reach: Sequence[tuple[float, float]] = (),
 ) -> Iterator[Way]:  # fmt: skip
     """Every level, and the best of the mixture, at the longest wait.
 
@@ -945,21 +946,45 @@ def ways(
         waiting_s: of TTFT, at its percentile, that may be waiting.
         deadline: of a whole request, as the others.
         ranks: of attention, as in `level`.
+        reach: (seconds to the first token without waiting, of a whole request with its longest wait), within each of
+            which there is the longest level besides.
     """
+
+    def late(x: Level, most: float, asked: Any, within: tuple[float, float]) -> float:
+        of = Bounds(c, slower, kinds, x, most)
+        whole = of.e2e(deadline[1], _wait_within(of, asked, ttft, waiting_s, deadline))
+        return 2.0 if of.ttft(ttft[1], 0.0) > within[0] or whole > within[1] else 0.0
+
+    def farther(asked: Any, cache: float, most: float, place: bool = False) -> Iterator[Level]:
+        known = set(step_times(c, asked))
+        for within in reach:
+            for x in levels(
+                c,
+                kinds,
+                asked,
+                cache,
+                ranks=ranks,
+                place=place,
+                beyond=lambda x, w=within: max(too_long(kinds, tpot)(x), late(x, most, asked, w)),
+            ):  # type: ignore[misc]
+                if x.step_s not in known:
+                    yield x
+
     for seqs in choices(limits, c.drafts):
         asked, cache, full = beside(limits, seqs), kv(seqs), False
         if cache <= 0:
             return
         at: dict[str, Any] = {"ranks": ranks, "beyond": too_long(kinds, tpot)}
         found = levels(c, kinds, asked, cache, **at)
-        for x in found:
-            for most in CLASSES_OF_WAIT:
+        for most in CLASSES_OF_WAIT:
+            for x in [*found, *farther(asked, cache, most)]:
                 yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
         mixed = [mean_row([k.weight for k in kinds], x.rows) for x in found]
         n = places(kinds, c.drafts, seqs, cache, ranks)
         if n and binds(mixed, (1, 2)):
             asked = beside(limits, n)
-            for x in levels(c, kinds, asked, cache, **at, place=True):
+            placed = levels(c, kinds, asked, cache, **at, place=True)
+            for x in [*placed, *farther(asked, cache, CLASSES_OF_WAIT[0], place=True)]:
                 of = Bounds(c, slower, kinds, x, CLASSES_OF_WAIT[0])
                 yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, deadline)
         full = binds(mixed, (1,))
@@ -976,10 +1001,7 @@ def _at_longest_wait(
     if of.tpot(tpot[1]) > tpot[0]:
         return
     at_once = of.ttft(ttft[1], 0.0)
-    omega = min(
-        longest(of.weights, of.first, ttft[1], ttft[0]), longest(of.weights, of.first, ttft[1], at_once + waiting_s),
-        longest(of.weights, of.whole, deadline[1], deadline[0]), limits.longest_wait_s,
-    )  # fmt: skip
+    omega = _wait_within(of, limits, ttft, waiting_s, deadline)
     for before_s in before_places(x) if x.place else (omega,):
         if before_s <= 0 or x.ranks * max(x.turn_s) > of.most * before_s * (1 + HAIR):
             continue
@@ -989,6 +1011,17 @@ def _at_longest_wait(
         rate = 1 / max(*mean_row(of.weights, y.rows), of.queue(before_s))
         if rate > 0:
             yield Way(rate, at_once, of.e2e(deadline[1], omega))
+
+
+def _wait_within(
+    of: Bounds, limits: Any, ttft: tuple[float, float | None], waiting_s: float, deadline: tuple[float, float | None]
+) -> float:
+    """ω within the limits on TTFT, on waiting and on E2E."""
+    return min(
+        longest(of.weights, of.first, ttft[1], ttft[0]),
+        longest(of.weights, of.first, ttft[1], of.ttft(ttft[1], 0.0) + waiting_s),
+        longest(of.weights, of.whole, deadline[1], deadline[0]), limits.longest_wait_s,
+    )  # fmt: skip
 
 
 def before_places(x: Level) -> list[float]:

@@ -115,28 +115,22 @@ def read(data: Instance) -> Case:
     reach: dict[tuple[int, int, int, int], float] = {}
     for k, s in enumerate(services):
         for i, m in enumerate(machines):
-            near = []  # to each region with users from the nearest machine that may serve them, in seconds
-            for user in np.flatnonzero(demand[:, :, k].any(axis=0)).tolist():
-                may = s.get("residency", {}).get(names[user], names)
-                near += [min((rtt[user, to] / 1000 for j, to in offered if j == i and names[to] in may),
-                             default=math.inf)]  # fmt: skip
-            found = _serving(data, m, s, near)
-            if found is None:
-                continue
-            rate, prefill, whole_s = found
+            away = {  # from each region with users to the machines that may serve them, in seconds
+                rtt[user, to] / 1000
+                for user in np.flatnonzero(demand[:, :, k].any(axis=0)).tolist()
+                for j, to in offered if j == i and names[to] in s.get("residency", {}).get(names[user], names)
+            }  # fmt: skip
+            found = _serving(data, m, s, sorted(away))
             for r, user in enumerate(names):
                 for to, server in enumerate(names):
                     allowed = s.get("residency", {}).get(user)
-                    first = rtt[r, to] / 1000 + s["slo"].get("queue_s", 0.0) + prefill
-                    whole = rtt[r, to] / 1000 + whole_s
-                    if (
-                        (allowed is None or server in allowed)
-                        and first <= _limit(s["slo"]["ttft_s"])[0] + 1e-12
-                        and whole <= _limit(s["slo"].get("deadline_s"))[0] + 1e-12
-                    ):
+                    if (i, to) not in offered or (allowed is not None and server not in allowed):
+                        continue
+                    way_s = rtt[r, to] / 1000 - 1e-12
+                    fastest = max((rate for rate, *at in found if way_s <= _left_s(s["slo"], *at)), default=0.0)
+                    if fastest:
                         kappa = 1.0 if r == to else s.get("kappa", 1.0)
-                        if (i, to) in offered:
-                            reach[k, r, to, i] = kappa / (rate * data.get("utilisation", 1.0))
+                        reach[k, r, to, i] = kappa / (fastest * data.get("utilisation", 1.0))
     cap = {
         (what, i, s): _cap(m.get(what), name)
         for what in ("reservable", "on_demand_available", "spot_available")
@@ -242,28 +236,30 @@ def _limit(of: Any) -> tuple[float, float | None]:
 
 
 def _serving(
-    data: Instance, machine: dict[str, Any], service: dict[str, Any], near: list[float]
-) -> tuple[float, float, float] | None:
-    """(requests/s, prefill seconds, E2E seconds at the deadline's percentile) as stated, or from roofline or an
-    engine's steps; None: it cannot serve it.
+    data: Instance, machine: dict[str, Any], service: dict[str, Any], away: list[float]
+) -> list[tuple[float, float, float]]:
+    """Operating points: (requests/s, prefill seconds, E2E seconds at the deadline's percentile) as stated, or from
+    roofline or an engine's steps.
 
-    Engines that batch continuously: of the levels within reach of most regions, `near` seconds away, the one that
-    carries most. Batches: the sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT
-    and memory, on any tensor parallelism that divides GPUs and heads, and that are within the deadline of most regions,
-    the one with most requests/s.
+    Engines that batch continuously: all their levels; and for round trips `away`, in seconds, that the one that carries
+    most does not reach, the longest steps that do. Batches: the sizes tried are 61 from 1 to 1,024, in geometric steps,
+    rounded; those that hold TBT and memory, on any tensor parallelism that divides GPUs and heads.
     """
-    deadline_s = _limit(service["slo"].get("deadline_s"))[0]
+    slo = service["slo"]
     stated = machine.get("serves", {}).get(service["service"])
     if stated is not None:
-        return stated["requests_per_second"], stated.get("prefill_s", 0.0), stated.get("e2e_s", 0.0)
+        return [
+            (x["requests_per_second"], x.get("prefill_s", 0.0), x.get("e2e_s", 0.0))
+            for x in (stated if isinstance(stated, list) else [stated])
+        ]
     w = service.get("workload")
     if w is None:
-        return None
+        return []
     listed = [x for x in catalog.machines(machine["catalog"]) if x.machine == machine["machine"]] \
         if "catalog" in machine else []  # fmt: skip
     name = machine.get("gpu") or (listed[0].gpu if listed else None)
     if name is None:
-        return None
+        return []
     gpus = machine.get("gpu_count", listed[0].gpu_count if listed else 1)
     gpu = catalog.gpus()[name]
     vram = machine.get("vram_gib") or (listed[0].vram_gib if listed and "gpu" not in machine else None)
@@ -274,25 +270,28 @@ def _serving(
     latency = data.get("latency")
     if data.get("serving") == "continuous":
         listed_ranks = w.get("attention_ranks", [1]) if work.expert_weight_bytes else [1]
-        levels = [
-            (sum(n <= min(_limit(service["slo"]["ttft_s"])[0] - service["slo"]["queue_s"] - way.first_s,
-                          deadline_s - way.whole_s) + 1e-12
-                 for n in near), way.requests_per_s * (gpus // (tp * ranks)), -tp, -ranks, way.first_s, -way.whole_s)
-            for tp in range(1, gpus + 1) if architecture.heads % tp == 0
-            for ranks in listed_ranks if gpus % (tp * ranks) == 0
-            for way in _ways(data, service, architecture, gpu, name, tp, ranks, vram)
-        ]  # fmt: skip
-        reached, rate, *_, first, whole = max(levels, default=(0, 0.0, 0, 0, 0.0, 0.0))
-        return (rate, first, -whole) if reached else None
+
+        def levels(reach: list[tuple[float, float]]) -> list[tuple[float, float, float]]:
+            return [
+                (way.requests_per_s * (gpus // (tp * ranks)), way.first_s, way.whole_s)
+                for tp in range(1, gpus + 1) if architecture.heads % tp == 0
+                for ranks in listed_ranks if gpus % (tp * ranks) == 0
+                for way in _ways(data, service, architecture, gpu, name, tp, ranks, vram, reach)
+            ]  # fmt: skip
+
+        found = levels([])
+        near_s = max((rate, _left_s(slo, *at)) for rate, *at in found)[1] if found else -math.inf
+        far = [x for x in away if x > near_s + 1e-12]
+        return found + levels([(_left_s(slo, x, -math.inf), _left_s(slo, -math.inf, x)) for x in far]) if far else found
     uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
     like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
     whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
-    best: tuple[int, float, float, float] | None = None
+    found = []
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
             hardware = group(gpu, tp, weights, tp * vram * GIB)
             if hardware is None:
-                return None
+                return []
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
             own = tp * w.get("runtime_gib", 0.0) * GIB
@@ -304,15 +303,19 @@ def _serving(
                 continue
             rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
             e2e = service["slo"].get("queue_s", 0.0) + prefill + (w["output_tokens"] - 1) * tbt
-            reached = sum(n <= deadline_s - e2e + 1e-12 for n in near)
-            if best is None or (reached, rate) > best[:2]:
-                best = reached, rate, prefill, e2e
-    return None if best is None or (near and not best[0]) else best[1:]
+            found.append((rate, prefill, e2e))
+    return found
+
+
+def _left_s(slo: dict[str, Any], first_s: float, whole_s: float) -> float:
+    """Seconds of a round trip within TTFT and deadline."""
+    first = _limit(slo["ttft_s"])[0] - slo.get("queue_s", 0.0) - first_s
+    return min(first, _limit(slo.get("deadline_s"))[0] - whole_s)
 
 
 def _ways(
     data: Instance, service: dict[str, Any], architecture: Any, gpu: Any, name: str, tp: int, ranks: int,
-    vram_gib: float,
+    vram_gib: float, reach: list[tuple[float, float]],
 ) -> Iterator[Way]:  # fmt: skip
     """What an engine of so many ranks on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
@@ -351,7 +354,7 @@ def _ways(
     yield from continuous.ways(
         costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv_tokens, (math.inf, _limit(slo["ttft_s"])[1]),
         _limit(slo["tbt_s"]), waiting_s=slo["queue_s"], deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
-        ranks=ranks,
+        ranks=ranks, reach=reach,
     )  # fmt: skip
 
 
@@ -687,7 +690,22 @@ def generate(rng: np.random.Generator) -> Instance:
     _deadlines(other, data)
     if static.maybe(other, 0.2):
         _by_a_hair(other, data)
-    return static.either_spelling(rng.spawn(1)[0], data)
+    spelled = rng.spawn(1)[0]
+    _operating_points(rng.spawn(1)[0], data)
+    return static.either_spelling(spelled, data)
+
+
+def _operating_points(rng: np.random.Generator, data: Instance) -> None:
+    """Stated rates with slower operating points beside, most of which reach farther."""
+    for m in data["machines"]:
+        for name, x in m.get("serves", {}).items():
+            if not static.maybe(rng, 0.2):
+                continue
+            m["serves"][name] = [x] + [
+                x | {"requests_per_second": x["requests_per_second"] * static.between(rng, 0.3, 1.0)}
+                | {key: x[key] * static.between(rng, 0.05, 1.1) for key in ("prefill_s", "e2e_s") if key in x}
+                for _ in range(static.pick(rng, [1, 1, 2]))
+            ]  # fmt: skip
 
 
 def _deadlines(rng: np.random.Generator, data: Instance) -> None:
@@ -707,7 +725,7 @@ def _deadlines(rng: np.random.Generator, data: Instance) -> None:
         if "workload" in s and data.get("serving") == "continuous" and static.maybe(rng, 0.6):
             s["slo"]["deadline_s"] = {"at_most": math.inf, "percentile": static.pick(rng, [0.5, 0.9, 0.97, 0.99])}
         found = _serving(data, static.pick(rng, data["machines"]), s, [0.0])
-        limit_s = (found[2] if found else 1.0) * static.pick(rng, [0.5, 0.9, 1.0, 1.0, 1.001, 1.1, 2.0])
+        limit_s = (max(found)[2] if found else 1.0) * static.pick(rng, [0.5, 0.9, 1.0, 1.0, 1.001, 1.1, 2.0])
         limit_s += float(static.pick(rng, trips_s.ravel())) * static.pick(rng, [0.0, 0.9, 1.0, 1.001])
         limit_s = max(limit_s, 1e-6)
         if isinstance(s["slo"]["deadline_s"], dict):

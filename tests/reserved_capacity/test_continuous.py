@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 from best_steps import with_best
+from scipy.optimize import brentq
 
 import optmodels
 from formulations.reserved_capacity.check import check
@@ -44,10 +46,11 @@ def instance(slo: dict[str, Any] = SLO, rtt_ms: float = 90.0, **changes: Any) ->
     } | changes)  # fmt: skip
 
 
-def most(problem: ReservedCapacity) -> tuple[float, float, float]:
-    """Most requests/s of a machine that reaches both regions, level by level in plain numbers, and its TTFT.
+def most(problem: ReservedCapacity, away_s: float = 0.005) -> tuple[float, float, float]:
+    """Most requests/s of a machine for users `away_s` away, level by level in plain numbers, its TTFT and its E2E.
 
-    Of levels that carry as much the shorter request.
+    Levels are those of loads, the best one, and the longest within reach. Of those that carry as much the shorter
+    request.
     """
     service, level = problem.services[0], problem.level()
     assert service.workload is not None and level is not None and level.engine is not None
@@ -59,22 +62,35 @@ def most(problem: ReservedCapacity) -> tuple[float, float, float]:
         e = engine_costs(of, told, catalog.gpus()[gpu or ""], gpu or "", tp, vram)
         fixed = e.costs.fixed_s + e.costs.prompt_step_s
         request = Request(512, 512, 128, 1.0)
-        for t in with_best(fixed / (1 - loads_of_levels()), told, e, request, 0.1, 0.9):
+
+        def seen(t: float, of_wait: float | None, told: Any = told, e: Any = e, request: Any = request, n: int = n,
+                 tp: int = tp) -> tuple[float, float, float, float, float] | None:  # fmt: skip
+            """Requests/s, TTFT, TPOT, E2E, and how far beyond the limits for users that far away."""
             at = at_level(told, e.costs, e.kv_tokens, {"": request}, t)
             if at is None:
-                continue
-            for of_wait in (4.0, None):
-                (first, tpot, _), (later, _, _) = (
-                    latencies(at, at.requests[""], t, wait, of_wait, n, e.slower, e.costs.request_s, (0.9, 0.9, None))
-                    for wait in (0.0, 1.0)
-                )
-                wait = 0.1 / (later - first)
-                whole = latencies(at, at.requests[""], t, wait, of_wait, n, e.slower, e.costs.request_s,
-                                  (0.9, 0.9, quantile))[2]  # fmt: skip
-                if tpot > 0.1 or 0.005 + 0.1 + first > 0.8 or 0.005 + whole > within:
-                    continue
-                rate = gpus // tp / max(capacities(at, t, wait, of_wait, n)[""].values())
-                best = max(best, (rate, -whole, first))
+                return None
+            (first, tpot, _), (later, _, _) = (
+                latencies(at, at.requests[""], t, wait, of_wait, n, e.slower, e.costs.request_s, (0.9, 0.9, None))
+                for wait in (0.0, 1.0)
+            )
+            wait = 0.1 / (later - first)
+            whole = latencies(at, at.requests[""], t, wait, of_wait, n, e.slower, e.costs.request_s,
+                              (0.9, 0.9, quantile))[2]  # fmt: skip
+            late = max(away_s + 0.1 + first - 0.8, away_s + whole - within, 10 * (tpot - 0.1))
+            rate = gpus // tp / max(capacities(at, t, wait, of_wait, n)[""].values())
+            return rate, first, tpot, whole, late
+
+        for of_wait in (4.0, None):
+            steps = sorted(with_best(fixed / (1 - loads_of_levels()), told, e, request, 0.1, 0.9))
+            late = [x[4] if (x := seen(t, of_wait)) else -1.0 for t in steps]
+            for (t, before), (u, after) in itertools.pairwise(zip(list(steps), late, strict=True)):
+                if -1.0 < before <= 0.0 < after:
+                    root = brentq(lambda t, of_wait=of_wait: seen(t, of_wait)[4], t, u)  # type: ignore[index]
+                    steps.append(root * (1 - 1e-9))
+            for t in steps:
+                found = seen(t, of_wait)
+                if found is not None and found[4] <= 0.0:
+                    best = max(best, (found[0], -found[3], found[1]))
     return best[0], best[2], -best[1]
 
 
@@ -95,11 +111,13 @@ LATE = SLO | {"deadline_s": {"at_most": 5.0, "percentile": 0.95}}
 def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], engine: dict[str, Any]) -> None:
     problem = instance(slo, engine=engine)
     case = problem.resolve()
-    rate, first, whole = most(problem)
-    if problem.services[0].slo.deadline_s is not None:
-        assert case.e2e_s[0, 0] == pytest.approx(whole, rel=5e-5)
-    assert case.requests_per_second[0, 0] == pytest.approx(rate, rel=5e-5)  # the best level is found by halving
-    assert case.prefill_s[0, 0] == pytest.approx(first, rel=5e-5)
+    for away, away_s in ((0, 0.005), (1, 0.09)):  # from west to west and to east
+        rate, first, whole = most(problem, away_s)
+        x = case.level[0, 0, away, 0]
+        if problem.services[0].slo.deadline_s is not None:
+            assert case.e2e_s_at[0, 0, x] == pytest.approx(whole, rel=2e-4)
+        assert case.pair_rps[0, 0, away, 0] == pytest.approx(rate, rel=2e-4)  # the best level is found by halving
+        assert case.prefill_s_at[0, 0, x] == pytest.approx(first, rel=2e-4)
 
 
 def test_a_level_that_reaches_more_users_wins() -> None:
@@ -119,40 +137,85 @@ def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
     assert np.array_equal(none.requests_per_second, loose.requests_per_second)
     assert np.array_equal(none.allowed, loose.allowed)
     assert late.requests_per_second[0, 0] < none.requests_per_second[0, 0]
-    # Machines stand in both regions; whether one serves the other is what the deadline leaves for the way.
-    left_ms = 1000 * (5.0 - float(late.e2e_s[0, 0]))
-    near, far = (instance(slo, rtt_ms=left_ms + ms).resolve() for ms in (-1.0, 1.0))
-    assert near.allowed.all()
-    assert far.allowed[0, :, :, 0].tolist() == [[True, False], [False, True]]
+    # Machines stand in both regions; one serves the other at a level of its own, which the deadline slows.
+    near, far = (instance(slo, rtt_ms=ms).resolve() for ms in (5.0, 1500.0))
+    assert near.rps_at.shape == (1, 1, 1) and near.allowed.all() and far.allowed.all()
+    assert (far.level[0, :, :, 0] == [[0, 1], [1, 0]]).all()
+    assert far.pair_rps[0, 0, 1, 0] < 0.9 * far.pair_rps[0, 0, 0, 0] == 0.9 * near.pair_rps[0, 0, 1, 0]
 
 
-@pytest.mark.parametrize("key", ["ttft_s", "deadline_s"])
-def test_a_looser_limit_takes_no_throughput_from_machines_that_reach_as_many_users(key: str) -> None:
-    """The levels on offer stay, and each reaches further; another one is chosen for more users alone."""
-    rng = np.random.default_rng(3)
+@pytest.mark.parametrize("serving", ["continuous", "static"])
+@pytest.mark.parametrize("key", ["ttft_s", "deadline_s", "tbt_s"])
+def test_a_looser_limit_takes_no_throughput_between_any_two_regions(key: str, serving: str) -> None:
+    """No pair of users and machines, near or far, is served by fewer requests/s of a machine."""
+    rng, several = np.random.default_rng(3), 0
     for _ in range(12):
         slo = copy.deepcopy(LATE)
-        slo["ttft_s"]["at_most"], slo["deadline_s"]["at_most"] = rng.uniform(0.4, 1.0), rng.uniform(3.0, 8.0)
-        looser, rtt_ms = copy.deepcopy(slo), rng.uniform(20.0, 200.0)
+        slo["ttft_s"]["at_most"], slo["deadline_s"]["at_most"] = rng.uniform(0.3, 1.0), rng.uniform(3.0, 8.0)
+        slo["tbt_s"]["at_most"] = rng.uniform(0.03, 0.1)
+        looser, rtt_ms = copy.deepcopy(slo), rng.uniform(20.0, 900.0)
         looser[key]["at_most"] *= rng.choice([1.01, 1.1, 1.5])
+        if serving == "static":
+            slo, looser = ({k: x["at_most"] if isinstance(x, dict) else x for k, x in y.items()} for y in (slo, looser))
         try:
-            tight, loose = (instance(x, rtt_ms=rtt_ms).resolve() for x in (slo, looser))
+            tight, loose = (instance(x, rtt_ms=rtt_ms, serving=serving).resolve() for x in (slo, looser))
         except UnattainableError:
             continue
-        assert loose.requests_per_second[0, 0] >= tight.requests_per_second[0, 0] * (1 - 1e-12)
+        several += tight.rps_at.shape[2] > 1
+        assert (loose.pair_rps >= tight.pair_rps * (1 - 1e-12)).all()
+    assert several > 0
+
+
+ALONE = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
+
+
+def test_a_machine_has_a_level_for_each_distance_and_the_check_recomputes_them() -> None:
+    """All machines in the west: its own users at a fast level, those of the east at a slower one that reaches them."""
+    slo = LATE | {"ttft_s": SLO["ttft_s"] | {"at_most": 2.0}}
+    problem = instance(slo, machines=ALONE, terms=["reserved_1y"], rtt_ms=1500.0)
+    found = optmodels.solve(problem)
+    assert found.check is not None and found.check.ok
+    near, far = found.plan["serving"]
+    if near["reach_ms"] > far["reach_ms"]:
+        near, far = far, near
+    assert 5.0 <= near["reach_ms"] < 1500.0 <= far["reach_ms"]
+    assert near["requests_per_second"] > 1.1 * far["requests_per_second"]
+    hours = zip([20.0, 60.0, 10.0], [60.0, 15.0, 30.0], strict=True)
+    need = max(w / near["requests_per_second"] + e / far["requests_per_second"] for w, e in hours)
+    assert sum(x["count"] for x in found.plan["reservations"]) == math.ceil(need)
+    inlined = ReservedCapacity.model_validate(problem.inline().model_dump(mode="json", by_alias=True))
+    assert check(inlined, found.plan).ok and optmodels.solve(inlined).plan["serving"] == found.plan["serving"]
+    for change in ("reach_ms", "requests_per_second", "ttft_s", "replicas_per_machine"):
+        for line in (0, 1):
+            wrong = copy.deepcopy(found.plan)
+            wrong["serving"][line][change] *= 2
+            assert not check(problem, wrong).ok, change
+    for serving in ([near], [far], [near, near, far], [near, far | {"reach_ms": None}]):
+        wrong = copy.deepcopy(found.plan) | {"serving": serving}
+        assert not check(problem, wrong).ok
+    step = copy.deepcopy(found.plan)
+    step["serving"][0]["engine"]["step_s"] = step["serving"][1]["engine"]["step_s"]
+    assert not check(problem, step).ok
+    fewer = copy.deepcopy(found.plan)
+    fewer["reservations"][0]["count"] -= 1
+    assert any("demand is served" in v.requirement for v in check(problem, fewer).violations)
+    options = RegionReplayOptions(seconds=60.0)
+    assert replay(problem, found.plan, None, options)["services"][0]["replicas"] == sum(
+        x["count"] * near["replicas_per_machine"] for x in found.plan["reservations"]
+    )
+    assert formulation.get("reserved_capacity").deployments(problem, found.plan).notes[-1].startswith("box serves")
 
 
 def test_a_plan_that_is_late_is_noticed() -> None:
     """All machines in the west: with a deadline of 5 ms less than the way takes the east is out of reach."""
-    alone = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
-    found = optmodels.solve(instance(LATE, machines=alone, terms=["reserved_1y"]))
+    found = optmodels.solve(instance(LATE, machines=ALONE, terms=["reserved_1y"]))
     assert found.check is not None and found.check.ok
     (note,) = found.report["notes"]
     assert note.startswith("chat: percentiles are computed for prompts of exactly 512 and answers of exactly 128 ")
     (promise,) = found.report["promises"]
     assert promise["e2e_s"] <= 5.0 == promise["limits"]["e2e"]["at_most_s"]
-    inlined = instance(LATE, machines=alone, terms=["reserved_1y"]).inline().model_dump(mode="json", by_alias=True)
-    serves = inlined["machines"][0]["serves"]["chat"]
+    inlined = instance(LATE, machines=ALONE, terms=["reserved_1y"]).inline().model_dump(mode="json", by_alias=True)
+    serves = inlined["machines"][0]["serves"]["chat"][0]
     assert serves["e2e_s"] + 0.09 == pytest.approx(promise["e2e_s"])
     serves["e2e_s"] += 5.0 - promise["e2e_s"] + 0.005
     inlined["services"][0]["unserved_usd_per_request"] = 1.0

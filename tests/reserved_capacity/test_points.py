@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reserved import machine, random_instance, service, two_regions
 
+import optmodels
+from formulations.reserved_capacity.check import check
 from formulations.reserved_capacity.dispatch import RowLp, dispatch, purchases
 from formulations.reserved_capacity.points import build_tables
+from formulations.reserved_capacity.problem import ReservedCapacity
 from optmodels.errors import InputError
 from optmodels.loading import load
 
@@ -87,3 +92,26 @@ def test_closed_form_prefers_the_cheap_region():
     t = tables(document)
     bought = purchases(t, np.zeros((2, 2)), t.demand)
     assert bought.sum(axis=0) == pytest.approx([0, 24])
+
+
+@pytest.mark.parametrize("method", ["exact", "full"])
+def test_of_several_points_each_pair_uses_the_fastest_within_reach(method: str) -> None:
+    """Brute force over machines in west and east: 2 requests/s of one at home, 1 from the other region."""
+    points = [{"requests_per_second": 2.0, "prefill_s": 0.45}, {"requests_per_second": 1.0, "prefill_s": 0.1}]
+    problem = ReservedCapacity.model_validate(two_regions(machines=machine(serves={"chat": points})))
+    case = problem.resolve()
+    assert case.pair_rps[0, :, :, 0].tolist() == [[2.0, 1.0], [1.0, 2.0]]
+
+    def served(n: tuple[int, int]) -> bool:
+        hours = itertools.product(((10.0, 2.0), (2.0, 10.0)), (0, 1))
+        return all(max(0.0, d[r] - 2 * n[r]) <= max(0.0, n[1 - r] - d[1 - r] / 2) for d, r in hours)
+
+    fewest = min(sum(n) for n in itertools.product(range(11), repeat=2) if served(n))
+    found = optmodels.solve(problem, method=method)
+    assert found.objective == pytest.approx(730.0 * fewest) and fewest == 8
+    assert found.check is not None and found.check.ok and found.plan["forwarded_share"] > 0
+    again = ReservedCapacity.model_validate(problem.inline().model_dump(mode="json", by_alias=True))
+    assert check(again, found.plan).ok
+    fewer = problem.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    fewer["machines"][0]["serves"]["chat"] = points[1]
+    assert not check(ReservedCapacity.model_validate(fewer), found.plan).ok
