@@ -89,7 +89,7 @@ def test_calibrate_attribute_and_batch_limits(steps, tmp_path):
         200,
         "--output-mean",
         100,
-        "--model",
+        "--latencies",
         out,
         "--limit-s",
         "0.015",
