@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 COMMANDS = get_group(command_line()).commands
 # Options of how a command prints or asks, which no function has.
 PRINTING = {
-    "json", "help", "open", "interactive", "show_instance",
+    "json", "help", "open", "interactive", "show_problem",
     "rows",  # of `tables`: how many are shown
 }  # fmt: skip
 # Arguments that only Python can give: callbacks, an event, what is known only there.
@@ -32,15 +32,22 @@ PYTHON = {
     "cancel", "command", "how", "policies", "on_event", "on_note", "on_question", "on_result", "on_row", "on_skip",
     "on_step",
 }  # fmt: skip
+# Options whose arguments in Python have kept their earlier names: verb → option → argument; * for every verb.
+EARLIER = {
+    "*": {"problem": "instance"}, "list": {"cloud": "pool"}, "simulate": {"model": "llm"},
+    "rows_to_measure": {"model": "llm"}, "operating_points": {"model": "llm", "tpot_s": "tbt_s"},
+    "calibrate": {"model": "llm", "form": "model"}, "attribute": {"latencies": "model"},
+    "batch_limits": {"latencies": "model"},
+}  # fmt: skip
 
 
 def options_of(verb: str) -> dict[str, Any]:
     """Its parameters on the command line, by the name that Python gives them."""
-    found = {}
+    found, earlier = {}, EARLIER["*"] | EARLIER.get(verb, {})
     for p in COMMANDS[verb.replace("_", "-")].params:
         longest = max(p.opts, key=len) if p.param_type_name == "option" else p.name
         name = (p.opts[0] if p.param_type_name == "option" else longest).lstrip("-").replace("-", "_").lower()
-        name = name.strip("[]") if p.param_type_name == "argument" else name
+        name = earlier.get(name, name) if p.param_type_name == "option" else name
         found[f"{name}_" if iskeyword(name) else name] = p
     return found
 

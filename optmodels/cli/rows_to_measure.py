@@ -62,7 +62,7 @@ def rows_to_measure(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Choose the few benchmark runs that reduce the error most. The priors are those of `calibrate --form default`."""
+    """Choose the few benchmark runs to measure. The priors are those of `calibrate --form default`."""
     from optmodels.reporting.latencies import chosen_lines
 
     answer(

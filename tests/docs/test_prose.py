@@ -109,7 +109,7 @@ def test_measure(text: str, longest: int, banned: tuple[str, ...]) -> None:
 
 PATTERNS_TODAY: dict[str, dict[str, float]] = {
     "docs": {},
-    "code": {"what … as a noun": 4.74, "of those, that of": 4.12},
+    "code": {"what … as a noun": 4.75, "of those, that of": 4.12},
     "help": {},
 }
 

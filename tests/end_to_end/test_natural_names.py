@@ -27,7 +27,7 @@ def test_the_file_keeps_what_was_written_and_says_what_was_assumed(cli, folder):
     made = yaml.safe_load((folder / "mine.yaml").read_text())
     (workload,) = made["workloads"]
     assert (workload["name"], workload["model"]) == ("llama-3.1-8b", "meta-llama/Llama-3.1-8B-Instruct")
-    assert workload["slo"] == {"ttft_s": {"at_most": "800 ms", "percentile": 0.95}, "tbt_s": "50ms"}
+    assert workload["slo"] == {"ttft_s": {"at_most": "800 ms", "percentile": 0.95}, "tpot_s": "50ms"}
     assert workload["buckets"] == [{"input_tokens": 1000, "output_tokens": 300, "requests_per_s": 30.0}]
     for line in ("Region of aws: us-east-1", "Region of gcp: us-central1", "GPUs: h100 only"):
         assert line in said.out and line in made["notes"]

@@ -145,7 +145,9 @@ def items(folder: Path) -> list[Item]:
         elif name.endswith("model.yaml"):
             evaluate = ("tables", "{}", "--x", "decode_requests=1:16", "--y", "latency_s", "--max-error", "0.05",
                         "--set", "decode_context_tokens=1000", "--set", "prefill_tokens=0", "--json")  # fmt: skip
-            found.append(Item(name, document, (evaluate, ("attribute", str(folder / "batch.json"), "--model", "{}"))))
+            found.append(
+                Item(name, document, (evaluate, ("attribute", str(folder / "batch.json"), "--latencies", "{}")))
+            )
         else:
             found.append(Item(name, document, (("report", "{}", "--out", "{out}.html"),)))
     plan = str(folder / "textbook-two-servers.plan.json")
@@ -163,7 +165,7 @@ def items(folder: Path) -> list[Item]:
         Item("benchmarks.json", GUIDELLM, (("measure", "--from", "{}", "--json"),)),
         Item("trace.csv.gz", gzip.compress(OURS.encode(), mtime=0), replays),
         Item("trace.parquet", _parquet(OURS), (*replays, ours)),
-        Item("batch.json", BATCH, (("attribute", "{}", "--model", str(folder / "step.model.yaml"), "--json"),)),
+        Item("batch.json", BATCH, (("attribute", "{}", "--latencies", str(folder / "step.model.yaml"), "--json"),)),
     ]
     calibrate = ("calibrate", "{}", "--json")
     found += [Item(f"{n}.csv", text, (calibrate,)) for n, text in

@@ -71,7 +71,7 @@ def test_calibrate_attribute_and_batch_limits(steps, tmp_path):
             }
         )
     )
-    code, text = run("attribute", batch, "--model", out, "--json")
+    code, text = run("attribute", batch, "--latencies", out, "--json")
     found = json.loads(text)
     assert code == 0
     assert sum(r["share_s"] for r in found["requests"]) == pytest.approx(found["latency_s"], rel=1e-12)
@@ -89,7 +89,7 @@ def test_calibrate_attribute_and_batch_limits(steps, tmp_path):
         200,
         "--output-mean",
         100,
-        "--model",
+        "--latencies",
         out,
         "--limit-s",
         "0.015",
@@ -160,13 +160,13 @@ def test_linearise_a_shipped_model():
     [
         ("calibrate", "nowhere.csv"),
         ("calibrate", "STEPS"),
-        ("calibrate", "STEPS", *MAP, "--model", "nonsense"),
+        ("calibrate", "STEPS", *MAP, "--form", "nonsense"),
         ("calibrate", "STEPS", *MAP, "--column", "x"),
         ("calibrate", "STEPS", *MAP, "--gpu", "h100"),
         ("calibrate", "STEPS", *MAP, "--gpu", "h100", "--model", "nonsense"),
         ("calibrate", "STEPS", *MAP, "--where", "no=1"),
         ("calibrate", "STEPS", *MAP, "--workload", "no"),
-        ("attribute", "STEPS", "--model", "STEPS"),
+        ("attribute", "STEPS", "--latencies", "STEPS"),
         ("batch-limits", "--capacity-tokens", "5"),
         ("tables", "STEPS", "--x", "n", "--y", "no", "--max-error", "0.1"),
         ("tables", "STEPS", "--x", "n", "--y", "ms", "--max-error", "0.1"),

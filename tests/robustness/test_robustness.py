@@ -166,7 +166,7 @@ def words(name, folder):
     (folder / "step.yaml").write_text(yaml.safe_dump(MODEL), encoding="utf-8")
     columns = ("--input-column", "prompt_tokens", "--output-column", "output_tokens")
     return {
-        "batch": ("attribute", CASES / name, "--model", "step.yaml", "--json"),
+        "batch": ("attribute", CASES / name, "--latencies", "step.yaml", "--json"),
         "calib": ("calibrate", CASES / name, "--json"),
         "plan": ("check", CASES / name),
         "trace": ("batch-limits", "--capacity-tokens", "100000", "--trace", CASES / name, *columns),

@@ -212,11 +212,11 @@ def test_a_method_that_only_some_formulations_have_runs_there_and_the_rest_is_sa
 def test_the_page_has_a_column_of_seeds_where_there_are_several_and_runs_them_again():
     rows = optmodels.compare([FLEET], ["greedy"], seeds=[3, 5])
     article = of_comparison(rows)
-    [table] = [i for s in article.sections if s.title == "Instances" for i in s.items]
+    [table] = [i for s in article.sections if s.title == "Problems" for i in s.items]
     assert table.columns[1] == "seed" and [row[1][0].text for row in table.rows] == ["3", "5"]
     assert article.command.endswith("--seeds 3,5")
     again = of_comparison([r for r in rows if r["seed"] == 3])
-    [table] = [i for s in again.sections if s.title == "Instances" for i in s.items]
+    [table] = [i for s in again.sections if s.title == "Problems" for i in s.items]
     assert "seed" not in table.columns and again.command.endswith("--seed 3")
 
 
