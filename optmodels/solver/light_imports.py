@@ -1,4 +1,4 @@
-"""Keep scipy and Pyomo from importing, for every command, what nothing of ours uses.
+"""Keep scipy and Pyomo from importing, for every command, modules that nothing of ours uses.
 
 *Pyomo*'s optional-dependency hook loads scipy.stats, .integrate and .spatial (over a second) as soon as anybody touches
 scipy; a linear compile needs scipy.sparse alone. *scipy* copies every public name of numpy, and thereby loads numpy's
@@ -64,7 +64,7 @@ def graphs() -> ModuleType:
 
 
 def _unhook(dependencies: Any) -> None:
-    """Take away what Pyomo does when scipy is first used."""
+    """Remove the hook that Pyomo runs when scipy is first used."""
     if hasattr(dependencies.scipy_available, "_callback"):
         dependencies.scipy_available._callback = None
         getattr(dependencies.DeferredImportCallbackFinder, "_callbacks", {}).pop("scipy", None)

@@ -387,7 +387,7 @@ def _one_part(
         log["column_generation"] = "no plan on few points: solved on all"
 
     def settings() -> Settings:
-        """With what is left of the time."""
+        """With the rest of the time."""
         spent = time.perf_counter() - began
         left = None if options.time_limit is None else max(options.time_limit - spent, 0.1)
         return Settings(left, options.gap, options.seed, on_event=options.on_event)

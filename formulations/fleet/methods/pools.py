@@ -318,7 +318,7 @@ class _Few:
 
 
 class Tree:
-    """The tree, its best point and the bounds of what is open or was given up."""
+    """The tree, its best point and the bounds of open and abandoned nodes."""
 
     def __init__(self, model: FleetModel, compiled: Compiled, settings: Settings) -> None:
         self.settings, self.began = settings, time.perf_counter()
@@ -357,14 +357,14 @@ class Tree:
         return True
 
     def told(self) -> None:
-        """Report the best point and what is proved."""
+        """Report the best point and the proved bound."""
         bound = min(self.proved, self.usd)
         self.events.append(Event(time.perf_counter() - self.began, self.usd, bound, self.nodes))
         if self.settings.on_event is not None:
             self.settings.on_event(self.events[-1])
 
     def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
-        """A linear program on these points, those of the best point, and what open nodes branched on."""
+        """A linear program on these points, those of the best point, and those that open nodes branched on."""
         own = [k for node in self.heap for kind, k in node[2] if kind == "U"]
         best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)
         chosen = np.unique(np.concatenate([wanted, np.flatnonzero(ever), best, own])).astype(np.intp)
@@ -375,7 +375,7 @@ class Tree:
         return _Few(self.whole, chosen, plain, ELASTIC * max(scale, 1.0), ever)
 
     def reached(self) -> bool:
-        """Whether the best point is within the gap of what is proved."""
+        """Whether the best point is within the gap of the proved bound."""
         return self.proved >= self.target()
 
     def search(self, relaxed: Relaxed) -> Iterator[None]:
