@@ -5,9 +5,10 @@ a step full of prompts. What came in one step is prefilled in the next: X₍ₖ�
 come in s + X₍ₖ₎ seconds, a branching process with immigration. With φ the characteristic function of a chunk's work,
 λ the chunks a second and p their work, its stationary law has
 
-    E e^(iωX) = exp(λs·Σ_j (h_j − 1)),   h₀ = φ(ω),   h_(j+1) = E e^(iωp)-weighted exp(λp(h_j − 1))               (B1)
+    E e^(iωX) = exp(λs·Σ_j (h_j − 1)),   h₀ = φ(ω),   h_(j+1) = E[e^(λp(h_j − 1))]                               (B1)
 
-(Athreya and Ney 1972, ch. VI.7), inverted by a fast Fourier transform. Requests see N one larger and weighted by itself.
+(Athreya and Ney 1972, ch. VI.7), inverted by a fast Fourier transform. Requests see N one larger and weighted by
+itself.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class BetweenTokens:
                 break
         came = total * (self.step_s + self.prompt_step_s * self.mixed / 2.0)
         found = np.fft.ifft(np.exp(np.outer(came, exponent)), axis=1).real
-        return np.cumsum(np.clip(found, 0.0, None), axis=1), np.arange(CELLS) * cell
+        below_each: Array = np.cumsum(np.clip(found, 0.0, None), axis=1)
+        return below_each, np.arange(CELLS, dtype=float) * cell
 
     def within(self, seconds: float) -> float:
         """Share of the times between tokens that are this long at most."""

@@ -130,9 +130,9 @@ weighted by itself. So a share q of all times between tokens is at most
 
     a₀ + `MARGIN`·d·N_q + max_v {(1 − e)·`prompt_step`·[K > 0] + min(`MARGIN`·p·K_q', full)},   q' = (1 + q)/2     (S15)
 
-with e the part of `prompt_step` in a₀ and full the work of a step full of prompts. `engine.between` has the law at given
-rates. With draft tokens a step makes several tokens at once, and there is one pause before them. An engine that only
-decodes has no prompts; a request's first pause there is until it joins.
+with e the part of `prompt_step` in a₀ and full the work of a step full of prompts. `engine.between` has the law at
+given rates. With draft tokens a step makes several tokens at once, and there is one pause before them. An engine that
+only decodes has no prompts; a request's first pause there is until it joins.
 
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
@@ -642,7 +642,7 @@ def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Arr
     """
     from scipy.special import ndtri
 
-    q, mean, busy, most = np.broadcast_arrays(np.asarray(quantile, dtype=float), mean, busy, most)
+    q, mean, busy, most = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(quantile, mean, busy, most))
     b = np.clip(busy * busy, 1e-12, 1.0 - 1e-12)
     z = ndtri(q)
     found = mean + z * np.sqrt(mean / (1.0 - b)) + (z * z - 1.0) / 6.0 * (1.0 + b) / (1.0 - b)
@@ -659,7 +659,8 @@ def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Arr
         within, k = within + here, k + 1
         np.put(found, left, np.minimum(k, most))
         on = (within < q) & (k < most)
-        left, q, b, r, most, here, within = (x[on] for x in (left, q, b, r, most, here, within))
+        left = left[on]
+        q, b, r, most, here, within = (x[on] for x in (q, b, r, most, here, within))
     return found
 
 
@@ -935,7 +936,7 @@ class Points:
         found: Array = (each / np.where(decodes > 0, decodes, 1.0)).mean(axis=2)[:, None, :]
         return found
 
-    def itl_s(self, quantile: float | None) -> Array:
+    def itl_s(self, quantile: float | Array | None) -> Array:
         """Seconds between two output tokens at a quantile of all such times (None: the mean), at most (S15), (P, L, W).
 
         Of D ranks a step waits for the one with most chunks, each of which takes D times its work outside the experts:
@@ -967,7 +968,7 @@ class Points:
         chunks = chunks_quantile(1.0 - (1.0 - quantile) / 2.0 / self.ranks, came, busy, enough)
         pause = np.where(chunks > 0.0, self.outside_s + np.minimum(MARGIN * work * chunks, full), 0.0)
         found = found + pause.max(axis=2, keepdims=True)
-        return found
+        return np.where(self.classes.output_tokens.max(axis=1) > 1.0, found, 0.0)
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and this many times ω.
@@ -1579,11 +1580,11 @@ def predict(
     of_all = {q: float(x) for q, x in together_s.items()}
     among = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd + load), np.array(load)) + 1.0
     last = u - (chunks - 1.0) * chunk  # tokens of a prompt's last chunk; all others are full
-    longer = (alone + (ranks - 1.0) * outside) / u
+    each_token = (alone + (ranks - 1.0) * outside) / u
     between = BetweenTokens(
         a0 + of_decode * np.clip(among, 1.0, max(most, 1.0)), float(c.prompt_step_s),
-        np.concatenate([longer * chunk, longer * last]), np.concatenate([rates * (chunks - 1.0), rates]),
-        float((longer * room).max()), mixed,
+        np.concatenate([each_token * chunk, each_token * last]), np.concatenate([rates * (chunks - 1.0), rates]),
+        float((each_token * room).max()), mixed,
     )  # fmt: skip
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens, between)
 

@@ -191,16 +191,29 @@ class Gaps:
     sent_s: Floats | float = 0.0
 
 
-EDGES_S: Floats = 1e-4 * 1.02 ** np.arange(700)  # of reports: up to 103 s, 2 % apart
+EDGES_S: Floats = np.array(1e-4 * 1.02 ** np.arange(700), dtype=np.float64)  # of reports: up to 103 s, 2 % apart
 
 
-def gap_quantiles(edges_s: Floats, counts: Ints, levels: Sequence[float]) -> dict[str, float]:
-    """Quantiles of counted times by name, the upper edge of each; nothing of nothing."""
-    total = int(counts.sum())
-    if not total:
-        return {}
-    at = np.searchsorted(np.cumsum(counts), np.array(levels) * total * (1.0 - 1e-12))
-    return {f"p{100 * q:g}": float(np.append(edges_s, np.inf)[k]) for q, k in zip(levels, at, strict=True)}
+def of_edges(edges_s: Floats, counts: Ints) -> tuple[Floats, Floats]:
+    """Counted times, each as the edge that it is not above, and how many there are of each.
+
+    Edges are 1e-9 above the limits that they are made for, and taken to be these.
+    """
+    seconds = np.append(edges_s, 2.0 * edges_s[-1]) * (1.0 - 2e-9)
+    return seconds[counts > 0], counts[counts > 0].astype(float)
+
+
+def at_quantile(values: Floats, many: Floats, quantile: float | None) -> float:
+    """Mean (None) or quantile of ascending values that are this many each."""
+    if quantile is None:
+        return float(np.average(values, weights=many))
+    return float(values[np.searchsorted(np.cumsum(many), quantile * many.sum() * (1.0 - 1e-12))])
+
+
+def gap_quantiles(values: Floats, many: Floats, levels: Sequence[float]) -> dict[str, float]:
+    """Mean and quantiles of such values by name; nothing of nothing."""
+    named = {"mean": None} | {f"p{100 * q:g}": q for q in levels}
+    return {name: at_quantile(values, many, q) for name, q in named.items()} if len(values) else {}
 
 
 @dataclass(frozen=True)
@@ -405,8 +418,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int, gaps
         for name, value in {
             "pool": e.pool, "kind": e.kind, "seqs": e.max_num_seqs, "budget": e.max_num_batched_tokens,
             "chunk": e.chunk_tokens or e.max_num_batched_tokens, "blocks": e.blocks, "block": e.block_tokens,
-            "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1, "joined": -1,
-            "heap": heap, "residues": residues,
+            "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1,
+            "joined": -1, "heap": heap, "residues": residues,
             "free": e.blocks, "base": cells, "mask": table - 1, "slot": slots, "oldest": -1, "newest": -1,
             "slots": slots, "from_s": e.available_from_s, "step_s": e.step_s,
             "per_block": 1.0 / e.blocks, "overlap": e.overlap, "ranks": e.ranks, "rank": rank,

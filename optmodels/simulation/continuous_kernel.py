@@ -28,9 +28,9 @@ LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what coun
 WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
 # last_s: its last token, of one that decodes no longer or not yet; group: −1 or where the times between its tokens
-# count. order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still within the
-# window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered; a, b: child
-# and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
+# count. order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still
+# within the window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered;
+# a, b: child and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
 REQUEST = record(
     "input output expected received klass pool ids units instance"
     " made context todo chunk order held hit base due inside where a b fill preempted blocks group",

@@ -9,7 +9,16 @@ from references import continuous_engine as plain
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
 from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
-from optmodels.simulation.continuous import DISPATCHERS, EDGES_S, Arrivals, Engine, Gaps, gap_quantiles, simulate
+from optmodels.simulation.continuous import (
+    DISPATCHERS,
+    EDGES_S,
+    Arrivals,
+    Engine,
+    Gaps,
+    gap_quantiles,
+    of_edges,
+    simulate,
+)
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.traces.types import Prefixes
 
@@ -114,8 +123,9 @@ def test_times_between_tokens_by_hand():
     a = Arrivals.of([0, 1.2], [8, 10], [3, 2])
     seen = simulate(a, [engine(costs)], gaps=Gaps(np.array([1.015, 1.5, 2.51]), np.array([0, 1])))
     assert seen.gaps.tolist() == [[0, 1, 1, 0], [0, 1, 0, 0]]  # 2.51 and 1.02, 1.02
-    assert gap_quantiles(np.array([1.015, 1.5, 2.51]), seen.gaps[0], [0.5, 0.95]) == {"p50": 1.5, "p95": 2.51}
-    assert simulate(a, [engine(costs)]).gaps is None and gap_quantiles(EDGES_S, np.zeros(701), [0.5]) == {}
+    found = gap_quantiles(*of_edges(np.array([1.015, 1.5, 2.51]), seen.gaps[0]), [0.5, 0.95])
+    assert found == pytest.approx({"mean": 2.005, "p50": 1.5, "p95": 2.51})
+    assert simulate(a, [engine(costs)]).gaps is None and gap_quantiles(*of_edges(EDGES_S, np.zeros(701)), [0.5]) == {}
     # Its cache comes 3 s after its first token: 3 s, half of the step under way and its own.
     came = Arrivals.of([0, 0.5], [8, 8], [9, 3], received_tokens=[0, 8])
     seen = simulate(came, [engine()], gaps=Gaps(np.array([1.0, 4.4, 4.6]), np.array([-1, 0]), 3.0))
