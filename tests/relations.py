@@ -65,7 +65,7 @@ def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) ->
         of = [o for o in offers if o.machine == one.machine]
         if len(of) < len(offers):
             found.append(Pair(f"also {one.machine}", dict.fromkeys(of, DROPPED), {}, written))
-    latencies = [p for p in found if "TTFT" in p.what or "TPOT" in p.what or "time of a request" in p.what]
+    latencies = [p for p in found if any(x in p.what for x in ("TTFT", "TPOT", "ITL", "time of a request"))]
     if continuous and latencies and rng.random() < 0.5:
         found = latencies
     yield from (found[i] for i in rng.permutation(len(found)))
@@ -94,11 +94,22 @@ def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
     return "kept", ""
 
 
+def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
+    """Limit the time between tokens of some workloads of engines."""
+    for w in (
+        data.get("workloads", ()) if data.get("serving") == "continuous" and data["formulation"] == "fleet" else ()
+    ):
+        if isinstance(w, dict) and rng.random() < 0.5:
+            limit = {"at_most": float(10 ** rng.uniform(-2.3, -0.3)), "percentile": float(rng.choice([0.5, 0.9, 0.95]))}
+            w["slo"] = (w.get("slo") or {}) | {"itl_s": limit}
+
+
 def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) -> tuple[Counter[str], list[str]]:
     """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost."""
     form, seen, lost = formulation.get(name), Counter[str](), list[str]()
     while seen["kept"] + seen["lost"] < count:
         data = harness.instance(name, seed)
+        with_pauses(data, np.random.default_rng([seed, 8]))
         rng, seed = np.random.default_rng([seed, 7]), seed + 1
         continuous = data.get("serving") == "continuous" or "engine" in data
         if engines and not continuous:

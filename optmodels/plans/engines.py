@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
-from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
@@ -697,7 +697,8 @@ def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: fl
 class Kind:
     """Requests on engines: tokens of prompt and answer and the share of each class, what of a prompt is cached.
 
-    `ttft`, `tpot` and `deadline` are the quantiles that their limits bound; None: the mean. Shares sum to 1.
+    `ttft`, `tpot` and `deadline` are the quantiles that their limits bound; None: the mean. Shares sum to 1. `itl`: the
+    limit on the time between tokens.
     """
 
     lengths: tuple[tuple[float, float, float], ...]
@@ -705,6 +706,7 @@ class Kind:
     ttft: float | None
     tpot: float | None
     deadline: float | None = None
+    itl: LatencyLimit | None = None
 
     @property
     def requests(self) -> dict[str, Request]:
@@ -748,7 +750,7 @@ def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, flo
 class Seen:
     """Latencies on an engine: TTFT without waiting, the addition by waiting, TPOT, mean E2E; seconds, at most.
 
-    `deadline_s`: E2E at the quantile of the deadline.
+    `deadline_s`: E2E at the quantile of the deadline. `itl_s`: time between tokens at its quantile; NaN: no limit.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
     """
 
@@ -758,6 +760,7 @@ class Seen:
     e2e_s: float
     deadline_s: float
     running: float
+    itl_s: float = math.nan
 
 
 def check_engine(
@@ -819,8 +822,15 @@ def check_engine(
     wait = e.wait_s + e.place_wait_s
     first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, wait)
     full = 1 / max(each.values())
+    pause = math.nan
+    if kind.itl is not None:
+        q = seconds_and_quantile(kind.itl)[1]
+        pause = max(
+            between_tokens(level, costs, told, k, e.step_s, e.max_num_seqs, q, placed)
+            for k, share in shares.items() if share > 0 and level.requests[k].output > 1
+        )  # fmt: skip
     return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
-                full * steps * level.fixed / (1 - full * work))  # fmt: skip
+                full * steps * level.fixed / (1 - full * work), pause)  # fmt: skip
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:
