@@ -18,6 +18,7 @@ from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quant
 from optmodels.engine.costs import drafts_of, steps
 from optmodels.engine.running import running
 from optmodels.errors import InputError
+from optmodels.latency.adapters import adapter_bytes
 from optmodels.latency.memory import kv_bytes, kv_tokens, runtime_gib
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import StepCosts
@@ -106,7 +107,8 @@ def check_engines(
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
-        utilization=problem.memory.vram_usable, runtime_bytes=runtime * 2**30,
+        utilization=problem.memory.vram_usable,
+        runtime_bytes=runtime * 2**30 + adapter_bytes(limits.lora, case.architectures[loads], tp),
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.slots,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
         drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),

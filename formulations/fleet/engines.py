@@ -58,6 +58,7 @@ from optmodels.engine.continuous import (
 from optmodels.engine.costs import Steps, drafts_of, steps
 from optmodels.engine.stages import cache_bytes
 from optmodels.errors import UnpublishedError
+from optmodels.latency.adapters import adapter_bytes
 from optmodels.latency.memory import kv_tokens, runtime_gib
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
@@ -227,7 +228,8 @@ def kv_tokens_of(
     runtime = runtime_gib(p.memory.runtime_gib, p.latency.safety, case.architectures[w.name].routed)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
-        utilization=p.memory.vram_usable, runtime_bytes=runtime * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        utilization=p.memory.vram_usable, chunk_tokens=limits.max_num_batched_tokens,
+        runtime_bytes=runtime * GIB + adapter_bytes(limits.lora, case.architectures[w.name], kind.tensor_parallel),
         max_requests=limits.slots, request_tokens=request_tokens,
         drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
     )  # fmt: skip

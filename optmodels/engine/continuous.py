@@ -151,6 +151,7 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.engine.between import BetweenTokens
+from optmodels.latency.adapters import Lora
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
@@ -276,6 +277,7 @@ class EngineLimits(Entry):
     speculation: tuple[Speculation, ...] = Field(
         default=(), description="speculative decoding, at most one entry a model"
     )
+    lora: Lora | None = Field(default=None, description="LoRA adapters of every engine")
 
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
