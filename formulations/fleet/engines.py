@@ -467,7 +467,7 @@ class _Within:
 
     Attributes:
         ttft_s, e2e_s, tpot_s: without waiting; of engines that only prefill with sending the cache.
-        itl_s: of times between tokens; NaN without a limit.
+        itl_s: time between tokens; NaN without a limit.
         per_ttft, per_e2e: times ω that waiting adds, (P, 1, D).
         allowed_s, soft_s: longest waits within the limits and within those of soft SLOs; none: 0 or less.
         missed: TPOT over its limit, or ITL, whichever is more.

@@ -256,6 +256,12 @@ def _serve(
     return ReplayedRequests(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
 
 
+def itl_edges(case: FleetCase) -> Array:
+    """Edges that times between tokens are counted by: `EDGES_S`, and every limit on them."""
+    limits = [seconds_and_quantile(w.slo.itl_s)[0] * (1 + 1e-9) for w in case.workloads if w.slo.itl_s is not None]
+    return np.unique(np.concatenate([limits, EDGES_S]))
+
+
 def simulate_engines(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
@@ -289,8 +295,7 @@ def simulate_engines(
         sent_s = np.array([*sends, np.zeros(len(case.demands))])[line, code]
         received_s = np.array(receives)[to, code]
     lines = len(period.deployments)
-    limits = [seconds_and_quantile(w.slo.itl_s)[0] * (1 + 1e-9) for w in case.workloads if w.slo.itl_s is not None]
-    edges = np.unique(np.concatenate([limits, EDGES_S]))
+    edges = itl_edges(case)
     counted = np.where(served, code * lines + line, -1)
     seen = simulate_stages(
         Arrivals.of(
@@ -298,7 +303,7 @@ def simulate_engines(
             received_tokens=np.minimum(received, trace.prompt_tokens - 1), prefixes=trace.prefixes,
         ),
         engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
-        Gaps(edges, counted) if limits else None,
+        Gaps(edges, counted) if len(edges) > len(EDGES_S) else None,
     )  # fmt: skip
     waited = np.where(served, seen.queue_s, np.nan)
     gaps: Ints | None = None

@@ -32,7 +32,7 @@ class BetweenTokens:
 
     Attributes:
         step_s: (K,) step without prompts at equally likely concurrencies.
-        prompt_step_s: what a step with prompts costs besides.
+        prompt_step_s: seconds that a step with prompts costs besides.
         chunk_s, rates: (C,) work of chunks, and how many of each come in a second.
         full_s: work of a step full of prompts.
         mixed: share of steps with prompts.

@@ -46,7 +46,7 @@ def adapter_bytes(lora: Lora | None, model: Architecture, tp: int) -> float:
     """Memory of all adapters on each of `tp` GPUs, bytes.
 
     Args:
-        lora: what the engine holds; None: nothing.
+        lora: adapters of the engine; None: none.
         model: model that they adapt.
         tp: GPUs of a rank.
     """
