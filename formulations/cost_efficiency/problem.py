@@ -131,7 +131,7 @@ class CostEfficiency(StaticBatch):
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
             if self.slo.itl is not None:
                 wrong.add(
-                    "slo.itl_s", seconds_and_quantile(self.slo.itl)[0], "none with serving: static: tbt_s is the same"
+                    "slo.itl_s", seconds_and_quantile(self.slo.itl)[0], "none with serving: static: tpot_s is the same"
                 )
         if isinstance(self.workload, BatchMix) and self.serving == "static":
             wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)

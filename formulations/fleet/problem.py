@@ -1089,7 +1089,7 @@ def _resolve(p: Fleet) -> FleetCase:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     for i, w in enumerate(() if p.continuous else workloads):
         if w.slo.itl_s is not None:
-            expected = "none with serving: static, whose batches take in no prompts: tbt_s is the same"
+            expected = "none with serving: static, whose batches take in no prompts: tpot_s is the same"
             wrong.add(f"workloads[{i}].slo.itl_s", _seconds(w.slo.itl_s), expected)
     if p.deployment.apart and points is None:
         _apart(p, workloads, machines, wrong)

@@ -38,7 +38,7 @@ def instance(lora: dict[str, Any] | None, model: str = "llama-3.1-8b", **changes
         "formulation": "fleet", "schema": 1, "name": "adapters", "serving": "continuous",
         "latency": {"model": "default", "engine": "vllm"}, **({} if lora is None else {"engine": {"lora": lora}}),
         "workloads": [{
-            "name": "chat", "model": model, "slo": {"tbt_s": 0.05},
+            "name": "chat", "model": model, "slo": {"tpot_s": 0.05},
             "buckets": [{"input_tokens": 500, "output_tokens": 200, "requests_per_s": 2.0}],
         }],
         "pool": {"machines": [
