@@ -383,9 +383,13 @@ class Percentile(Entry):
 LatencyLimit = Seconds | Percentile
 
 
+FEWER_TOKENS = "try fewer engine.max_num_batched_tokens: iterations with prompts get shorter, first tokens later"
+
+
 def latency_limit(name: str, off: float | None = math.inf) -> Limit:
     """How explanations name and loosen a `LatencyLimit`; `off` is its value where there is none."""
-    return Limit(name, "most", "s", off=off, inner="at_most", detail=" (percentile {percentile:g})")
+    advice = FEWER_TOKENS if name == "ITL" else ""
+    return Limit(name, "most", "s", off=off, inner="at_most", detail=" (percentile {percentile:g})", advice=advice)
 
 
 def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | None]:
