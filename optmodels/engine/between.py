@@ -8,7 +8,7 @@ come in s + X₍ₖ₎ seconds, a branching process with immigration. With φ th
     E e^(iωX) = exp(λs·Σ_j (h_j − 1)),   h₀ = φ(ω),   h_(j+1) = E[e^(λp(h_j − 1))]                               (B1)
 
 (Athreya and Ney 1972, ch. VI.7), inverted by a fast Fourier transform. Requests see N one larger and weighted by
-itself.
+itself. Of D attention ranks a step waits for the busiest, each of which has the law of its own chunks: F(X)^D.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class BetweenTokens:
         chunk_s, rates: (C,) work of chunks, and how many of each come in a second.
         full_s: work of a step full of prompts.
         mixed: share of steps with prompts.
+        ranks: data-parallel attention ranks D; `chunk_s` are D times a chunk's work outside the experts.
+        others_s: mean seconds that prompts of other ranks make a step longer by.
     """
 
     step_s: Array
@@ -44,6 +46,8 @@ class BetweenTokens:
     rates: Array
     full_s: float
     mixed: float
+    ranks: float = 1.0
+    others_s: float = 0.0
 
     @cached_property
     def _prompts(self) -> tuple[Array, Array]:
@@ -53,8 +57,7 @@ class BetweenTokens:
         below = np.floor(self.chunk_s / cell)
         part = (self.chunk_s / cell - below)[:, None]
         each = (1.0 - part) * np.exp(-1j * np.outer(below, omega)) + part * np.exp(-1j * np.outer(below + 1.0, omega))
-        total = float(self.rates.sum())
-        share = self.rates / total
+        share, total = self.rates / self.rates.sum(), float(self.rates.sum()) / self.ranks
         h = share @ each - 1.0
         exponent = np.zeros(CELLS, complex)
         for _ in range(GENERATIONS):
@@ -62,9 +65,9 @@ class BetweenTokens:
             h = share @ np.expm1(np.outer(total * self.chunk_s, h))
             if np.abs(h).max() < 1e-6:
                 break
-        came = total * (self.step_s + self.prompt_step_s * self.mixed / 2.0)
+        came = total * (self.step_s + self.prompt_step_s * self.mixed / 2.0 + self.others_s)
         found = np.fft.ifft(np.exp(np.outer(came, exponent)), axis=1).real
-        below_each: Array = np.cumsum(np.clip(found, 0.0, None), axis=1)
+        below_each: Array = np.minimum(np.cumsum(np.clip(found, 0.0, None), axis=1), 1.0) ** self.ranks
         return below_each, np.arange(CELLS, dtype=float) * cell
 
     def within(self, seconds: float) -> float:

@@ -1590,7 +1590,7 @@ def predict(
     between = BetweenTokens(
         a0 + of_decode * np.clip(among, 1.0, max(most, 1.0)), float(c.prompt_step_s),
         np.concatenate([each_token * chunk, each_token * last]), np.concatenate([rates * (chunks - 1.0), rates]),
-        float((each_token * room).max()), mixed,
+        float((each_token * room).max()), mixed, ranks, (1.0 - 1.0 / ranks) * prefilling * step,
     )  # fmt: skip
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens, between)
 
