@@ -106,7 +106,8 @@ def serving_lines(case: ReservedCase) -> list[ServingLine]:
                 machine=m.machine, service=s.service, tensor_parallel=found.tp,
                 attention_ranks=found.ranks if found.ranks > 1 else None, replicas_per_machine=found.replicas,
                 requests_per_second=found.rps, ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
-                tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
+                tpot_s=float(at.tpot_s[row]),
+                itl_s=None if s.slo.itl_s is None else float(at.itl_s[row]), e2e_s=float(at.e2e_s[row]),
                 engine=engine_line(at, row, found.continuous.engine, p.engine),
             ))  # fmt: skip
     return lines

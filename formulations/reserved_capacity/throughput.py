@@ -246,7 +246,14 @@ def _continuous(
     slo = service.slo
     deadline_s, quantile = seconds_and_quantile(slo.deadline_s)
     at = levels(
-        [e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s, deadline=(math.inf, quantile)
+        [e for _, e in found],
+        limits,
+        kind,
+        _free(slo.ttft_s),
+        slo.tbt_s,
+        slo.queue_s,
+        deadline=(math.inf, quantile),
+        itl=slo.itl_s,
     )
     left = np.minimum(slo.ttft_limit_s - slo.queue_s - at.first_s, deadline_s - at.deadline_s)
     reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
