@@ -95,13 +95,18 @@ def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
 
 
 def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
-    """Limit the time between tokens of some workloads of engines."""
-    for w in (
-        data.get("workloads", ()) if data.get("serving") == "continuous" and data["formulation"] == "fleet" else ()
-    ):
-        if isinstance(w, dict) and rng.random() < 0.5:
-            limit = {"at_most": float(10 ** rng.uniform(-2.3, -0.3)), "percentile": float(rng.choice([0.5, 0.9, 0.95]))}
-            w["slo"] = (w.get("slo") or {}) | {"itl_s": limit}
+    """Limit the time between tokens of some requests on engines."""
+    if data.get("serving") != "continuous":
+        return
+    slos = {
+        "fleet": lambda: [w.setdefault("slo", {}) for w in data["workloads"]],
+        "reserved_capacity": lambda: [s["slo"] for s in data["services"] if s.get("workload")],
+        "cost_efficiency": lambda: [data["slo"]] if data["slo"].get("kind") == "real_time" else [],
+    }
+    for slo in slos.get(data["formulation"], list)():
+        if isinstance(slo, dict) and rng.random() < 0.5:
+            at_most, percentile = float(10 ** rng.uniform(-2.3, -0.3)), float(rng.choice([0.5, 0.9, 0.95]))
+            slo["itl_s"] = {"at_most": at_most, "percentile": percentile}
 
 
 def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) -> tuple[Counter[str], list[str]]:
