@@ -152,7 +152,7 @@ def _quantiles(problem: CostEfficiency) -> tuple[float | None, float | None, flo
 
 
 def _bounded(problem: CostEfficiency) -> tuple[object, ...]:
-    """Quantiles that levels have bounds at; without a limit on ITL there is none of it."""
+    """Quantiles that levels have bounds at; without a limit on ITL it has no bound."""
     itl = problem.slo.itl
     return *_quantiles(problem), itl is None, seconds_and_quantile(itl)[1]
 

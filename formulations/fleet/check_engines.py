@@ -287,7 +287,7 @@ def _pause(
     found: Findings, case: FleetCase, level: Level, s: ShareLine, demand: Demand, d: DeploymentLine, costs: StepCosts,
     told: EngineLimits, moved_s: float, stretch: float, where: str,
 ) -> None:  # fmt: skip
-    """Time between two tokens of one bucket on the line, and its limit; none of what only prefills, or has no limit.
+    """Time between two tokens of one bucket on the line, and its limit; none where it only prefills or has no limit.
 
     Where it is decoded apart one of its n times between tokens is that until it joins, and all others leave room for it
     if there are enough of them.

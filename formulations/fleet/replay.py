@@ -73,7 +73,7 @@ class ReplayedRequests:
     gaps: Ints | None = None  # by demand and line, (D, J, B + 1)
 
     def pauses(self, demand: int | None = None, line: int | None = None) -> tuple[Array, Array]:
-        """Times between tokens of a demand (None: of all) on a line (None: on any), and how many of each there are."""
+        """Times between tokens of a demand (None: any) on a line (None: on any), and how many of each there are."""
         if self.gaps is None or self.edges_s is None:
             return np.zeros(0), np.zeros(0)
         some = self.gaps if demand is None else self.gaps[[demand]]

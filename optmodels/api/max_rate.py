@@ -38,7 +38,7 @@ def max_rate(
         budget: USD/h.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.
-        itl_p95: limit on the time between two tokens, for 95 % of all such times.
+        itl_p95: limit on the time between two tokens, for 95 % of these times.
         instance: replaces the one that the plan document holds.
         trace: requests for the simulation; None: the problem's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.

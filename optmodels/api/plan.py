@@ -52,7 +52,7 @@ def plan(
         kv: KV-cache precision.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, ttft_p99, tpot_p95, tpot_p99, e2e_p95, e2e_p99: limits for 95 % and 99 % of the requests.
-        itl_p95, itl_p99: limits on the time between two tokens, for 95 % and 99 % of all such times.
+        itl_p95, itl_p99: limits on the time between two tokens, for 95 % and 99 % of these times.
         cloud: machine lists of the catalogue.
         region: one region for all clouds; None: each list's default.
         gpu: GPU types to use; empty: those with a quota, or all without quotas.

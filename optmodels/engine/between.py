@@ -1,14 +1,14 @@
 """Time between two output tokens of a request (ITL) at given rates: how long the steps last that it decodes in.
 
-Of N running requests a step lasts s = a₀ + d·N, with prompts `prompt_step` and their chunks' work X more, up to that of
-a step full of prompts. What came in one step is prefilled in the next: X₍ₖ₊₁₎ is a compound Poisson of the chunks that
+Of N running requests a step lasts s = a₀ + d·N, with prompts `prompt_step` and their chunks' work X more, up to a
+step full of prompts. What came in one step is prefilled in the next: X₍ₖ₊₁₎ is a compound Poisson of the chunks that
 come in s + X₍ₖ₎ seconds, a branching process with immigration. With φ the characteristic function of a chunk's work,
 λ the chunks a second and p their work, its stationary law has
 
     E e^(iωX) = exp(λs·Σ_j (h_j − 1)),   h₀ = φ(ω),   h_(j+1) = E[e^(λp(h_j − 1))]                               (B1)
 
 (Athreya and Ney 1972, ch. VI.7), inverted by a fast Fourier transform. Requests see N one larger and weighted by
-itself. Of D attention ranks a step waits for the busiest, each of which has the law of its own chunks: F(X)^D.
+itself. Of D attention ranks a step waits for the busiest, and each has the law of its own chunks: F(X)^D.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class BetweenTokens:
 def after_first(quantile: float, steps: float) -> float | None:
     """Quantile of the other times that leaves room for a request's first one to be longer; None: it decides.
 
-    Where another engine decodes, the first time between tokens is that of joining it, one of `steps`.
+    Where another engine decodes, the first time between tokens lasts until it joins, one of `steps`.
     """
     left = (1.0 - quantile) * steps - 1.0
     return 1.0 - left / (steps - 1.0) if left > 0.0 else None

@@ -126,7 +126,7 @@ with c the mixture's work in a step and R the steps of its decodes: a prediction
 with the largest share P of the time for their prompts and chunks of p seconds at most. Of the chunks that come in one
 step, and in the steps that these prolong, a step has K: negative binomial, mean P·g/p with g the mean step that the
 mixture's tokens see, variance over mean 1/(1 − P²) as in a branching process with immigration. Over tokens N is
-weighted by itself. So a share q of all times between tokens is at most
+weighted by itself. So a share q of the times between tokens is at most
 
     a₀ + `MARGIN`·d·N_q + max_v {(1 − e)·`prompt_step`·[K > 0] + min(`MARGIN`·p·K_q', full)},   q' = (1 + q)/2     (S15)
 
@@ -943,9 +943,9 @@ class Points:
         return found
 
     def itl_s(self, quantile: float | Array | None) -> Array:
-        """Seconds between two output tokens at a quantile of all such times (None: the mean), at most (S15), (P, L, W).
+        """Seconds between two output tokens at a quantile of these times (None: the mean), at most (S15), (P, L, W).
 
-        Of D ranks a step waits for the one with most chunks, each of which takes D times its work outside the experts:
+        Of D ranks a step waits for the one with most chunks, each D times its work outside the experts:
         q' = 1 − (1 − q)/2D, with as many chunks as come to one rank.
         """
         mean = self._decode_step_s(None)

@@ -35,7 +35,7 @@ class Running:
         full: probability that a request finds all slots or all of the cache taken.
         drained_s: mean seconds that it then waits for one.
         ttft_s, tpot_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,).
-        between, between_s: times between tokens of all requests together, and their mean; None: it is overloaded.
+        between, between_s: times between tokens of the requests together, and their mean; None: it is overloaded.
     """
 
     load: float
@@ -55,7 +55,7 @@ class Running:
     def at(self, what: str, klass: int, share: float | None) -> float:
         """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below.
 
-        Of ``itl_s`` a share of all times between tokens, whichever class they are of.
+        Of ``itl_s`` a share of the times between tokens, whichever class they are of.
 
         Of quantiles q above the share, the least of that at q and of the wait for a slot or cache that all
         but q − share stay below.

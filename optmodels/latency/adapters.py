@@ -43,7 +43,7 @@ def is_known(model: Architecture) -> bool:
 
 
 def adapter_bytes(lora: Lora | None, model: Architecture, tp: int) -> float:
-    """Memory of all adapters on each of `tp` GPUs, bytes.
+    """Memory of the adapters on each of `tp` GPUs, bytes.
 
     Args:
         lora: adapters of the engine; None: none.

@@ -571,7 +571,7 @@ def between_tokens(
     level: Level, costs: StepCosts, limits: EngineLimits, k: str, step: float, slots: int, quantile: float | None,
     placed: bool = False,
 ) -> float:  # fmt: skip
-    """Longest time between two tokens of a bucket, for a share `quantile` of all such times (None: the mean); seconds.
+    """Longest time between two tokens of a bucket, for a share `quantile` of these times (None: the mean); seconds.
 
     It is a step: of the running requests as a token sees them, and with prompts that arrived meanwhile. These are of
     the one kind that makes it longest, as if no others came. As many as arrive are negative binomial, 1/(1 − P²) times

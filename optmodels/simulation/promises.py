@@ -14,7 +14,7 @@ caches are simulated together: a request goes to any engine of its station, and 
 has an error of α/(m·LOOKS·R), so that by the union bound all that is called kept is kept with probability 1 − α
 together, however rounds and looks came about. Copies accumulate from look to look; those near their limit get more.
 
-*Times between tokens.* Of ITL the shares are of all times between tokens of the streams' requests, not of requests:
+*Times between tokens.* Of ITL the shares are of the times between tokens of the streams' requests, not of requests:
 a copy's number is the times within L less q times all.
 
 *Warm up.* A copy begins empty and ends with fewer and fewer requests: those that arrive before and after the seconds
