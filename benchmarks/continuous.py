@@ -9,9 +9,9 @@
     python benchmarks/continuous.py ranks                                  levels of engines with attention ranks, full
 
 `mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
-step, the mean of running requests, TTFT (of the class with the largest error, and of each) and time per output token,
-predicted over simulated less 1. `mixtures_of_ranks`: those of `RANKS`, at predicted loads of 0.3 to 0.9 and without
-what the first tenth and the last twentieth of the requests see: an engine fills slowly.
+step, the mean of running requests, TTFT (of the class with the largest error, and of each), time per output token and
+time between tokens, predicted over simulated less 1. `mixtures_of_ranks`: those of `RANKS`, at predicted loads of 0.3
+to 0.9 and without what the first tenth and the last twentieth of the requests see: an engine fills slowly.
 `promises`: everything that a level bounds, simulated over planned; a promise is broken above 1. The mean step has idle
 time counted as steps without requests, as in (S1).
 `capacity`: one kind of requests on vLLM by the shipped coefficients, limits on mean TPOT and p95 of TTFT; the most that
@@ -41,7 +41,7 @@ from optmodels.engine.continuous import (
 )
 from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.latency.steps import StepCosts
-from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.continuous import EDGES_S, Arrivals, Engine, Gaps, at_quantile, of_edges, simulate
 
 REQUESTS = 300_000
 RARE = 3000  # requests of a class below which its p99 is left out
@@ -136,8 +136,11 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
             continue
         requests, kind = arrivals(rng, rates, inputs, outputs)
         limits = engine.slots, engine.max_num_batched_tokens
-        seen = simulate(requests, [Engine(costs, 10**9, *limits, ranks=dp)])
         steady = slice(None) if dp == 1 else slice(REQUESTS // 10, -REQUESTS // 20)
+        of = np.full(REQUESTS, -1)
+        of[steady] = 0
+        seen = simulate(requests, [Engine(costs, 10**9, *limits, ranks=dp)], gaps=Gaps(EDGES_S, of))
+        pauses = of_edges(EDGES_S, seen.gaps[0])
         line = {
             "step": found.step_s / float(seen.busy_s[0] / seen.steps[0]) - 1,
             "running": found.running / (float((seen.finish_s - seen.start_s).sum()) / seen.finish_s.max()) - 1,
@@ -146,6 +149,8 @@ def mixtures(count, seed, drawn_of=drawn_of_one):
             name = "mean" if q is None else f"p{100 * q:g}"
             tpot = seen.tpot_s[steady][~np.isnan(seen.tpot_s[steady])]
             line[f"TPOT {name}"] = found.all_tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
+            if q is not None:
+                line[f"ITL {name}"] = found.between.at(q) / at_quantile(*pauses, q) - 1
             each = []
             for w in range(len(inputs)):
                 mine = seen.ttft_s[steady][kind[steady] == w]
@@ -197,7 +202,10 @@ def promises(count, seed, drawn_of=drawn, sent=REQUESTS):
         mixture = rng.dirichlet(np.ones(len(inputs)))  # not the one that the level's constants are for
         rates = mixture / (rows @ mixture).max()
         requests, kind = arrivals(rng, rates, inputs, outputs, sent)
-        seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)])
+        seen = simulate(
+            requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)],
+            gaps=Gaps(EDGES_S, kind),
+        )  # fmt: skip
         seconds, busy = float(seen.finish_s.max()), float(seen.busy_s[0])
         step_s = seconds / (seen.steps[0] + (seconds - busy) / costs.fixed_s)
         ratio = {"step": float(step_s / points.step_s[0, 0])}
@@ -207,6 +215,10 @@ def promises(count, seed, drawn_of=drawn, sent=REQUESTS):
                 mine = kind == w
                 if mine.sum() < RARE:
                     continue
+                if q is not None:
+                    got = at_quantile(*of_edges(EDGES_S, seen.gaps[w]), q)
+                    key = f"ITL p{100 * q:g}"
+                    ratio[key] = max(ratio.get(key, 0.0), float(got / points.itl_s(q)[0, 0, w]))
                 for name, values, planned in (
                     ("TTFT", seen.ttft_s[mine], base[0, 0, w] + waits * wait[0, 0, 0]),
                     ("TPOT", seen.tpot_s[mine], points.tpot_s(q)[0, 0, w]),
@@ -214,13 +226,15 @@ def promises(count, seed, drawn_of=drawn, sent=REQUESTS):
                     got = values.mean() if q is None else np.quantile(values, q)
                     key = f"{name} {'mean' if q is None else f'p{100 * q:g}'}"
                     ratio[key] = max(ratio.get(key, 0.0), float(got / planned))
-        ratios += ratio.values()
+        ratios += [(name.partition(" ")[0], value) for name, value in ratio.items()]
         print(f"{made:3d} step {1e3 * float(step[0, 0]):.1f} ms of at least {1e3 * costs.fixed_s:.1f}, "
               f"{len(inputs)} classes, preempted {int(seen.preemptions.sum())}: "
               + ", ".join(f"{name} {value:.2f}" for name, value in ratio.items()), flush=True)  # fmt: skip
-    all_of = np.array(ratios)
-    print(f"\n{(all_of > 1).sum()} of {len(all_of)} promises broken, {(all_of > 1.03).sum()} by more than 3 %,"
-          f" worst {all_of.max():.2f} times the plan")  # fmt: skip
+    for itl in (False, True):
+        all_of = np.array([value for name, value in ratios if (name == "ITL") == itl])
+        over, far = (all_of > 1).sum(), (all_of > 1.03).sum()
+        print(f"\n{over} of {len(all_of)} promises {'of ITL ' if itl else ''}broken, {far} by more than 3 %,"
+              f" worst {all_of.max():.2f} times the plan")  # fmt: skip
 
 
 SERVED = (  # LLM, weights, GPU, TP, prompt, output, TPOT and TTFT limits

@@ -58,6 +58,7 @@ class Limit:
         signed: the number may be negative.
         rated: the objective is counted per this number, so that values before and after a change do not compare.
         detail: added to the words, with the inner section's fields: ``" (percentile {percentile:g})"``.
+        advice: another key that may help where the limit binds, in words.
     """
 
     name: str
@@ -73,10 +74,11 @@ class Limit:
     signed: bool = False
     rated: bool = False
     detail: str = ""
+    advice: str = ""
 
 
 FORBIDDING = 1e5
-SECONDS_USUAL = {"TTFT": 60.0, "TPOT": 5.0, "time of a request": 3600.0}  # longest that users wait
+SECONDS_USUAL = {"TTFT": 60.0, "TPOT": 5.0, "ITL": 5.0, "time of a request": 3600.0}  # longest that users wait
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Question:
         rate_factor: its requests come this many times as often.
         reading: how its file is read: `columns`, `where`, `skip_bad` of the workload's trace.
         weights, kv: precision; None: the weights as the model's name states or as they are published.
-        ttft, tpot, e2e: limits, None for none.
+        ttft, tpot, itl, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
         region: region of all of them; None: each list's default.
         gpus: the only types to use, by name or by a YAML file; empty: those with a quota, or all without quotas.
@@ -69,6 +69,7 @@ class Question:
     kv: str = "fp16"
     ttft: Limit | None = None
     tpot: Limit | None = None
+    itl: Limit | None = None
     e2e: Limit | None = None
     clouds: Sequence[str] = ("aws",)
     region: str | None = None
@@ -95,7 +96,8 @@ OPTIONS = {
     "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].trace.rate_factor": "--rate-factor",
     "workloads[0].trace": "--trace", "workloads[0].buckets[0].longest_tokens": "--longest",
     "workloads[0].slo.ttft_s": "--ttft",
-    "workloads[0].slo.tpot_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
+    "workloads[0].slo.tpot_s": "--tpot", "workloads[0].slo.itl_s": "--itl",
+    "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "engine.max_num_seqs": "--max-num-seqs", "latency.engine": "--engine", "latency.safety": "--safety",
     "deployment": "--disaggregate", "strategies.attention_ranks": "--attention-ranks",
@@ -115,7 +117,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     q = read(q)
     model, written, _ = named(q.model)
     requests = _requests(q, folder)
-    slo = {"ttft_s": q.ttft, "tpot_s": q.tpot, "deadline_s": q.e2e}
+    slo = {"ttft_s": q.ttft, "tpot_s": q.tpot, "itl_s": q.itl, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     said = assumptions(q)
     found: dict[str, Any] = {

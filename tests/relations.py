@@ -65,7 +65,7 @@ def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) ->
         of = [o for o in offers if o.machine == one.machine]
         if len(of) < len(offers):
             found.append(Pair(f"also {one.machine}", dict.fromkeys(of, DROPPED), {}, written))
-    latencies = [p for p in found if "TTFT" in p.what or "TPOT" in p.what or "time of a request" in p.what]
+    latencies = [p for p in found if any(x in p.what for x in ("TTFT", "TPOT", "ITL", "time of a request"))]
     if continuous and latencies and rng.random() < 0.5:
         found = latencies
     yield from (found[i] for i in rng.permutation(len(found)))
@@ -94,11 +94,27 @@ def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
     return "kept", ""
 
 
+def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
+    """Limit the time between tokens of some requests on engines."""
+    if data.get("serving") != "continuous":
+        return
+    slos = {
+        "fleet": lambda: [w.setdefault("slo", {}) for w in data["workloads"]],
+        "reserved_capacity": lambda: [s["slo"] for s in data["services"] if s.get("workload")],
+        "cost_efficiency": lambda: [data["slo"]] if data["slo"].get("kind") == "real_time" else [],
+    }
+    for slo in slos.get(data["formulation"], list)():
+        if isinstance(slo, dict) and rng.random() < 0.5:
+            at_most, percentile = float(10 ** rng.uniform(-2.3, -0.3)), float(rng.choice([0.5, 0.9, 0.95]))
+            slo["itl_s"] = {"at_most": at_most, "percentile": percentile}
+
+
 def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) -> tuple[Counter[str], list[str]]:
     """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost."""
     form, seen, lost = formulation.get(name), Counter[str](), list[str]()
     while seen["kept"] + seen["lost"] < count:
         data = harness.instance(name, seed)
+        with_pauses(data, np.random.default_rng([seed, 8]))
         rng, seed = np.random.default_rng([seed, 7]), seed + 1
         continuous = data.get("serving") == "continuous" or "engine" in data
         if engines and not continuous:

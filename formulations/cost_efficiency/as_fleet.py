@@ -29,7 +29,7 @@ def as_fleet(data: Mapping[str, Any]) -> dict[str, Any]:
     tokens = sum(x["share"] * (x["input_tokens"] + x["output_tokens"]) for x in lengths) / shares
     rate = slo["tps"] / tokens
     slo = {SPELLED.get(k, k): v for k, v in slo.items()}
-    limits = {k: slo[k] for k in ("ttft_s", "tpot_s", "deadline_s") if slo.get(k) is not None}
+    limits = {k: slo[k] for k in ("ttft_s", "tpot_s", "itl_s", "deadline_s") if slo.get(k) is not None}
     workload = {
         "name": "requests", "model": data["model"],
         **({"precision": data["precision"]} if "precision" in data else {}),

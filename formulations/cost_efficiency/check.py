@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
@@ -49,6 +50,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     found.require("an engine exactly with serving: continuous", (p.engine is not None) == batches, p.engine, batches)
     count = _structure(found, problem, case, p, main, ao)
     _money(found, problem, p, at)
+    seen: Seen | None = None
     if case.operating_points:
         point = next((o for o in case.operating_points if o.name == p.measured), None)
         if point is None:
@@ -124,6 +126,9 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         slo_limits = [("TTFT", ttft, at_ttft, "s", "<="), ("TPOT", tbt, at_tbt, "s", "<=")]
     if slo.latencies[2] is not None:
         slo_limits.append(("E2E", whole, at_e2e, "s", "<="))
+    if slo.itl is not None and seen is not None:
+        found.at_most("ITL ≤ SLO", seen.itl_s, seconds_and_quantile(slo.itl)[0], "s")
+        slo_limits.append(("ITL", seen.itl_s, seconds_and_quantile(slo.itl)[0], "s", "<="))
     budget = problem.budget_usd_per_hour
     _limits(found, p, [
         *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,
@@ -142,7 +147,7 @@ def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPl
         return None
     quantiles = [seconds_and_quantile(x)[1] for x in problem.slo.latencies]
     lengths = tuple((float(x.input_tokens), float(x.output_tokens), x.share) for x in case.lengths)
-    kind = Kind(lengths, 0.0, *quantiles)
+    kind = replace(Kind(lengths, 0.0, *quantiles), itl=problem.slo.itl)
     try:
         engine = engine_costs(
             problem.engines(case),

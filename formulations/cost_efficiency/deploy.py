@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.plans.deployment import Deployment, Deployments, drafts, purchase, strategy_notes
+from optmodels.plans.deployment import Deployment, Deployments, drafts, loras, purchase, strategy_notes
 
 
 def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments:
@@ -27,6 +27,7 @@ def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments
         max_num_batched_tokens=None if p.engine is None else p.engine.max_num_batched_tokens,
         chunk_tokens=None if p.engine is None else p.engine.chunk_tokens,
         drafts=None if p.engine is None else drafts(problem.engine.speculates(case.architecture)),
+        **({} if p.engine is None else loras(problem.engine.lora)),
         weights=problem.precision.weights, kv=problem.precision.kv,
         vram_usable=problem.memory.vram_usable, kv_offload_gib=host or None,
         notes=strategy_notes(p.family, p.alpha, p.machines, p.passes),

@@ -69,6 +69,8 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         require("TPOT", tbt, limits.tbt_s, "s")
         if p.slo.deadline_s is not None:
             require("E2E", _whole_s(tables.engines, row, e2e), seconds_and_quantile(p.slo.deadline_s)[0], "s")
+    if p.slo.itl is not None and tables.engines is not None:
+        require("ITL", float(tables.engines.at.itl_s[tables.engines.row[row]]), seconds_and_quantile(p.slo.itl)[0], "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
     engine = None

@@ -118,7 +118,9 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             fewest[dp] = dict(zip((-(-w.batch // (some * dp))).tolist()[::-1], some.tolist()[::-1], strict=True))
     most = max((e.ranks * limits.choices[-1] for e in costs.values()), default=0)
     users = np.array(sorted({n for by in fewest.values() for n in by if n <= most}), dtype=float)
-    at, each = loop_levels(list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem))
+    at, each = loop_levels(
+        list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem), problem.slo.itl
+    )
     slowest = zip(at.engine, at.max_num_seqs, each, at.ttft_s, at.tpot_s, at.e2e_s, strict=True)
     e2e_s = np.array([mean_e2e_s(costs[able[e]], limits.choosing(slots), classes(case.lengths), *seen)
                       for e, slots, *seen in slowest])  # fmt: skip
@@ -149,19 +151,27 @@ def _quantiles(problem: CostEfficiency) -> tuple[float | None, float | None, flo
     return ttft, tpot, deadline
 
 
+def _bounded(problem: CostEfficiency) -> tuple[object, ...]:
+    """Quantiles that levels have bounds at; without a limit on ITL it has no bound."""
+    itl = problem.slo.itl
+    return *_quantiles(problem), itl is None, seconds_and_quantile(itl)[1]
+
+
 def _priced(case: BatchCase, c: serving.Configurations, engines: CandidateEngines | None) -> serving.BatchCandidates:
-    """Every configuration in every allowed market combination; of engines those that keep the deadline."""
+    """Every configuration in every allowed market combination; of engines those that keep the deadline and ITL."""
     found = priced(case, c)
     if engines is None:
         return found
-    late = engines.at.deadline_s[engines.row] > seconds_and_quantile(case.problem.slo.latencies[2])[0]
+    slo, at = case.problem.slo, engines.at
+    late = at.deadline_s[engines.row] > seconds_and_quantile(slo.latencies[2])[0]
+    late |= at.itl_s[engines.row] > seconds_and_quantile(slo.itl)[0]
     return found.take(np.flatnonzero(~late[found.configuration]))
 
 
 def rebind(tables: CostTables, problem: CostEfficiency) -> CostTables | None:
     """Tables of a problem that differs from theirs in SLO, budget and prices only: the same curves; else None."""
     old = tables.case.problem
-    if problem.serving == "continuous" and _quantiles(problem) != _quantiles(old):
+    if problem.serving == "continuous" and _bounded(problem) != _bounded(old):
         return None  # levels are bounds at these
     pool = problem.pool
     if len(pool.machines) != len(old.pool.machines):

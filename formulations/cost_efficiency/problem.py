@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from optmodels.batch.static import BatchCase, BatchMix, StaticBatch
 from optmodels.catalog.types import Entry
-from optmodels.engine.continuous import EngineLimits, Percentile
+from optmodels.engine.continuous import EngineLimits, Percentile, seconds_and_quantile
 from optmodels.engine.costs import ONE_OF_STATIC, ModelOnEngines, check_speculation, written_out
 from optmodels.engine.lengths import (
     ALIKE_OF_STATIC,
@@ -129,6 +129,10 @@ class CostEfficiency(StaticBatch):
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
+            if self.slo.itl is not None:
+                wrong.add(
+                    "slo.itl_s", seconds_and_quantile(self.slo.itl)[0], "none with serving: static: tpot_s is the same"
+                )
         if isinstance(self.workload, BatchMix) and self.serving == "static":
             wrong.add("workload.lengths", in_words(self.workload.lengths), ALIKE_OF_STATIC)
         ranks = list(self.strategies.attention_ranks)

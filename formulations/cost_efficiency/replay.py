@@ -23,7 +23,17 @@ from formulations.cost_efficiency.predicted import engine_of, machine_of, predic
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.simulation.continuous import Arrivals, Engine, ServedRequests
+from optmodels.simulation.continuous import (
+    EDGES_S,
+    Arrivals,
+    Engine,
+    Floats,
+    Gaps,
+    ServedRequests,
+    at_quantile,
+    gap_quantiles,
+    of_edges,
+)
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import QUANTILES, quantiles
@@ -96,11 +106,10 @@ def replay(
 class _Loop:
     """Latencies of one engine's users after the warm-up, and the rates meanwhile."""
 
-    def __init__(self, seen: ServedRequests, users: int, slower: float) -> None:
+    def __init__(self, seen: ServedRequests, users: int, slower: float, edges_s: Floats) -> None:
         """`slower`: what measured engines' first tokens take over those of their steps, a factor."""
         a, extra = seen.arrivals, (slower - 1.0) * seen.ttft_s
-        # The last users' last requests see an engine that empties.
-        look = slice(WARM_UP * users, len(a) - users)
+        look = _observed(users, len(a))
         begin, end = float(a.arrival_s[look.start]), float(a.arrival_s[-1])
         finish_s = a.arrival_s + seen.e2e_s
         done = (finish_s > begin) & (finish_s <= end)
@@ -111,6 +120,7 @@ class _Loop:
         self.tpot_s = self.tpot_s[np.isfinite(self.tpot_s)]
         self.requests_per_s = float(done.sum()) / self.seconds
         self.tokens_per_s = float((a.input_tokens + a.output_tokens)[done].sum()) / self.seconds
+        self.pauses = of_edges(edges_s, seen.gaps[0]) if seen.gaps is not None else (np.zeros(0), np.zeros(0))
         self.preemptions = int(seen.preemptions[look].sum())
         self.columns = {
             "users_of_engine": np.full(len(self.ttft_s), users), "arrival_s": a.arrival_s[look],
@@ -138,8 +148,18 @@ def _loop(
     assert e is not None
     limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
     engine = Engine(of.costs, int(e.kv_tokens / of.ranks), *limits, ranks=of.ranks)
-    return _Loop(simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served,
-                 users, of.slower)  # fmt: skip
+    itl = problem.slo.itl
+    edges = np.unique(np.append(EDGES_S, [] if itl is None else [seconds_and_quantile(itl)[0] * (1 + 1e-9)]))
+    group = np.full(total, -1)
+    group[_observed(users, total)] = 0
+    arrivals = Arrivals.of(np.zeros(total), prompts, outputs)
+    served = simulate_controlled(arrivals, engine, users=users, gaps=Gaps(edges, group)).served
+    return _Loop(served, users, of.slower, edges)
+
+
+def _observed(users: int, total: int) -> slice:
+    """Requests that are looked at: the last users' last ones see an engine that empties."""
+    return slice(WARM_UP * users, total - users)
 
 
 def _figures(
@@ -154,6 +174,8 @@ def _figures(
         name: quantiles(values, levels)
         for name, values in (("ttft_s", fullest.ttft_s), ("tpot_s", fullest.tpot_s), ("e2e_s", fullest.e2e_s))
     }
+    if problem.slo.itl is not None:
+        row["itl_s"] = gap_quantiles(*fullest.pauses, QUANTILES)
     row |= {
         "requests_per_s": sum(n * x.requests_per_s for n, x in zip(engines, sizes, strict=True)),
         "tokens_per_s": tokens, "usd_per_million_tokens": p.usd_per_hour / (3600 * tokens) * 1e6,
@@ -172,6 +194,11 @@ def _figures(
         if slo.deadline_s is not None:
             bound = next(line.value for line in p.limits if line.name == "E2E")
             promise(f"E2E {whole}, s", seconds_and_quantile(slo.deadline_s)[0], bound, row["e2e_s"][whole], 1)
+    if slo.itl is not None:
+        limit, q = seconds_and_quantile(slo.itl)
+        bound, pauses = next(line.value for line in p.limits if line.name == "ITL"), fullest.pauses
+        name = f"ITL {'mean' if q is None else f'p{100 * q:g}'}, s"
+        promise(name, limit, bound, at_quantile(*pauses, q) if len(pauses[0]) else None, 1)
     promise("tokens/s", slo.tps, f.tps, tokens, -1)
     return row, kept
 

@@ -113,7 +113,7 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
     if slo.kind == "real_time":
         times = [("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s)]
         for line in plan.limits:
-            if line.name == "E2E" and line.limit is not None:
+            if line.name in ("E2E", "ITL") and line.limit is not None:
                 end = None if tps is None else line.value * pr.tps / tps  # longer as TPS, tokens over E2E, is less
                 times.append((line.name, line.value, end, line.limit))
         for name, value, end, limit in times:

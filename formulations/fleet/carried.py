@@ -368,7 +368,7 @@ def _misses(problem: Fleet, plan: Mapping[str, Any], trace: Trace, seed: int) ->
     if seen["policies"]["planned_shares"]["served_share"] < 1 - 1e-9:
         return "not every request is served"
     for row in seen["demands"]:
-        for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("deadline", "E2E")):
+        for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("deadline", "E2E")):
             at, limit = row.get(f"{name}_replayed_s"), row.get(f"{name}_limit_s")
             if at is not None and limit is not None and at > limit * (1 + 1e-9):
                 return f"{row['demand']}: {title} {at:.3g} s, limit {limit:.3g} s"

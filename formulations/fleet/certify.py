@@ -302,7 +302,7 @@ def _limits(case: FleetCase, d: DeploymentLine, s: ShareLine) -> Iterator[tuple[
     for metric in METRICS:
         limit: LatencyLimit | None = getattr(w.slo, metric)
         elsewhere = d.stage != "both" and (metric == "ttft_s") != (d.stage == "prefill")
-        if limit is None or s.requests_per_s <= 0 or (metric == "tbt_s" and output == 1) or elsewhere:
+        if limit is None or s.requests_per_s <= 0 or (metric in ("tbt_s", "itl_s") and output == 1) or elsewhere:
             continue
         seconds, q = seconds_and_quantile(limit)
         yield metric, seconds * up_to, q

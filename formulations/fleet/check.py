@@ -281,8 +281,8 @@ def _well_formed(
         claimed = [d.family, d.loads, d.passes]
         found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, 1], claimed, None)
         for line in d.serves:
-            figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
-            found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)
+            figures = [line.alpha, line.ttft_s, line.tbt_s, line.itl_s, line.e2e_s]
+            found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 5, figures, None)
         return len(found.violations) == before
     found.require(f"{where}: no measured point in this problem", d.point is None, d.point, None)
     loaded = (d.loads, d.model) in models
@@ -325,6 +325,8 @@ def _well_formed(
     for line in d.serves:
         inside = line.alpha is not None and low - 1e-9 <= line.alpha <= high + 1e-9
         found.require(f"{where}: α of {line.demand}", inside, line.alpha, (low, high))
+        if d.engine is None:
+            found.require(f"{where}: no ITL of {line.demand}", line.itl_s is None, line.itl_s, None)
         figures = [line.ttft_s, line.tbt_s, line.e2e_s]
         needed = {"both": figures, "prefill": figures[::2], "decode": figures[1:]}[d.stage]
         found.require(f"{where}: latencies of {line.demand} are stated", None not in needed, figures, "seconds")

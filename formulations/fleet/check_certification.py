@@ -84,10 +84,10 @@ def check_certification(
                 if line is not None and s.demand in line.forbidden:
                     found.add(f"{q.name}: {d.name}: {s.demand} is cut off", s.requests_per_s, 0.0, "1/s")
                 w = case.workload(demands[s.demand].workload)
-                for metric in ("ttft_s", "tbt_s", "deadline_s"):
+                for metric in ("ttft_s", "tbt_s", "itl_s", "deadline_s"):
                     limit = getattr(w.slo, metric)
-                    one_token = metric == "tbt_s" and demands[s.demand].output_tokens == 1
-                    others = {"both": (), "prefill": ("tbt_s", "deadline_s"), "decode": ("ttft_s",)}[d.stage]
+                    one_token = metric in ("tbt_s", "itl_s") and demands[s.demand].output_tokens == 1
+                    others = {"both": (), "prefill": ("tbt_s", "itl_s", "deadline_s"), "decode": ("ttft_s",)}[d.stage]
                     if limit is None or s.requests_per_s <= 0 or one_token or metric in others:
                         continue
                     seconds, at = seconds_and_quantile(limit)

@@ -18,6 +18,7 @@ from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quant
 from optmodels.engine.costs import drafts_of, steps
 from optmodels.engine.running import running
 from optmodels.errors import InputError
+from optmodels.latency.adapters import adapter_bytes
 from optmodels.latency.memory import kv_bytes, kv_tokens, runtime_gib
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import StepCosts
@@ -27,6 +28,7 @@ from optmodels.plans.engines import (
     Level,
     Request,
     at_level,
+    between_tokens,
     capacities,
     check_slots,
     drafted,
@@ -105,7 +107,8 @@ def check_engines(
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
-        utilization=problem.memory.vram_usable, runtime_bytes=runtime * 2**30,
+        utilization=problem.memory.vram_usable,
+        runtime_bytes=runtime * 2**30 + adapter_bytes(limits.lora, case.architectures[loads], tp),
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.slots,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
         drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
@@ -149,6 +152,7 @@ def check_engines(
             least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
             found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
+        _pause(found, case, level, s, demand, d, costs, told, moved, stretch, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
     if d.stage == "both" and max(used.values()) > d.count * (1 + SLACK):  # else what it is at most holds
         _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
@@ -181,8 +185,10 @@ def _predicted(
         slo = case.workload(s.demand.partition("/")[0]).slo
         for name, what, limit, most in (
             ("TTFT", "ttft_s", slo.ttft_s, s.ttft_s), ("TPOT", "tpot_s", slo.tbt_s, s.tbt_s),
-            ("E2E", "e2e_s", slo.deadline_s, s.e2e_s),
+            ("E2E", "e2e_s", slo.deadline_s, s.e2e_s), ("ITL", "itl_s", slo.itl_s, s.itl_s),
         ):  # fmt: skip
+            if what == "itl_s" and limit is None:
+                continue
             estimate = at.at(what, k, seconds_and_quantile(limit)[1])
             found.at_most(f"{where}: predicted {name} of {s.demand} ≤ at most", estimate, most or math.inf, "s")
 
@@ -273,7 +279,43 @@ def _share(
     missed = w.soft is not None and worst > 1
     if w.soft is None or not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
-        found.require(said, s.misses_slo == missed, s.misses_slo, missed)
+        by_itl = w.soft is not None and s.itl_s is not None and s.itl_s > stretch * seconds_and_quantile(w.slo.itl_s)[0]
+        found.require(said, s.misses_slo == (missed or by_itl), s.misses_slo, missed or by_itl)
+
+
+def _pause(
+    found: Findings, case: FleetCase, level: Level, s: ShareLine, demand: Demand, d: DeploymentLine, costs: StepCosts,
+    told: EngineLimits, moved_s: float, stretch: float, where: str,
+) -> None:  # fmt: skip
+    """Time between two tokens of one bucket on the line, and its limit; none where it only prefills or has no limit.
+
+    Where it is decoded apart one of its n times between tokens is that until it joins, and all others leave room for it
+    if there are enough of them.
+    """
+    e, w, r = d.engine, case.workload(demand.workload), level.requests[s.demand]
+    assert e is not None
+    seconds, quantile = seconds_and_quantile(w.slo.itl_s)
+    if d.stage == "prefill" or w.slo.itl_s is None:
+        found.require(f"{where}: no ITL of {s.demand}", s.itl_s is None, s.itl_s, None)
+        return
+
+    def at(q: float | None) -> float:
+        return between_tokens(level, costs, told, s.demand, e.step_s, e.max_num_seqs, q, e.place_wait_s > 0)
+
+    true = at(quantile)
+    if d.stage == "decode":
+        joins = e.step_s + moved_s + costs.request_s
+        if quantile is None:
+            true += joins / max(r.decodes, 1)
+        else:
+            true += joins
+            if (room := (1 - quantile) * r.decodes - 1) > 1e-9 * (r.decodes - 1):
+                true = min(true, at(1 - min(room / (r.decodes - 1), 0.5)))
+    found.close(f"{where}: ITL of {s.demand}", math.nan if s.itl_s is None else s.itl_s, true, "s")
+    up_to = 1.0 if w.soft is None else w.soft.up_to
+    found.at_most(f"{where}: ITL of {s.demand}", true, seconds * stretch * up_to, "s")
+    if true > seconds * stretch * (1 + SLACK):
+        found.require(f"{where}: {s.demand} is said to miss its ITL", s.misses_slo, s.misses_slo, True)
 
 
 def _cache_bytes(case: FleetCase, demand: Demand) -> float:

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, provenance, step_costs
 from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
-from formulations.fleet.replay import codes_of, drawn
+from formulations.fleet.replay import codes_of, drawn, itl_edges
 from optmodels import catalog
 from optmodels.catalog.types import Entry, GpuName, Machine, Market
 from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quantile
@@ -31,7 +31,16 @@ from optmodels.model import Model, Rows, at_most
 from optmodels.plans.current import Evaluated
 from optmodels.reporting.sources import source_entries
 from optmodels.simulation.compiling import time_to_replay
-from optmodels.simulation.continuous import Arrivals, Engine, ServedRequests, simulate
+from optmodels.simulation.continuous import (
+    EDGES_S,
+    Arrivals,
+    Engine,
+    Gaps,
+    ServedRequests,
+    at_quantile,
+    of_edges,
+    simulate,
+)
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Settings, solve_compiled
@@ -43,7 +52,12 @@ from optmodels.units import PositiveInt, Tokens
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Dispatcher = Literal["round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
-LIMITS = (("ttft", "ttft_s", "ttft_s"), ("tpot", "tbt_s", "tpot_s"), ("e2e", "deadline_s", "e2e_s"))
+LIMITS = (
+    ("ttft", "ttft_s", "ttft_s"),
+    ("tpot", "tbt_s", "tpot_s"),
+    ("itl", "itl_s", "itl_s"),
+    ("e2e", "deadline_s", "e2e_s"),
+)
 ROUTED = 1e-3  # gap of the best routing
 ROUTING_S = 10.0  # that it may take for a group
 NOTHING = 1e-6  # of a group's requests, at which an engine that gets none is described
@@ -438,6 +452,7 @@ class _Simulation:
     def __init__(self, case: FleetCase, lines: list[_Line], groups: list[_Group], trace: Trace, code: Ints) -> None:
         self.names = np.array([d.name for d in case.demands], dtype=object)
         self.code, self.trace = code, trace
+        self.edges = itl_edges(case)
         self.lines = [line.name for line in lines]
         self.engines: list[Engine] = []
         self.line, slower = [], []
@@ -467,7 +482,8 @@ class _Simulation:
 
     def __call__(self, dispatcher: Any, planned: Any = None) -> ServedRequests:
         """Serve the requests; first tokens as late as the measured engines' are beyond their steps."""
-        seen = simulate(self.arrivals, self.engines, dispatcher, planned=planned, within="least_kv")
+        gaps = Gaps(self.edges, self.code) if len(self.edges) > len(EDGES_S) else None
+        seen = simulate(self.arrivals, self.engines, dispatcher, planned=planned, within="least_kv", gaps=gaps)
         extra = (self.slower[seen.instance] - 1.0) * seen.ttft_s
         return replace(seen, first_s=seen.first_s + extra, finish_s=seen.finish_s + extra)
 
@@ -635,7 +651,9 @@ def _demands(
             kept = inside >= percentile - 1e-9 if percentile is not None else at <= seconds * (1 + 1e-9)
             row["predicted_keeps"] = bool(row["predicted_keeps"] and kept)
         for run, seen in runs.items():
-            row |= _replayed(run, seen, mine, limits)
+            counts = np.zeros(0, np.int64) if seen.gaps is None or k >= len(seen.gaps) else seen.gaps[k]
+            pauses = of_edges(itl_edges(case), counts) if len(counts) else (np.zeros(0), np.zeros(0))
+            row |= _replayed(run, seen, mine, limits, pauses)
         if best is not None:
             row["planned_routing_served_share"] = float(best.shares[k].sum())
         rows.append(row)
@@ -643,13 +661,22 @@ def _demands(
 
 
 def _replayed(
-    run: str, seen: ServedRequests, mine: Ints, limits: list[tuple[str, str, float, float | None]]
-) -> dict[str, Any]:
-    """Simulated latencies of the requests of a demand; refused ones are within no limit."""
+    run: str, seen: ServedRequests, mine: Ints, limits: list[tuple[str, str, float, float | None]],
+    pauses: tuple[Array, Array],
+) -> dict[str, Any]:  # fmt: skip
+    """Simulated latencies of the requests of a demand; refused ones are within no limit.
+
+    `pauses`: times between their tokens and how many there are of each; requests within all limits leave these out.
+    """
     row: dict[str, Any] = {}
     good = seen.served[mine]
     keeps = bool(good.all())
     for name, what, seconds, percentile in limits:
+        if what == "itl_s":
+            if len(pauses[0]):
+                row[f"{name}_{run}_s"] = at_quantile(*pauses, percentile)
+                keeps = keeps and row[f"{name}_{run}_s"] <= seconds * (1 + 1e-9)
+            continue
         values = getattr(seen, what)[mine]
         good = good & ~(values > seconds * (1 + 1e-9))
         known = values[~np.isnan(values)]

@@ -86,7 +86,9 @@ def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -
 def _verdict(p: FleetPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """On the replay, on certification, on what is served, on the latencies."""
     yield from _replayed(report)
-    if lost := [x["demand"] for x in report.get("predicted") or () if any(x[name] is None for name in LATENCY_NAMES)]:
+    if lost := [
+        x["demand"] for x in report.get("predicted") or () if any(x.get(name, 0.0) is None for name in LATENCY_NAMES)
+    ]:
         yield "bad", f"Engines cannot serve the planned rates of {listed(lost)} in the long run."
     if p.served_share < 1:
         yield "warn", f"{p.served_share:.2%} of requests are served."

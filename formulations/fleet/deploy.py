@@ -12,7 +12,16 @@ from optmodels.batch.static import PrecisionChoice
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
-from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
+from optmodels.plans.deployment import (
+    Deployment,
+    Deployments,
+    Purchase,
+    drafts,
+    loras,
+    purchase,
+    stage_note,
+    strategy_notes,
+)
 from optmodels.units import GIB
 
 
@@ -72,6 +81,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             max_model_len=int(longest) if known_longest else None,
             kv_offload_gib=host, stage=d.stage,
             drafts=drafts(problem.engine.speculates(architecture)) if d.engine and architecture else None,
+            **(loras(problem.engine.lora) if d.engine else {}),
             prefix_hits=hits,
             weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
         ))  # fmt: skip

@@ -58,6 +58,7 @@ from optmodels.engine.continuous import (
 from optmodels.engine.costs import Steps, drafts_of, steps
 from optmodels.engine.stages import cache_bytes
 from optmodels.errors import UnpublishedError
+from optmodels.latency.adapters import adapter_bytes
 from optmodels.latency.memory import kv_tokens, runtime_gib
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
@@ -99,6 +100,7 @@ class FleetLevels:
         kv_tokens: KV tokens that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
+        itl_s: the same of times between tokens; NaN without a limit, (D, n).
         late: 1 where the bucket misses its soft SLO, (D, n).
         place_wait_s: mean wait for a slot or KV cache; 0: requests seldom wait for these, (n,).
         max_num_seqs: requests that a rank runs at a time, at most, (n,).
@@ -115,6 +117,7 @@ class FleetLevels:
     capacities: Array
     ttft_s: Array
     tpot_s: Array
+    itl_s: Array
     e2e_s: Array
     late: Array
     place_wait_s: Array
@@ -225,7 +228,8 @@ def kv_tokens_of(
     runtime = runtime_gib(p.memory.runtime_gib, p.latency.safety, case.architectures[w.name].routed)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
-        utilization=p.memory.vram_usable, runtime_bytes=runtime * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        utilization=p.memory.vram_usable, chunk_tokens=limits.max_num_batched_tokens,
+        runtime_bytes=runtime * GIB + adapter_bytes(limits.lora, case.architectures[w.name], kind.tensor_parallel),
         max_requests=limits.slots, request_tokens=request_tokens,
         drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
     )  # fmt: skip
@@ -424,6 +428,35 @@ def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receive
     return found
 
 
+def _pauses(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
+    """Time between two tokens of each bucket at the quantile of its limit, at most, (P, L, D); NaN without a limit.
+
+    Where only decoding happens a request's first one lasts until it joins: one of n, that all others leave room for.
+    """
+    found = np.full(points.work_s.shape, np.nan)
+    limits = [w.slo.itl_s for w in works]
+    if stage == "prefill" or not any(limit is not None for limit in limits):
+        return found
+    each = {q: points.itl_s(q) for q in {seconds_and_quantile(limit)[1] for limit in limits if limit is not None}}
+    joins = _joins(points, receives_s) if stage == "decode" else None
+    for k, limit in enumerate(limits):
+        if limit is None:
+            continue
+        quantile = seconds_and_quantile(limit)[1]
+        found[..., k] = each[quantile][..., k]
+        if joins is None:
+            continue
+        n = np.maximum((points.steps - points.chunks)[..., k], 1.0)
+        if quantile is None:
+            found[..., k] += joins[..., k] / n
+            continue
+        found[..., k] += joins[..., k]
+        left = ((1.0 - quantile) * n - 1.0) / np.maximum(n - 1.0, 1e-9)  # of the others, that may last longer
+        others = points.itl_s(1.0 - np.clip(left, 1e-9, 0.5)[..., None])[..., k]
+        found[..., k] = np.where(left > 1e-9, np.minimum(others, found[..., k]), found[..., k])
+    return found
+
+
 def _joins(points: Points, receives_s: Array) -> Array:
     return points.step_s[..., None] + receives_s + points.request_s[:, None, None]
 
@@ -434,15 +467,17 @@ class _Within:
 
     Attributes:
         ttft_s, e2e_s, tpot_s: without waiting; of engines that only prefill with sending the cache.
+        itl_s: time between tokens; NaN without a limit.
         per_ttft, per_e2e: times ω that waiting adds, (P, 1, D).
         allowed_s, soft_s: longest waits within the limits and within those of soft SLOs; none: 0 or less.
-        missed: TPOT over its limit.
+        missed: TPOT over its limit, or ITL, whichever is more.
         fits: levels that a bucket can be on; `can`: and meets its limits, if they are soft those.
     """
 
     ttft_s: Array
     e2e_s: Array
     tpot_s: Array
+    itl_s: Array
     per_ttft: Array
     per_e2e: Array
     allowed_s: Array
@@ -490,6 +525,7 @@ class _Engines:
         per_ttft, per_e2e = (np.empty((shape[0], 1, shape[2])) for _ in range(2))
         allowed, soft = (np.full(shape, points.engine.wait_s) for _ in range(2))
         tpot = _per_token(points, works, self.stage, self.sends_s)
+        itl = _pauses(points, works, self.stage, self.sends_s)
         asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
         first = {q: points.ttft_s(q, most) for q in asked}
         rest = {q: points.decoding_s(q) for q in asked}
@@ -501,7 +537,7 @@ class _Engines:
             ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
             e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
             per_e2e[..., k] = first[q_e2e][1] * slow
-            missed[..., k] = tpot[..., k] / at_tpot
+            missed[..., k] = np.fmax(tpot[..., k] / at_tpot, itl[..., k] / seconds_and_quantile(slo.itl_s)[0])
             if self.stage == "prefill":  # one token of output: nothing is left to decode
                 ttft[..., k] += self.sends_s[..., k]
                 e2e[..., k] += self.sends_s[..., k]
@@ -515,7 +551,7 @@ class _Engines:
             else np.asarray(np.isfinite(points.load).all(axis=0))
         )
         can: Mask = fits & (missed <= up_to) & (soft > 0.0)
-        return _Within(ttft, e2e, tpot, per_ttft, per_e2e, allowed, soft, missed, fits, can)
+        return _Within(ttft, e2e, tpot, itl, per_ttft, per_e2e, allowed, soft, missed, fits, can)
 
     def rows(self, points: Points, wait_s: Array, most: float, turns: float) -> tuple[Array, Array]:
         """One request/s as a share of each of `ROWS` with waits (P, L, V), (6, P, L, V, D), and those for prefill.
@@ -578,6 +614,7 @@ class _Engines:
         why = [
             _why(points, of.fits[..., k], [
                 ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], of.tpot_s[..., k]),
+                ("ITL", w.slo.itl_s, seconds_and_quantile(w.slo.itl_s)[0], of.itl_s[..., k]),
                 ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], of.ttft_s[..., k]),
                 ("E2E", w.slo.deadline_s, np.inf if w.slo.deadline_s is None else e2e_s - least_s, of.e2e_s[..., k]),
             ])
@@ -646,7 +683,7 @@ class _Engines:
         made = FleetLevels(
             self.engines[p[n]][some], points.step_s[some, 0], prefill[some], np.full(len(some), most),
             self.kv[p[n]][some], np.where(keeps, rows, np.inf)[:, some].transpose(0, 2, 1),
-            (of.ttft_s[:, 0] + of.per_ttft[:, 0] * omega)[some].T, of.tpot_s[some, 0].T,
+            (of.ttft_s[:, 0] + of.per_ttft[:, 0] * omega)[some].T, of.tpot_s[some, 0].T, of.itl_s[some, 0].T,
             (of.e2e_s[:, 0] + of.per_e2e[:, 0] * omega)[some].T, late[some].T.astype(float),
             (wait - prefill)[some], points.slots[some, 0, 0],
         )  # fmt: skip
@@ -742,6 +779,7 @@ def _decoding(
     """
     shape = points.work_s.shape
     joins, tpot = _joins(points, receives_s), _per_token(points, works, "decode", receives_s)
+    itl = _pauses(points, works, "decode", receives_s)
     e2e = np.empty(shape)
     keeps: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     why = []
@@ -749,9 +787,12 @@ def _decoding(
         (at_tpot, _), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
         e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
         why.append(_why(points, keeps[..., k], [
-            ("TPOT", slo.tbt_s, at_tpot, tpot[..., k]), ("E2E", slo.deadline_s, at_e2e, e2e[..., k]),
+            ("TPOT", slo.tbt_s, at_tpot, tpot[..., k]),
+            ("ITL", slo.itl_s, seconds_and_quantile(slo.itl_s)[0], itl[..., k]),
+            ("E2E", slo.deadline_s, at_e2e, e2e[..., k]),
         ]))  # fmt: skip
         keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
+        keeps[..., k] &= ~(itl[..., k] > seconds_and_quantile(slo.itl_s)[0] * (1 + 1e-12))
     if best:
         keeps &= (points.load <= points.load[TIME]).all(axis=0)
         last = _last(keeps)
@@ -762,8 +803,8 @@ def _decoding(
     nothing = np.zeros(len(e))
     return FleetLevels(
         engines[e], points.step_s[e, level], nothing, nothing + np.inf, kv[e], load[:, e, level].transpose(0, 2, 1),
-        np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
-        nothing, nothing + points.engine.slots,
+        np.full((len(works), len(e)), np.nan), tpot[e, level].T, itl[e, level].T, e2e[e, level].T,
+        np.zeros((len(works), len(e))), nothing, nothing + points.engine.slots,
     ), why  # fmt: skip
 
 
@@ -792,6 +833,9 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
             if left_s < most:
                 return f"{asked} cannot be kept: what its decoding needs leaves too little of it"
             where = f" that keeps its {' and '.join(kept)}" if kept else ""
+            if name == "ITL" and points.chunks.any():
+                where += f"; steps with prompts of {points.engine.max_num_batched_tokens} tokens last longest: try "
+                where += "fewer engine.max_num_batched_tokens, or disaggregated stages"
             least = float(least_s[fits].min())
             return f"{asked} cannot be kept: it is at least {1e3 * least:.4g} ms at every load{where}"
         fits = within
@@ -803,5 +847,5 @@ def _none(demands: int) -> FleetLevels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return FleetLevels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
-        table, empty, empty,
+        table, table, empty, empty,
     )  # fmt: skip

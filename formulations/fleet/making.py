@@ -353,7 +353,9 @@ def _deployment(
         wait = 0.0 if q.model == "none" else waiting(int(x.slots[p]), float(x.rho[p]), factor, percentile) * cap
         seen = {}
         if tables.latencies is not None:
-            figures = {f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+            figures = {
+                f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "itl_s", "e2e_s")
+            }
             seen = {f: v for f, v in figures.items() if not np.isnan(v)}
         serves.append(ShareLine(
             demand=d.name, share=value, requests_per_s=value * rates[w],

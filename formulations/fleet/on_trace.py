@@ -17,8 +17,16 @@ import numpy.typing as npt
 
 from formulations.fleet.plan import FleetPlan, PeriodLine
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import POLICIES, ReplayedRequests, figures, planned_of, replay, simulate_engines
+from formulations.fleet.replay import (
+    POLICIES,
+    ReplayedRequests,
+    figures,
+    planned_of,
+    replay,
+    simulate_engines,
+)
 from optmodels.engine.continuous import seconds_and_quantile
+from optmodels.simulation.continuous import at_quantile
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.deadline import seconds_for
 from optmodels.traces.shape import resampled
@@ -30,7 +38,12 @@ ROUNDING = 1e-9  # relative, of a latency
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 SEED = 0  # of who gets a request at random, as a replay has it where it is not told
 MOST_TIMES = 64  # as many deployments of a line are tried at most
-CALLED = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of what was seen
+CALLED = {
+    "ttft_s": "ttft_s",
+    "tbt_s": "tpot_s",
+    "itl_s": "itl_s",
+    "deadline_s": "e2e_s",
+}  # of an SLO → of what was seen
 
 
 class OnTrace:
@@ -65,12 +78,16 @@ class OnTrace:
 
     def worst(self, demand: str, metric: str, quantile: float | None) -> tuple[float, int]:
         """The mean or quantile of a demand under the policy where it is longest, and its requests; 0 of none."""
-        mine = self.code == self.names.index(demand)
-        return max(_at(seen, mine & (seen.line >= 0), metric, quantile) for seen in self.seen.values())
+        k = self.names.index(demand)
+        mine = self.code == k
+        return max(_at(seen, mine & (seen.line >= 0), metric, quantile, k) for seen in self.seen.values())
 
     def least_within(self, demand: str, metric: str, limit_s: float) -> float:
         """The share of a demand's requests within a limit, by the policy where it is least."""
         mine = self.code == self.names.index(demand)
+        if metric == "itl_s":
+            pauses = [seen.pauses(self.names.index(demand)) for seen in self.seen.values()]
+            return min(float(many[x <= limit_s * (1 + ROUNDING)].sum() / max(many.sum(), 1.0)) for x, many in pauses)
         each = (getattr(seen, CALLED[metric])[mine & (seen.line >= 0)] for seen in self.seen.values())
         return min(float((x[~np.isnan(x)] <= limit_s * (1 + ROUNDING)).mean()) for x in each)
 
@@ -78,7 +95,10 @@ class OnTrace:
         """The same of the requests that one line began to serve; of lines that decode for others, of all."""
         mine = self.code == self.names.index(demand)
         decodes = self.line.deployments[j].stage == "decode"
-        return max(_at(seen, mine & (decodes | (seen.line == j)), metric, quantile)[0] for seen in self.seen.values())
+        k, one = self.names.index(demand), None if decodes else j
+        return max(
+            _at(seen, mine & (decodes | (seen.line == j)), metric, quantile, k, one)[0] for seen in self.seen.values()
+        )
 
     def load_that_holds(self, j: int, limits: Mapping[tuple[str, str], tuple[float, float | None]]) -> float:
         """The share of its load at which a line that does whole requests meets its limits, with more deployments; or 0.
@@ -113,7 +133,8 @@ class OnTrace:
                 self.case, line, self.trace.take(rows), code, planned_of(self.case, line), policy, rng, self.stretch
             )
             for (demand, metric), (seconds, quantile) in limits.items():
-                if _at(found, code == self.names.index(demand), metric, quantile)[0] > seconds * (1 + ROUNDING):
+                k = self.names.index(demand)
+                if _at(found, code == k, metric, quantile, k)[0] > seconds * (1 + ROUNDING):
                     return False
         return True
 
@@ -206,7 +227,7 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
             "promised": row[f"{name}_percentile"], "replayed": row[f"{name}_within"],
             "out_of_sample": new.get(row["demand"], {}).get(f"{name}_within"),
         }
-        for row in rows for name in ("ttft", "tpot", "deadline") if f"{name}_within" in row
+        for row in rows for name in ("ttft", "tpot", "itl", "deadline") if f"{name}_within" in row
     ]  # fmt: skip
     found["out_of_sample"] = {
         "trace": other.name, "requests": len(other), "policy": POLICIES[0], "promises": promises
@@ -214,8 +235,17 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
     return found
 
 
-def _at(seen: ReplayedRequests, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None) -> tuple[float, int]:
-    """Mean or quantile of a latency, and of how many requests; a share of them at least is within the latter."""
+def _at(
+    seen: ReplayedRequests, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None, demand: int,
+    line: int | None = None,
+) -> tuple[float, int]:  # fmt: skip
+    """Mean or quantile of a latency, and of how many requests; a share of them at least is within the latter.
+
+    `rows` are the requests of a demand (on a line).
+    """
+    if metric == "itl_s":
+        pauses, many = seen.pauses(demand, line)
+        return (at_quantile(pauses, many, quantile), int(rows.sum())) if len(pauses) else (0.0, 0)
     values = getattr(seen, CALLED[metric])[rows]
     values = values[~np.isnan(values)]
     if not len(values):

@@ -43,6 +43,7 @@ class ShareLine(Document):
     alpha: Annotated[float, Field(ge=-1e-6, le=1 + 1e-6)] | None = None
     ttft_s: Amount | None = Field(default=None, description="without waiting")
     tbt_s: Amount | None = None
+    itl_s: Amount | None = Field(default=None, description="time between tokens; where the SLO limits it")
     e2e_s: Amount | None = Field(default=None, description="without waiting")
     wait_s: Amount = Field(default=0.0, description="mean, or at the SLO's percentile")
     misses_slo: bool = False
@@ -117,7 +118,7 @@ class PromiseLine(certification.PromiseLine):
     period: str
     deployment: str
     demand: str
-    latency: Literal["ttft_s", "tbt_s", "deadline_s"]
+    latency: Literal["ttft_s", "tbt_s", "itl_s", "deadline_s"]
     percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
     at_most_s: Money
     seen_s: Amount

@@ -89,6 +89,7 @@ class PointLatencies:
     alpha: Array
     ttft_s: Array  # without waiting
     tbt_s: Array
+    itl_s: Array  # NaN without a limit
     e2e_s: Array
 
     def take(self, columns: Index | Mask) -> PointLatencies:
@@ -610,7 +611,8 @@ def _engine_rows(
         slots=joined("max_num_seqs").astype(np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
         latencies={
-            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"), "e2e_s": e2e,
+            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"),
+            "itl_s": joined("itl_s"), "e2e_s": e2e,
         },
         level=np.stack([joined(f) for f in LEVEL], axis=1), capacities=capacities, spread=spread,
         stage=stage_of if apart else None,
@@ -791,7 +793,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     part_s = np.zeros((W, total)) if apart else None
     stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
     groups: dict[tuple[int, str, int], int] = {}
-    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "itl_s", "e2e_s")}
     columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}

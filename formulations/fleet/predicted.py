@@ -22,14 +22,15 @@ from formulations.fleet.engines import classes_of, engine_of, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import paired
+from optmodels.engine.between import after_first
 from optmodels.engine.continuous import EngineLimits, seconds_and_quantile
 from optmodels.engine.running import Running, decoding, prefilling, running
 
-LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
+LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "itl_s": "itl_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
 
 
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
-    """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
+    """Of every demand TTFT, TPOT, E2E, and ITL where limited, at its limits' percentiles (none: means), at the longest.
 
     None where a share asks more of an engine than that can serve in the long run. An estimate beyond what the plan
     bounds is wrong: the bound holds for every mixture within the engine's capacities, the one planned among them. Then
@@ -42,7 +43,7 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
         for j, d in enumerate(q.deployments):
             rows = predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves)
             for s, seen in zip(d.serves, rows, strict=True):
-                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "deadline_s": s.e2e_s}
+                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "itl_s": s.itl_s, "deadline_s": s.e2e_s}
                 holds = d.engine is not None and max(d.engine.capacities.values(), default=0.0) <= 1.0 + 1e-6
                 known = {name: bound for name, bound in bounds.items() if holds and bound is not None}
                 over = {name: bound for name, bound in known.items() if bound < seen[name] < math.inf}
@@ -51,7 +52,9 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
                 if d.stage != "both":
                     parts[s.demand, j] = seen["deadline_s"]
                     seen = seen | {"deadline_s": 0.0}
-                row = found.setdefault(s.demand, dict.fromkeys(LATENCIES, 0.0))
+                if case.workload(s.demand.partition("/")[0]).slo.itl_s is None:
+                    seen = {name: value for name, value in seen.items() if name != "itl_s"}
+                row = found.setdefault(s.demand, dict.fromkeys(seen, 0.0))
                 row |= {name: max(row[name], value) for name, value in seen.items()}
         for demand in {name for name, _ in parts}:
             ways = [parts[demand, i] + parts[demand, j] for i, j in paired(case, q, demand, plan.stretch)]
@@ -109,16 +112,25 @@ def predicted_of(
         slo = case.workload(w).slo
         at = {name: seconds_and_quantile(getattr(slo, name))[1] for name in LATENCIES}
         if d.stage == "both":
-            found.append({name: _at(pieces, what, k, at[name]) for name, what in LATENCIES.items()})
+            found.append({
+                name: _at(pieces, what, k, at[name])
+                for name, what in LATENCIES.items() if what != "itl_s" or slo.itl_s is not None
+            })  # fmt: skip
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
             ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))
-            found.append({"ttft_s": ttft, "tbt_s": 0.0, "deadline_s": whole})
+            found.append({"ttft_s": ttft, "tbt_s": 0.0, "itl_s": 0.0, "deadline_s": whole})
         else:
             first, more = float(moved[k]) + _at(pieces, "ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
             rest = {
                 name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")
             }
             each = rest["tbt_s"] / max(float(output[k]) - 1.0, 1.0)
-            found.append({"ttft_s": 0.0, "tbt_s": each, "deadline_s": rest["deadline_s"]})
+            pause = 0.0
+            if slo.itl_s is not None:
+                n = max(float(output[k]) - 1.0, 1.0) / costs.tokens  # its first time between tokens is until it joins
+                q = None if at["itl_s"] is None else after_first(at["itl_s"], max(n, 1.0))
+                pause = _at(pieces, "itl_s", k, at["itl_s"] if q is None else q)
+                pause = pause + first / n if at["itl_s"] is None else pause if q is not None else max(first, pause)
+            found.append({"ttft_s": 0.0, "tbt_s": each, "itl_s": pause, "deadline_s": rest["deadline_s"]})
     return found

@@ -146,6 +146,11 @@ class FleetSlo(Entry):
         alias="tpot_s",
         description="time per output token (TPOT); percentiles with serving: continuous",
     )
+    itl_s: Annotated[LatencyLimit | None, latency_limit("ITL", off=None)] = Field(
+        default=None,
+        description="time between two output tokens, pauses for others' prompts included (serving: continuous); its "
+        "percentile is of all such times of the workload's requests together",
+    )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(
         default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"
     )
@@ -1082,6 +1087,10 @@ def _resolve(p: Fleet) -> FleetCase:
         _continuous(p, workloads, points, wrong)
     elif p.certify != "none":
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    for i, w in enumerate(() if p.continuous else workloads):
+        if w.slo.itl_s is not None:
+            expected = "none with serving: static, whose batches take in no prompts: tpot_s is the same"
+            wrong.add(f"workloads[{i}].slo.itl_s", _seconds(w.slo.itl_s), expected)
     if p.deployment.apart and points is None:
         _apart(p, workloads, machines, wrong)
     if p.strategies.attention_ranks != (1,):

@@ -33,10 +33,10 @@ from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, Share
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from optmodels.engine.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
-from optmodels.simulation.continuous import Arrivals, Engine
+from optmodels.simulation.continuous import EDGES_S, Arrivals, Engine, Gaps, at_quantile, gap_quantiles, of_edges
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.stages import simulate_stages
-from optmodels.simulation.summary import quantiles
+from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.buckets import sort_into_buckets
 from optmodels.traces.types import Trace
 
@@ -69,6 +69,16 @@ class ReplayedRequests:
     e2e_s: Array
     busy_s: float  # of all slots together; of all engines
     tpot_s: Array | None = None  # of engines
+    edges_s: Array | None = None  # of counted times between tokens, where a limit is on them
+    gaps: Ints | None = None  # by demand and line, (D, J, B + 1)
+
+    def pauses(self, demand: int | None = None, line: int | None = None) -> tuple[Array, Array]:
+        """Times between tokens of a demand (None: any) on a line (None: on any), and how many of each there are."""
+        if self.gaps is None or self.edges_s is None:
+            return np.zeros(0), np.zeros(0)
+        some = self.gaps if demand is None else self.gaps[[demand]]
+        counts = (some if line is None else some[:, [line]]).sum(axis=(0, 1))
+        return of_edges(self.edges_s, counts)
 
 
 def replay(
@@ -246,6 +256,12 @@ def _serve(
     return ReplayedRequests(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
 
 
+def itl_edges(case: FleetCase) -> Array:
+    """Edges that times between tokens are counted by: `EDGES_S`, and every limit on them."""
+    limits = [seconds_and_quantile(w.slo.itl_s)[0] * (1 + 1e-9) for w in case.workloads if w.slo.itl_s is not None]
+    return np.unique(np.concatenate([limits, EDGES_S]))
+
+
 def simulate_engines(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
     policy: str, rng: np.random.Generator, stretch: float,
@@ -278,15 +294,23 @@ def simulate_engines(
         then = np.where(here, starts[to] + members, -1)
         sent_s = np.array([*sends, np.zeros(len(case.demands))])[line, code]
         received_s = np.array(receives)[to, code]
+    lines = len(period.deployments)
+    edges = itl_edges(case)
+    counted = np.where(served, code * lines + line, -1)
     seen = simulate_stages(
         Arrivals.of(
             trace.arrival_s, trace.prompt_tokens, trace.output_tokens,
             received_tokens=np.minimum(received, trace.prompt_tokens - 1), prefixes=trace.prefixes,
         ),
         engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
+        Gaps(edges, counted) if len(edges) > len(EDGES_S) else None,
     )  # fmt: skip
     waited = np.where(served, seen.queue_s, np.nan)
-    return ReplayedRequests(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
+    gaps: Ints | None = None
+    if seen.gaps is not None:
+        gaps = np.zeros((len(case.demands), lines, len(edges) + 1), np.int64)
+        gaps.reshape(-1, len(edges) + 1)[: len(seen.gaps)] = seen.gaps
+    return ReplayedRequests(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s, edges, gaps)
 
 
 def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> dict[tuple[int, int], float]:
@@ -433,6 +457,16 @@ def figures(
                     pairs = paired(case, period, d.name, stretch)
                     both = [part[j] for j in part if period.deployments[j].stage == "both"]
                     row["deadline_planned_s"] = max(both + [part[i] + part[j] for i, j in pairs])
+        if slo.itl_s is not None and seen.gaps is not None:
+            seconds, percentile = seconds_and_quantile(slo.itl_s)
+            pauses, many = seen.pauses(k)
+            row |= {"itl_limit_s": seconds, "itl_percentile": percentile}
+            if len(pauses):
+                row |= {
+                    "itl_within": float(many[pauses <= seconds * (1 + 1e-9)].sum() / many.sum()),
+                    "itl_replayed_s": at_quantile(pauses, many, percentile),
+                }  # fmt: skip
+            row["itl_planned_s"] = max(s.itl_s or 0.0 for _, s in planned[k])
         if seen.tpot_s is not None:
             rows.append(row)
             continue
@@ -455,4 +489,5 @@ def figures(
         "ttft_s": quantiles(seen.ttft_s[served]),
         "e2e_s": quantiles(seen.e2e_s[served]),
         **({} if seen.tpot_s is None else {"tpot_s": quantiles(seen.tpot_s[served & ~np.isnan(seen.tpot_s)])}),
+        **({} if seen.gaps is None else {"itl_s": gap_quantiles(*seen.pauses(), QUANTILES)}),
     }, rows  # fmt: skip

@@ -42,7 +42,7 @@ ROUTINGS = {
     "first_block": "prompts that begin alike go to the same engine",
     "session": "requests of a session go to the same engine",
 }
-METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
+METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
     """What percentiles are of; certification has the lengths of a trace's requests."""
     if case.problem.certify != "none" or case.points is not None:
         return []
-    limits = [x for w in case.workloads for x in (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s)]
+    limits = [x for w in case.workloads for x in (w.slo.ttft_s, w.slo.tbt_s, w.slo.itl_s, w.slo.deadline_s)]
     return of_lengths(limits, "the mean lengths of each bucket")
 
 
@@ -216,7 +216,7 @@ def _shares(found: Mapping[str, Any]) -> Table:
     for r in rows[:PROMISES_SHOWN]:
         promised, own, new = (r[k] for k in ("promised", "replayed", "out_of_sample"))
         table.add_row(
-            plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT"}.get(r["latency"], "E2E"),
+            plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}.get(r["latency"], "E2E"),
             _seconds(r["limit_s"]), "mean" if promised is None else f"{promised:.1%}", _attained(own, promised),
             "none came" if new is None else _attained(new, promised),
         )  # fmt: skip
@@ -293,12 +293,17 @@ def _promises(
     shares = [(d.stage, s) for q in p.periods for d in q.deployments for s in d.serves]
     for stage, share in () if simulated else shares:
         wait = 0.0 if continuous else share.wait_s
-        seen = [("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait)]
+        seen = [
+            ("ttft_s", share.ttft_s, wait),
+            ("tbt_s", share.tbt_s, 0.0),
+            ("itl_s", share.itl_s, 0.0),
+            ("deadline_s", share.e2e_s, wait),
+        ]
         row = rows.setdefault(share.demand, {})
         if stage != "both" and share.e2e_s is not None:
             part = parts.setdefault(share.demand, {})
             part[stage] = max(part.get(stage, 0.0), share.e2e_s)
-            seen = seen[:2]
+            seen = seen[:3]
         for key, value, more in seen:
             if value is not None:
                 row[key] = max(row.get(key, 0.0), value + more)
@@ -410,7 +415,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
     promises = _promises(p, problem, report, refuted)
     if promises is not None:
         out += ["", promises] if over else [promises]
-    if lost := [plain(x["demand"]) for x in seen if any(x[name] is None for name in METRICS)]:
+    if lost := [plain(x["demand"]) for x in seen if any(x.get(name, 0.0) is None for name in METRICS)]:
         more = f" and {len(lost) - PROMISES_SHOWN} more" if len(lost) > PROMISES_SHOWN else ""
         out.append(
             f"  Not predicted, for their engines could not serve the rates planned in the long run:"

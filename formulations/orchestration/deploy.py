@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, OrchestrationCase
-from optmodels.plans.deployment import Deployment, Deployments, drafts, stage_note
+from optmodels.plans.deployment import Deployment, Deployments, drafts, loras, stage_note
 
 
 def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
@@ -69,6 +69,7 @@ def _deployment(
         max_model_len=_longest(case, c.model), weights=model.weights, kv=model.kv,
         vram_usable=problem.memory.vram_usable,
         drafts=None if problem.continuous is None else drafts(problem.continuous.speculates(architecture)),
+        **({} if problem.continuous is None else loras(problem.continuous.lora)),
         max_num_batched_tokens=None if c.engine is None else c.engine.max_num_batched_tokens,
         stage=c.stage, notes=notes,
     )  # fmt: skip

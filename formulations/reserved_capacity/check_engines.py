@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from formulations.reserved_capacity.plan import ReservedPlan, ServingLine
@@ -57,7 +59,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tbt_s)}
         lengths = tuple((float(x.input_tokens), float(x.output_tokens), x.share) for x in w.classes)
         kind = Kind(lengths, w.cached_input_share, limits["TTFT"][1], limits["TPOT"][1],
-                    seconds_and_quantile(slo.deadline_s)[1])  # fmt: skip
+                    seconds_and_quantile(slo.deadline_s)[1], slo.itl_s)  # fmt: skip
         rate = line.requests_per_second / line.replicas_per_machine
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:
@@ -75,6 +77,11 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
             ("TTFT that reach is counted with", float(case.prefill_s_at[i, k, x]), line.ttft_s, "s"),
         ):  # fmt: skip
             found.close(f"{where}: {what}", stated, true, unit)
+        if slo.itl_s is None:
+            found.require(f"{where}: no ITL", line.itl_s is None, line.itl_s, None)
+        else:
+            found.close(f"{where}: ITL", math.nan if line.itl_s is None else line.itl_s, seen.itl_s, "s")
+            found.at_most(f"{where}: ITL ≤ itl_s", seen.itl_s, seconds_and_quantile(slo.itl_s)[0], "s")
         if slo.deadline_s is not None:
             found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s_at[i, k, x]), seen.deadline_s, "s")
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")

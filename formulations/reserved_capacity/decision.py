@@ -77,7 +77,7 @@ def _busiest_purchases(p: ReservedPlan) -> str:
 def _seen(report: Mapping[str, Any]) -> Iterator[SeenLatency]:
     """The worst of every service over the links that the plan uses, next to the limits."""
     for row in report.get("promises") or ():
-        for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E")):
+        for name, title in (("ttft", "TTFT"), ("tpot", "TPOT"), ("itl", "ITL"), ("e2e", "E2E")):
             limit, value = row["limits"].get(name), row.get(f"{name}_s")
             if limit is not None and value is not None:
                 at = at_words(limit["percentile"])

@@ -11,7 +11,7 @@ from formulations.reserved_capacity.throughput import hardware_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import Market
-from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts
+from optmodels.plans.deployment import Deployment, Deployments, Purchase, drafts, loras
 
 POINTS_SHOWN = 4
 
@@ -91,6 +91,6 @@ def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> 
             max_num_seqs=line.engine.max_num_seqs,
             max_num_batched_tokens=line.engine.max_num_batched_tokens, chunk_tokens=line.engine.chunk_tokens,
             weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
-            drafts=drafts(problem.engine.speculates(architecture)),
+            drafts=drafts(problem.engine.speculates(architecture)), **loras(problem.engine.lora),
         ) for (region, market), count in counts.items()
     ]  # fmt: skip

@@ -110,6 +110,7 @@ def serving_lines(case: ReservedCase) -> list[ServingLine]:
                     reach_ms=1e3 * found.reach_s if len(points) > 1 else None, requests_per_second=found.rps,
                     ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
                     tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
+                    itl_s=None if s.slo.itl_s is None else float(at.itl_s[row]),
                     engine=engine_line(at, row, found.continuous.engine, p.engine),
                 ))  # fmt: skip
     return lines

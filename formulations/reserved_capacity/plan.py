@@ -69,6 +69,7 @@ class ServingLine(RankedDocument):
     ttft_s: Amount = Field(description="TTFT at the machine, without waiting")
     wait_s: Amount = Field(description="before prefill, at the percentile of the TTFT")
     tpot_s: Amount = Field(description="time per output token")
+    itl_s: Amount | None = Field(default=None, description="time between tokens; where the SLO limits it")
     e2e_s: Amount = Field(description="mean time of a request at the machine")
     engine: EngineLine
 

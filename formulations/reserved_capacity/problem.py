@@ -210,6 +210,11 @@ class ServiceSlo(Entry):
     tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
         default=None, alias="tpot_s", description="time per output token (TPOT)"
     )
+    itl_s: Annotated[LatencyLimit | None, latency_limit("ITL")] = Field(
+        default=None,
+        description="time between two output tokens, pauses for others' prompts included (serving: continuous); its "
+        "percentile is of all such times of all requests",
+    )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, round trip and queue included"
     )
@@ -668,6 +673,8 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # expected value where one li
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
     "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
+    "itl_s": ("an ITL that some machine can meet",
+              "fewer engine.max_num_batched_tokens shorten iterations; without this limit machines serve it"),
     "deadline_s": ("a deadline that some machine can meet for some users",
                    "round trip, queue and the steps to the last token are in it; without this limit machines serve it"),
     None: ("a machine that serves it within its SLO and memory",
@@ -677,7 +684,7 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # expected value where one li
 
 def _impossible(p: ReservedCapacity, service: Service, level: SafetyLevel | None) -> str | None:
     """The one latency limit without which some machine would serve nearby users; None: no single limit."""
-    for name in ("ttft_s", "tbt_s", "deadline_s"):
+    for name in ("ttft_s", "tbt_s", "itl_s", "deadline_s"):
         if getattr(service.slo, name) is None:
             continue
         without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
@@ -720,6 +727,9 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
             wrong.add(f"services[{k}].workload.attention_ranks", list(s.workload.attention_ranks), ONE_OF_STATIC)
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
             wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
+        if s.slo.itl_s is not None and (p.serving == "static" or s.workload is None):
+            expected = "none but of workloads with serving: continuous"
+            wrong.add(f"{of}.itl_s", seconds_and_quantile(s.slo.itl_s)[0], expected)
         for name, limit in (("ttft_s", s.slo.ttft_s), ("tpot_s", s.slo.tbt_s), ("deadline_s", s.slo.deadline_s)):
             if isinstance(limit, Percentile) and (p.serving == "static" or s.workload is None):
                 expected = "a number: percentiles are of workloads with serving: continuous"

@@ -143,18 +143,21 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
         if not links:
             continue
         ttft, _, rtt, origin, server, *_ = max(links)
-        tpot = [
-            x.tpot_s for x in plan.serving if x.service == s.service and any(
+        tpot, pauses = [], []
+        for x in plan.serving:
+            if x.service == s.service and any(
                 machine == x.machine and (x.reach_ms is None or math.isclose(rate, x.requests_per_second, rel_tol=1e-6))
                 for *_, machine, rate in links
-            )
-        ]  # fmt: skip
-        most = {name: seconds_and_quantile(limit) for name, limit in
-                (("ttft", s.slo.ttft_s), ("tpot", s.slo.tbt_s), ("e2e", s.slo.deadline_s))}  # fmt: skip
+            ):
+                tpot.append(x.tpot_s)
+                pauses += [] if x.itl_s is None else [x.itl_s]
+        limits = {"ttft": s.slo.ttft_s, "tpot": s.slo.tbt_s, "itl": s.slo.itl_s, "e2e": s.slo.deadline_s}
+        most = {name: seconds_and_quantile(limit) for name, limit in limits.items()}
         whole = max(link[1] for link in links)
         rows.append({
             "service": s.service, "ttft_s": float(ttft), "origin": origin, "server": server, "rtt_ms": rtt,
-            "tpot_s": max(tpot, default=None), **({} if s.slo.deadline_s is None else {"e2e_s": float(whole)}),
+            "tpot_s": max(tpot, default=None), **({"itl_s": max(pauses)} if pauses else {}),
+            **({} if s.slo.deadline_s is None else {"e2e_s": float(whole)}),
             "limits": {name: {"at_most_s": at, "percentile": q} for name, (at, q) in most.items() if math.isfinite(at)},
         })  # fmt: skip
     return rows
@@ -164,7 +167,7 @@ def _of_requests(p: ReservedCapacity) -> list[str]:
     """What percentiles are of, service by service."""
     return [
         f"{s.service}: {said}" for s in p.services if s.workload is not None
-        for said in of_requests((s.slo.ttft_s, s.slo.tbt_s, s.slo.deadline_s), s.workload.classes)
+        for said in of_requests((s.slo.ttft_s, s.slo.tbt_s, s.slo.itl_s, s.slo.deadline_s), s.workload.classes)
     ]  # fmt: skip
 
 
@@ -282,7 +285,7 @@ def _reservation_table(p: ReservedPlan) -> Table:
 
 
 def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
-    known = {"tpot": "TPOT", "e2e": "E2E"}
+    known = {"tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
     more = [(name, title) for name, title in known.items() if any(r.get(f"{name}_s") for r in rows)]
     columns = ["service", "TTFT", "round trip in it", *(title for _, title in more)]
     table = titled("What requests see in the worst case, and their SLO", *columns)
@@ -323,7 +326,8 @@ def _serving_lines(p: ReservedPlan) -> list[str]:
         f"{plain(x.service)} on {plain(x.machine)}{_within(x.reach_ms)}: {x.requests_per_second:.4g} req/s,"
         f" TP={x.tensor_parallel}"
         f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
-        f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
+        f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms"
+        f"{'' if x.itl_s is None else f', ITL {1e3 * x.itl_s:.3g} ms'};"
         f" iterations of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
         for x in shown
     ]

@@ -274,7 +274,7 @@ def _continuous(
     def ranked(reach: Array | None = None) -> tuple[Levels, Array, Array, Index]:
         """Levels, their machine's requests/s and reach, and their order."""
         at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s,
-                    deadline=(math.inf, quantile), reach=reach)  # fmt: skip
+                    deadline=(math.inf, quantile), reach=reach, itl=slo.itl_s)  # fmt: skip
         tp, ranks = (
             np.array(x, dtype=np.intp)[at.engine] for x in ([tp for tp, _ in found], [e.ranks for _, e in found])
         )

@@ -23,7 +23,8 @@ def max_rate(
     output: int | str | None = None, quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
     budget: float | None = None, ttft: Duration | None = None, ttft_p95: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, e2e: Duration | None = None,
-    e2e_p95: Duration | None = None, instance: Source | None = None, trace: str | PathLike[str] | None = None,
+    e2e_p95: Duration | None = None, itl_p95: Duration | None = None, instance: Source | None = None,
+    trace: str | PathLike[str] | None = None,
     simulate: bool = True, seed: int = 0, time_limit: float = 20.0,
 ) -> dict[str, Any]:  # fmt: skip
     """The largest rate of a problem's mixture that a plan's engines serve within every SLO.
@@ -37,6 +38,7 @@ def max_rate(
         budget: USD/h.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.
+        itl_p95: limit on the time between two tokens, for 95 % of these times.
         instance: replaces the one that the plan document holds.
         trace: requests for the simulation; None: the problem's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.
@@ -60,7 +62,7 @@ def max_rate(
         asked = question.Question(
             model=model, input_tokens=input, output_tokens=output, rate=1.0,
             ttft=one_limit("ttft", ttft, ttft_p95, None), tpot=one_limit("tpot", tpot, tpot_p95, None),
-            e2e=one_limit("e2e", e2e, e2e_p95, None),
+            e2e=one_limit("e2e", e2e, e2e_p95, None), itl=one_limit("itl", None, itl_p95, None),
             quota=list(quota.items() if isinstance(quota, Mapping) else quota), budget=budget,
         )  # fmt: skip
         try:

@@ -27,6 +27,7 @@ def plan(
     longest: int | str | None = None, precision: str | None = None, kv: str = "fp16",
     ttft: Duration | None = None, ttft_p95: Duration | None = None, ttft_p99: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, tpot_p99: Duration | None = None,
+    itl_p95: Duration | None = None, itl_p99: Duration | None = None,
     e2e: Duration | None = None, e2e_p95: Duration | None = None, e2e_p99: Duration | None = None,
     cloud: Sequence[str] = ("aws",), region: str | None = None, gpu: Sequence[str] = (),
     market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
@@ -51,6 +52,7 @@ def plan(
         kv: KV-cache precision.
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, ttft_p99, tpot_p95, tpot_p99, e2e_p95, e2e_p99: limits for 95 % and 99 % of the requests.
+        itl_p95, itl_p99: limits on the time between two tokens, for 95 % and 99 % of these times.
         cloud: machine lists of the catalogue.
         region: one region for all clouds; None: each list's default.
         gpu: GPU types to use; empty: those with a quota, or all without quotas.
@@ -87,6 +89,7 @@ def plan(
         model=model, input_tokens=input, output_tokens=output, rate=rate, trace=file, rate_factor=rate_factor,
         reading={k: v for k, v in reading.items() if v}, weights=precision, kv=kv,
         ttft=one_limit("ttft", ttft, ttft_p95, ttft_p99), tpot=one_limit("tpot", tpot, tpot_p95, tpot_p99),
+        itl=one_limit("itl", None, itl_p95, itl_p99),
         e2e=one_limit("e2e", e2e, e2e_p95, e2e_p99), clouds=_several(cloud), region=region, gpus=_several(gpu),
         markets=_several(market), quota=list(quota.items() if isinstance(quota, Mapping) else quota), survive=survive,
         budget=budget, engine=engine, safety=safety, longest=longest, disaggregate=disaggregate,
@@ -101,7 +104,12 @@ def plan(
     try:
         problem = load(made, folder=folder, computed=False)
     except InputError as error:
-        percentiles = {"--ttft": (ttft_p95, ttft_p99), "--tpot": (tpot_p95, tpot_p99), "--e2e": (e2e_p95, e2e_p99)}
+        percentiles = {
+            "--ttft": (ttft_p95, ttft_p99),
+            "--tpot": (tpot_p95, tpot_p99),
+            "--itl": (itl_p95, itl_p99),
+            "--e2e": (e2e_p95, e2e_p99),
+        }
         given = {
             option: option + ("-p95" if p95 is not None else "-p99")
             for option, (p95, p99) in percentiles.items() if (p95, p99) != (None, None)

@@ -51,6 +51,7 @@ def simulate(
     refuse: bool = False,
     ttft_limit: float | None = None,
     tpot_limit: float | None = None,
+    itl_limit: float | None = None,
     e2e_limit: float | None = None,
     rate_factor: float = 1.0,
     first: float | None = None,
@@ -77,6 +78,7 @@ def simulate(
         dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
         refuse: refuse requests predicted to exceed the limits.
         ttft_limit, tpot_limit, e2e_limit: what goodput counts, seconds.
+        itl_limit: limit on the time between two tokens, seconds; the report has the share of such times within it.
         rate_factor, first: of the trace, as in `replay`.
         seed: random seed of a drawn trace.
         out: folder for results; a new folder is made in it with simulate.json and a table of requests.
@@ -105,7 +107,9 @@ def simulate(
         raise InputError(Mistake(None, "runtime_gib", runtime_gib, "GiB ≥ 0"))
     if instances < 1:
         raise InputError(Mistake(None, "instances", instances, "at least 1"))
-    for name, seconds in (("ttft_limit", ttft_limit), ("tpot_limit", tpot_limit), ("e2e_limit", e2e_limit)):
+    for name, seconds in (
+        ("ttft_limit", ttft_limit), ("tpot_limit", tpot_limit), ("itl_limit", itl_limit), ("e2e_limit", e2e_limit),
+    ):  # fmt: skip
         if seconds is not None and not seconds > 0:
             raise InputError(Mistake(None, name, seconds, "seconds > 0"))
     seed = checked_options(seed).seed
@@ -127,7 +131,7 @@ def simulate(
         if runtime_gib is None:
             between = one.kv_tokens_between(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
-    good = GoodputLimits(ttft_limit, tpot_limit, e2e_limit)
+    good = GoodputLimits(ttft_limit, tpot_limit, e2e_limit, itl_limit)
     report, kept, requests, how = in_sessions(
         requests,
         lambda trace: serve(trace, limits, instances, dispatcher, refuse, good),  # type: ignore[arg-type]
@@ -141,7 +145,7 @@ def simulate(
             "kv_tokens_between": between,
         },
         "latency": source_entries([(f"{llm} on {tp} × {gpu}", provenance)])[0],
-        "limits": {"ttft_s": ttft_limit, "tpot_s": tpot_limit, "e2e_s": e2e_limit},
+        "limits": {"ttft_s": ttft_limit, "tpot_s": tpot_limit, "itl_s": itl_limit, "e2e_s": e2e_limit},
         "trace": requests.name, "trace_notes": [*requests.notes, *filter(None, [how])], "rate_factor": rate_factor,
         "first_s": first, "seed": seed, "report": report, "measured": beside_measured(requests, kept),
         "seconds": time.perf_counter() - began, "optmodels_version": version(),

@@ -105,6 +105,11 @@ class RealTime(Entry):
     tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
         alias="tpot_s", description="time per output token (TPOT)"
     )
+    itl_s: Annotated[LatencyLimit | None, latency_limit("ITL")] = Field(
+        default=None,
+        description="time between two output tokens, pauses for others' prompts included (serving: continuous); its "
+        "percentile is of all such times of all requests",
+    )
     deadline_s: Annotated[LatencyLimit | None, latency_limit("time of a request")] = Field(
         default=None, description="end-to-end time of a request, waiting included; with static batches all its passes"
     )
@@ -113,6 +118,11 @@ class RealTime(Entry):
     def latencies(self) -> Latencies:
         """Limits on TTFT, time per output token and E2E."""
         return self.ttft_s, self.tbt_s, self.deadline_s
+
+    @property
+    def itl(self) -> LatencyLimit | None:
+        """Limit on the time between tokens."""
+        return self.itl_s
 
 
 class Batch(Entry):
@@ -127,6 +137,11 @@ class Batch(Entry):
     def latencies(self) -> Latencies:
         """None, see `RealTime.latencies`."""
         return None, None, None
+
+    @property
+    def itl(self) -> LatencyLimit | None:
+        """None, see `RealTime.itl`."""
+        return None
 
 
 NAMED = 5  # machines that are left out, by name

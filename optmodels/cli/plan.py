@@ -59,6 +59,10 @@ def plan(
     tpot: Annotated[Any, timed("Time per output token after the first, mean.", duration)] = None,
     tpot_p95: Annotated[Any, timed("… for 95 % of the requests.", duration)] = None,
     tpot_p99: Annotated[Any, timed("… for 99 %.", duration)] = None,
+    itl_p95: Annotated[
+        Any, timed("Time between two tokens, pauses for other prompts included, for 95 % of them.", duration)
+    ] = None,
+    itl_p99: Annotated[Any, timed("… for 99 %.", duration)] = None,
     e2e: Annotated[Any, timed("Time of a whole request, mean.", duration)] = None,
     e2e_p95: Annotated[Any, timed("… for 95 % of the requests.", duration)] = None,
     e2e_p99: Annotated[Any, timed("… for 99 %.", duration)] = None,
@@ -120,6 +124,7 @@ def plan(
         optmodels.plan, as_json, model, input=input, output=output, rate=rate, trace=trace,
         **reading(column, where, skip_bad), rate_factor=rate_factor, longest=longest, precision=precision, kv=kv,
         ttft=ttft, ttft_p95=ttft_p95, ttft_p99=ttft_p99, tpot=tpot, tpot_p95=tpot_p95, tpot_p99=tpot_p99,
+        itl_p95=itl_p95, itl_p99=itl_p99,
         e2e=e2e, e2e_p95=e2e_p95, e2e_p99=e2e_p99, cloud=cloud or ["aws"], region=region, gpu=gpu or [],
         market=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive,
         budget=budget, engine=engine, safety=safety, disaggregate=disaggregate,

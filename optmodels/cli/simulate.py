@@ -56,6 +56,9 @@ def simulate(
     tpot_limit: Annotated[
         float | None, timed("Limit on the time per output token after the first.", options.tpot)
     ] = None,
+    itl_limit: Annotated[
+        float | None, timed("Limit on the time between two tokens; prints the share of times within.", options.tpot)
+    ] = None,
     e2e_limit: Annotated[float | None, timed("Limit on the time to the last token.", options.e2e)] = None,
     rate_factor: RateFactor = 1.0,
     first: First = None,
@@ -72,7 +75,8 @@ def simulate(
             kv_precision=kv_precision, engine=engine, latencies=latencies, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens, kv_tokens=kv_tokens,
             runtime_gib=runtime_gib, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit=ttft_limit,
-            tpot_limit=tpot_limit, e2e_limit=e2e_limit, rate_factor=rate_factor, first=first, seed=seed, out=out,
+            tpot_limit=tpot_limit, itl_limit=itl_limit, e2e_limit=e2e_limit, rate_factor=rate_factor, first=first,
+            seed=seed, out=out,
         ),
         as_json, simulate_lines,
     )  # fmt: skip

@@ -122,6 +122,18 @@ once, so that E2E at a quantile q is the mean and the root of the sum of squares
 
 with c the mixture's work in a step and R the steps of its decodes: a prediction at the level's load, no bound.
 
+*Time between tokens.* A step with prompts is a pause that all who decode feel. Let only requests of one class v come,
+with the largest share P of the time for their prompts and chunks of p seconds at most. Of the chunks that come in one
+step, and in the steps that these prolong, a step has K: negative binomial, mean P·g/p with g the mean step that the
+mixture's tokens see, variance over mean 1/(1 − P²) as in a branching process with immigration. Over tokens N is
+weighted by itself. So a share q of the times between tokens is at most
+
+    a₀ + `MARGIN`·d·N_q + max_v {(1 − e)·`prompt_step`·[K > 0] + min(`MARGIN`·p·K_q', full)},   q' = (1 + q)/2     (S15)
+
+with e the part of `prompt_step` in a₀ and full the work of a step full of prompts. `engine.between` has the law at
+given rates. With draft tokens a step makes several tokens at once, and there is one pause before them. An engine that
+only decodes has no prompts; a request's first pause there is until it joins.
+
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
 """
@@ -138,6 +150,8 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Architecture, Entry
+from optmodels.engine.between import BetweenTokens
+from optmodels.latency.adapters import Lora
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
@@ -263,6 +277,7 @@ class EngineLimits(Entry):
     speculation: tuple[Speculation, ...] = Field(
         default=(), description="speculative decoding, at most one entry a model"
     )
+    lora: Lora | None = Field(default=None, description="LoRA adapters of every engine")
 
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
@@ -368,9 +383,13 @@ class Percentile(Entry):
 LatencyLimit = Seconds | Percentile
 
 
+FEWER_TOKENS = "try fewer engine.max_num_batched_tokens: iterations with prompts get shorter, first tokens later"
+
+
 def latency_limit(name: str, off: float | None = math.inf) -> Limit:
     """How explanations name and loosen a `LatencyLimit`; `off` is its value where there is none."""
-    return Limit(name, "most", "s", off=off, inner="at_most", detail=" (percentile {percentile:g})")
+    advice = FEWER_TOKENS if name == "ITL" else ""
+    return Limit(name, "most", "s", off=off, inner="at_most", detail=" (percentile {percentile:g})", advice=advice)
 
 
 def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | None]:
@@ -616,6 +635,41 @@ def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
     return found
 
 
+def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Array) -> Array:
+    """The least K of (S15), or `most` of them if that is less: negative binomial with variance/mean 1/(1 − P²).
+
+    Above a mean of 30 from its first three moments.
+
+    Args:
+        quantile: probability.
+        mean: mean of K.
+        busy: P, below 1.
+        most: chunks at which the search may end.
+    """
+    from scipy.special import ndtri
+
+    q, mean, busy, most = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(quantile, mean, busy, most))
+    b = np.clip(busy * busy, 1e-12, 1.0 - 1e-12)
+    z = ndtri(q)
+    found = mean + z * np.sqrt(mean / (1.0 - b)) + (z * z - 1.0) / 6.0 * (1.0 + b) / (1.0 - b)
+    found = np.minimum(np.ceil(found), most)
+    few = mean <= 30.0
+    found[few] = 0.0
+    r = np.maximum(mean * (1.0 - b) / b, 1e-300)
+    here = np.exp(r * np.log1p(-b))
+    left = np.flatnonzero((few & (here < q) & (most > 0.0)).ravel())
+    q, b, r, most, here = (x.ravel()[left] for x in (q, b, r, most, here))
+    within, k = here, 0
+    while len(left):
+        here = here * (k + r) / (k + 1.0) * b
+        within, k = within + here, k + 1
+        np.put(found, left, np.minimum(k, most))
+        on = (within < q) & (k < most)
+        left = left[on]
+        q, b, r, most, here, within = (x[on] for x in (q, b, r, most, here, within))
+    return found
+
+
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
     """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
     from scipy.special import btdtrib
@@ -704,6 +758,7 @@ class Points:
         slots: requests that a rank runs at a time, at most, (P, 1, 1); `placed`: they are n of (S12).
         holds: classes that can be on the level, however few at a time, (P, L, W).
         room: prompt tokens of a step of a rank, B, (P, L, 1).
+        outside_s: part of `prompt_step` that a₀ lacks, (P, L, 1).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
         ranks: data-parallel attention ranks D, (P, 1, 1).
@@ -733,6 +788,7 @@ class Points:
     placed: bool
     holds: npt.NDArray[np.bool_]
     room: Array
+    outside_s: Array
     request_s: Array
     of: Coefficients
     ranks: Array
@@ -885,6 +941,40 @@ class Points:
         each = np.where(decodes > 0, self.of.rounds(decodes.ravel()).reshape(-1, *decodes.shape), 1.0)
         found: Array = (each / np.where(decodes > 0, decodes, 1.0)).mean(axis=2)[:, None, :]
         return found
+
+    def itl_s(self, quantile: float | Array | None) -> Array:
+        """Seconds between two output tokens at a quantile of these times (None: the mean), at most (S15), (P, L, W).
+
+        Of D ranks a step waits for the one with most chunks, each D times its work outside the experts:
+        q' = 1 − (1 − q)/2D, with as many chunks as come to one rank.
+        """
+        mean = self._decode_step_s(None)
+        if quantile is None:
+            return mean
+        fixed, load = self.fixed_s[..., None], np.clip(1.0 - self.fixed_s / self.step_s, 1e-9, 1.0 - 1e-9)[..., None]
+        crowd = crowd_quantile(quantile, load * fixed / self.crowd_s + load, load) + 1.0
+        found = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, self.ranks * self.slots)
+        prefilling = self.chunks > 0.0
+        if not prefilling.any():
+            return found
+        most = float(self.engine.max_num_batched_tokens)
+        new, prompt = self.classes.new_tokens, self.classes.input_tokens
+        last = np.minimum(new, min(most, self.engine.chunk_tokens or most))
+        work = self.of.prefill_work_s(last, prompt - last, last, 0.0)  # of the last chunk, which attends to most
+        work = self.ranks * (work - self.of.prompt_expert_s * last) + self.of.prompt_expert_s * last
+        decodes = self.steps - self.chunks
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tokens = self.classes.weight * decodes
+            seen = (tokens * mean).sum(axis=2, keepdims=True) / np.maximum(tokens.sum(axis=2, keepdims=True), 1e-300)
+            able = self.holds & prefilling & (work > 0.0)
+            busy = np.where(able, load * (1.0 - self.decode_s * decodes / self.work_s), 0.0)
+            came = np.where(able, busy * seen / (work + self.outside_s), 0.0) / self.ranks
+            full = np.where(able, work * most / last, 0.0).max(axis=2, keepdims=True)
+            enough = np.where(able, np.ceil(full / (MARGIN * work)), 0.0)
+        chunks = chunks_quantile(1.0 - (1.0 - quantile) / 2.0 / self.ranks, came, busy, enough)
+        pause = np.where(chunks > 0.0, self.outside_s + np.minimum(MARGIN * work * chunks, full), 0.0)
+        found = found + pause.max(axis=2, keepdims=True)
+        return np.where(self.classes.output_tokens.max(axis=1) > 1.0, found, 0.0)
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and this many times ω.
@@ -1245,7 +1335,7 @@ def operating_points(
         alone + (outside + np.maximum(longer - rest, 0.0)) * chunks,
         work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
         mean_turn, crowd_s, own, following, left, bursts, few_steps, place, slots, placed, holds,
-        room, c.request_s[:, 0, 0], c, ranks,
+        room, outside, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 
@@ -1395,6 +1485,7 @@ class Prediction:
         ttft_s, tpot_s: quantile (None: mean) → seconds of each class, (W,); no time per token without a second one.
         all_tpot_s: the same of all that decode together.
         tokens: tokens that a decoding request gets of a step, in the mean over all.
+        between: times between two of its tokens.
     """
 
     load: float
@@ -1406,6 +1497,7 @@ class Prediction:
     tpot_s: dict[float | None, Array]
     all_tpot_s: dict[float | None, float]
     tokens: float
+    between: BetweenTokens
 
 
 def predict(
@@ -1505,7 +1597,15 @@ def predict(
     each_s = tpot(decode / np.maximum(decodes, 1e-300), decodes, outputs.mean(axis=1) - 1.0, prefilling * prefill)
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     of_all = {q: float(x) for q, x in together_s.items()}
-    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens)
+    among = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd + load), np.array(load)) + 1.0
+    last = u - (chunks - 1.0) * chunk  # tokens of a prompt's last chunk; all others are full
+    each_token = (alone + (ranks - 1.0) * outside) / u
+    between = BetweenTokens(
+        a0 + of_decode * np.clip(among, 1.0, max(most, 1.0)), float(c.prompt_step_s),
+        np.concatenate([each_token * chunk, each_token * last]), np.concatenate([rates * (chunks - 1.0), rates]),
+        float((each_token * room).max()), mixed, ranks, (1.0 - 1.0 / ranks) * prefilling * step,
+    )  # fmt: skip
+    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, each_s, of_all, tokens, between)
 
 
 def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:

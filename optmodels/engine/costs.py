@@ -13,6 +13,7 @@ from optmodels.catalog.spelling import unknown_llm
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.engine.continuous import EngineLimits
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.adapters import adapter_bytes, is_known
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import MAX_REQUESTS, SAMPLER_BYTES, Drafts, kv_tokens, runtime_interval
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
@@ -58,6 +59,10 @@ def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: fl
     """
     alone, provenance = resolve(source, d, prompt_tokens)
     provenance = replace(provenance, runtime_gib=tuple(runtime_interval(d.llm.routed).items()))
+    if limits.lora is not None and limits.lora.slower > 1.0:
+        alone = alone.scaled(limits.lora.slower)
+        note = f"iterations {limits.lora.slower:g} times as long with LoRA adapters, as stated"
+        provenance = replace(provenance, notes=(*provenance.notes, note))
     s = limits.speculates(d.llm)
     if s is None:
         return Steps(alone, alone, None, provenance)
@@ -91,7 +96,7 @@ def _shape(draft: str | Architecture) -> Architecture:
 def check_speculation(
     limits: EngineLimits | None, models: Iterable[Architecture], continuous: bool, wrong: Mistakes
 ) -> None:  # fmt: skip
-    """Name draft tokens and models of `engine.speculation` that are unknown, or that no workload uses.
+    """Name draft tokens, models of `engine.speculation` and adapters that are unknown, or that no workload uses.
 
     Args:
         limits: the instance's `engine` section.
@@ -99,7 +104,16 @@ def check_speculation(
         continuous: whether it batches continuously.
         wrong: the mistakes so far.
     """
-    if limits is None or not limits.speculation:
+    if limits is None:
+        return
+    models = list(models)
+    if limits.lora is not None:
+        if not continuous:
+            wrong.add("engine.lora", limits.lora.max_loras, "none but with serving: continuous, which has engines")
+        unknown = next((m.title or m.hidden for m in models if not is_known(m)), None)
+        if unknown is not None and limits.lora.gib_each is None:
+            wrong.add("engine.lora.gib_each", None, f"GiB of an adapter: projections of {unknown} are not of one shape")
+    if not limits.speculation:
         return
     if not continuous:
         wrong.add("engine.speculation", len(limits.speculation), "none but with serving: continuous, which has steps")
@@ -197,7 +211,8 @@ def engine_costs(
     holds, one, two = (
         kv_tokens(
             work, vram_gib * GIB, gpus, attention_ranks=attention_ranks, utilization=of.vram_usable,
-            runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+            runtime_bytes=of.runtime_gib * GIB + adapter_bytes(limits.lora, of.architecture, gpus),
+            chunk_tokens=limits.max_num_batched_tokens,
             max_requests=n, request_tokens=of.request_tokens, drafts=drafts,
         ) for n in (limits.slots, 1, 2)
     )  # fmt: skip

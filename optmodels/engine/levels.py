@@ -78,6 +78,8 @@ class Levels:
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
+        itl_s: time between tokens at the quantile of its limit, at most, of the class in which it is longest; NaN
+            without a limit.
         e2e_s: E2E of a request in the mean, waiting included, at most; `deadline_s`: at the quantile of the
             deadline.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
@@ -94,6 +96,7 @@ class Levels:
     waiting_s: Array
     ttft_s: Array
     tpot_s: Array
+    itl_s: Array
     e2e_s: Array
     deadline_s: Array
     capacities: Array
@@ -125,6 +128,7 @@ class _Mixture:
     q_ttft: float | None
     q_tpot: float | None
     q_e2e: float | None
+    itl: LatencyLimit | None = None
 
     @property
     def weight(self) -> Array:
@@ -154,6 +158,13 @@ class _Mixture:
         several = self.kind.output_tokens.max(axis=1) > 1.0
         of = self.weight * several if self.q_tpot is None else self.weight  # without a second token there is no mean
         return over_classes(each, of / (of.sum() or 1.0), self.q_tpot)
+
+    def pause_s(self, points: Points) -> Array:
+        """Time between tokens at its quantile, (E, L); NaN without a limit."""
+        if self.itl is None:
+            return np.full(points.step_s.shape, np.nan)
+        found: Array = points.itl_s(seconds_and_quantile(self.itl)[1])[..., self.kind.weight > 0].max(axis=2)
+        return found
 
     def first_s(self, points: Points, quantile: float | None, most: float) -> tuple[Array, Array]:
         """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
@@ -192,6 +203,7 @@ class _Mixture:
         columns = (
             points.step_s, prefill, np.full_like(wait, most), rate, self.mean(points.steps) * points.fixed_s,
             self.mean(points.work_s), first, ttft - first, ttft, self.per_token_s(points),
+            self.pause_s(points),
             e2e if self.q_e2e is not None else late, late,  # a mean is one E2E
         )  # fmt: skip
         slots = points.slots[e, 0, 0].astype(np.intp)
@@ -215,12 +227,12 @@ def _only(at: Levels, rows: npt.NDArray[np.bool_]) -> Levels:
 def _none() -> Levels:
     z = np.zeros(0)
     none = np.zeros(0, dtype=np.intp)
-    return Levels(none, z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)), z, none)
+    return Levels(none, z, z, z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)), z, none)
 
 
 def loop_levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, users: Array,
-    quantiles: tuple[float | None, float | None, float | None],
+    quantiles: tuple[float | None, float | None, float | None], itl: LatencyLimit | None = None,
 ) -> tuple[Levels, Array]:  # fmt: skip
     """The best levels of closed-loop runs (M3, M4), and the users of each, (n,).
 
@@ -230,13 +242,14 @@ def loop_levels(
         kind: the mixture; of classes by their weights.
         users: n of an engine, whole numbers, (N,).
         quantiles: quantiles that TTFT, time per output token and E2E are bounded at; None: the mean.
+        itl: limit on the time between tokens, whose quantile it is bounded at.
     """
     which, parts, before = list(range(len(engines))), [(_none(), np.zeros(0))], 0
     for n in limits.choices:  # larger ones where an engine lacks slots
         mine = {i: e for i in which if (e := engines[i].with_slots(n)).kv_tokens > 0}
         if not mine or not len(users):
             break
-        which, of = list(mine), _Mixture([*mine.values()], limits.choosing(n), kind, *quantiles)
+        which, of = list(mine), _Mixture([*mine.values()], limits.choosing(n), kind, *quantiles, itl)
         lacking = np.zeros(len(which), dtype=bool)
         for placed in (False, True):
             at, each, lacks = _loops(of, users, placed)
@@ -370,7 +383,7 @@ def _fewer(kind: Classes, most: int = 64) -> Classes:
 def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float = math.inf, deadline: tuple[float, float | None] = (math.inf, None),
-    reach: Array | None = None,
+    reach: Array | None = None, itl: LatencyLimit | None = None,
 ) -> Levels:  # fmt: skip
     """Levels of open-loop runs within limits, each with its longest wait.
 
@@ -386,6 +399,7 @@ def levels(
         deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
         reach: rows of (TTFT without waiting, E2E with the wait that the other limits allow), in seconds, (N, 2); each
             adds the longest step of every engine that keeps both.
+        itl: limit on the time between tokens.
     """
     reach = np.zeros((0, 2)) if reach is None else reach
     which, parts, before = list(range(len(engines))), [_none()], 0
@@ -394,7 +408,7 @@ def levels(
         if not mine:
             break
         which = list(mine)
-        at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline, reach)
+        at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline, reach, itl)
         at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
         parts.append(_only(at, _told_more(at, before)))
         before = n
@@ -405,14 +419,16 @@ def levels(
 def _levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None], reach: Array,
+    itl: LatencyLimit | None,
 ) -> tuple[Levels, npt.NDArray[np.bool_]]:  # fmt: skip
     """Operating points at one max_num_seqs, and the engines that lack slots; arguments as in `levels`."""
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
-    of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e), [e.costs for e in engines]
+    of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e, itl), [e.costs for e in engines]
+    at_itl = seconds_and_quantile(itl)[0]
 
     def missed_at(points: Points) -> Array:
-        each = of.per_token_s(points)[..., None]
-        found: Array = points.missed(each, at_tpot, of.mean(points.rows_of_step())[..., None])[..., 0]
+        each = np.fmax(of.per_token_s(points) / at_tpot, of.pause_s(points) / at_itl)[..., None]
+        found: Array = points.missed(each, 1.0, of.mean(points.rows_of_step())[..., None])[..., 0]
         return found
 
     def missed(step_s: Array, placed: bool = False) -> Array:
@@ -439,7 +455,8 @@ def _levels(
     def within(points: Points, most: float) -> tuple[Array, npt.NDArray[np.bool_]]:
         """The longest wait, and which steps have one within the limits, (E, L) each."""
         wait, _, _ = waits(points, most)
-        return wait, points.exists & (of.per_token_s(points) <= at_tpot) & (wait > 0)
+        kept = (of.per_token_s(points) <= at_tpot) & ~(of.pause_s(points) > at_itl)
+        return wait, points.exists & kept & (wait > 0)
 
     def reaching(placed: bool, most: float) -> Array:
         """The longest step of every engine within its limits and each row of `reach`, (E, N)."""

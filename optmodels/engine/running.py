@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.engine.between import BetweenTokens
 from optmodels.engine.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
 from optmodels.latency.steps import StepCosts
 
@@ -34,6 +35,7 @@ class Running:
         full: probability that a request finds all slots or all of the cache taken.
         drained_s: mean seconds that it then waits for one.
         ttft_s, tpot_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,).
+        between, between_s: times between tokens of the requests together, and their mean; None: it is overloaded.
     """
 
     load: float
@@ -47,13 +49,19 @@ class Running:
     ttft_s: dict[float | None, Array]
     tpot_s: dict[float | None, Array]
     e2e_s: dict[float | None, Array]
+    between: BetweenTokens | None
+    between_s: float
 
     def at(self, what: str, klass: int, share: float | None) -> float:
         """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below.
 
+        Of ``itl_s`` a share of the times between tokens, whichever class they are of.
+
         Of quantiles q above the share, the least of that at q and of the wait for a slot or cache that all
         but q − share stay below.
         """
+        if what == "itl_s":
+            return self.between_s if share is None or self.between is None else self.between.at(share)
         if share is None or what == "tpot_s" or share >= GRID[-1]:
             return self._quantile(what, klass, share)
         least = math.inf
@@ -76,6 +84,8 @@ class Running:
         The most that a quantile of `GRID` leaves after those that wait for a slot or for cache for too long:
         q − P(full)·exp(−(limit − seconds at q)/mean wait).
         """
+        if what == "itl_s":
+            return 0.0 if self.between is None else self.between.within(limit_s)
         most = 0.0
         for q in GRID:
             spare = limit_s * (1.0 + 1e-9) - self._quantile(what, klass, q)
@@ -137,6 +147,7 @@ def running(
     return Running(
         found.load, found.step_s, found.running, found.waiting_s, found.running / slots,
         found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
+        found.between, found.all_tpot_s[None] * found.tokens,
     )  # fmt: skip
 
 
@@ -173,7 +184,7 @@ def _full(most: float, alone: float, load: float, busy: float) -> float:
 
 def _overloaded(classes: int) -> Running:
     always, never = math.inf, dict.fromkeys((None, *GRID), np.full(classes, math.inf))
-    return Running(1.0, always, always, always, always, always, 1.0, always, never, never, never)
+    return Running(1.0, always, always, always, always, always, 1.0, always, never, never, never, None, always)
 
 
 def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Array:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Machine, Market
 from optmodels.engine.continuous import Stage
+from optmodels.latency.adapters import Lora
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.strategies import AO_FAMILIES, FAMILY_TITLES
 from optmodels.plans.lines import MachineLine
@@ -35,6 +36,13 @@ def drafts(s: Speculation | None) -> DraftModel | None:
     shape = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
     by: Literal["model", "head", "ngram"] = "model" if shape is not None else "head" if s.head else "ngram"
     return DraftModel(drafts=s.drafts, by=by, checkpoint="" if shape is None else shape.checkpoint, tokens=s.tokens)
+
+
+def loras(lora: Lora | None) -> dict[str, Any]:
+    """Fields of a deployment for adapters of an instance."""
+    if lora is None or not lora.max_loras:
+        return {}
+    return {"max_loras": lora.max_loras, "max_lora_rank": lora.max_lora_rank}
 
 
 class Deployment(Document):
@@ -75,6 +83,8 @@ class Deployment(Document):
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     stage: Stage = Field(default="both", description="stage of its requests that it serves")
     drafts: DraftModel | None = Field(default=None, description="draft model of speculative decoding")
+    max_loras: int = Field(default=0, ge=0, description="LoRA adapters loaded at a time; 0: none")
+    max_lora_rank: int | None = Field(default=None, ge=1, description="their largest rank")
     prefix_hits: float = Field(
         default=0.0, ge=0, lt=1, description="share of its prompts that its prefix cache has if those alike come to it"
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
-from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
@@ -567,6 +567,71 @@ def step_beside(level: Level, slots: int, quantile: float) -> float:
     return level.fixed + level.typical * min(max(running, 1.0), level.ranks * slots)
 
 
+def between_tokens(
+    level: Level, costs: StepCosts, limits: EngineLimits, k: str, step: float, slots: int, quantile: float | None,
+    placed: bool = False,
+) -> float:  # fmt: skip
+    """Longest time between two tokens of a bucket, for a share `quantile` of these times (None: the mean); seconds.
+
+    It is a step: of the running requests as a token sees them, and with prompts that arrived meanwhile. These are of
+    the one kind that makes it longest, as if no others came. As many as arrive are negative binomial, 1/(1 − P²) times
+    as varied as Poisson; the chance to be longer is halved for them, and no step has more than its tokens.
+    """
+    of = level.requests
+
+    def mean(name: str) -> float:
+        r = of[name]
+        per_token = latencies(level, r, step, 0.0, None, slots, 1.0, 0.0, (None, None, None), placed)[1]
+        return per_token * (r.output - 1) / r.decodes if r.decodes > 0 else 0.0
+
+    r = of[k]
+    if quantile is None or r.output <= 1:
+        return mean(k)
+    each = level.each(r)
+    alone = level.load * level.fixed / each + level.load  # one more than others see, in the mean
+    many, z = (alone + level.load) / (1 - level.load), NormalDist().inv_cdf(quantile)
+    skew = (1 + level.load) / math.sqrt(alone + level.load)
+    running = many + math.sqrt(many / (1 - level.load)) * (z + skew * (z * z - 1) / 6) + 1
+    own = max(r.decode / r.decodes if r.decodes > 0 else 0.0, level.decoding)
+    seconds = level.fixed + 1.15 * own * min(max(running, 1.0), level.ranks * slots)
+    tokens = sum(x.weight * x.decodes for x in of.values())
+    seen = sum(x.weight * x.decodes * mean(name) for name, x in of.items() if x.decodes > 0) / tokens if tokens else 0.0
+    most = limits.max_num_batched_tokens
+    chunks = {}
+    for name, x in of.items():
+        if x.chunks and level.can_hold(x):
+            tokens = min(x.new, most, limits.chunk_tokens or most)
+            _, work = _prefill(costs, replace(x, new=tokens), tokens)
+            expert = costs.prompt_expert_s * tokens
+            chunks[name] = level.ranks * (work - expert) + expert, tokens
+    full = max((work * most / tokens for work, tokens in chunks.values()), default=0.0)
+    longest = 0.0
+    for name, (work, _) in chunks.items():
+        busy = level.load * of[name].prompt_work / of[name].work
+        came = busy * seen / (work + level.outside) / level.ranks
+        if work > 0 and came > 0:
+            among = 1 - (1 - quantile) / 2 / level.ranks
+            count = _chunks_within(among, came, busy, math.ceil(full / (1.15 * work)))
+            longest = max(longest, level.outside + min(1.15 * work * count, full) if count > 0 else 0.0)
+    return seconds + longest
+
+
+def _chunks_within(quantile: float, mean: float, busy: float, most: int) -> float:
+    """Count that a negative binomial number of this mean, 1/(1 − busy²) times as varied, stays within; most at most."""
+    b = min(max(busy * busy, 1e-12), 1 - 1e-12)
+    if mean > 30:
+        z = NormalDist().inv_cdf(quantile)
+        return min(math.ceil(mean + z * math.sqrt(mean / (1 - b)) + (z * z - 1) / 6 * (1 + b) / (1 - b)), most)
+    r, count, within = mean * (1 - b) / b, 0, 0.0
+    while count < most:
+        log = math.lgamma(count + r) - math.lgamma(r) - math.lgamma(count + 1) + r * math.log1p(-b)
+        within += math.exp(log + count * math.log(b))
+        if within >= quantile:
+            break
+        count += 1
+    return count
+
+
 def seen_at_least(
     level: Level, costs: StepCosts, r: Request, rates: Mapping[str, float], quantile: float | None
 ) -> float:  # fmt: skip
@@ -632,7 +697,8 @@ def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: fl
 class Kind:
     """Requests on engines: tokens of prompt and answer and the share of each class, what of a prompt is cached.
 
-    `ttft`, `tpot` and `deadline` are the quantiles that their limits bound; None: the mean. Shares sum to 1.
+    `ttft`, `tpot` and `deadline` are the quantiles that their limits bound; None: the mean. Shares sum to 1. `itl`: the
+    limit on the time between tokens.
     """
 
     lengths: tuple[tuple[float, float, float], ...]
@@ -640,6 +706,7 @@ class Kind:
     ttft: float | None
     tpot: float | None
     deadline: float | None = None
+    itl: LatencyLimit | None = None
 
     @property
     def requests(self) -> dict[str, Request]:
@@ -683,7 +750,7 @@ def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, flo
 class Seen:
     """Latencies on an engine: TTFT without waiting, the addition by waiting, TPOT, mean E2E; seconds, at most.
 
-    `deadline_s`: E2E at the quantile of the deadline.
+    `deadline_s`: E2E at the quantile of the deadline. `itl_s`: time between tokens at its quantile; NaN: no limit.
     `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
     """
 
@@ -693,6 +760,7 @@ class Seen:
     e2e_s: float
     deadline_s: float
     running: float
+    itl_s: float = math.nan
 
 
 def check_engine(
@@ -754,8 +822,15 @@ def check_engine(
     wait = e.wait_s + e.place_wait_s
     first, ttft = at(0, kind.ttft, 0.0), at(0, kind.ttft, wait)
     full = 1 / max(each.values())
+    pause = math.nan
+    if kind.itl is not None:
+        q = seconds_and_quantile(kind.itl)[1]
+        pause = max(
+            between_tokens(level, costs, told, k, e.step_s, e.max_num_seqs, q, placed)
+            for k, share in shares.items() if share > 0 and level.requests[k].output > 1
+        )  # fmt: skip
     return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
-                full * steps * level.fixed / (1 - full * work))  # fmt: skip
+                full * steps * level.fixed / (1 - full * work), pause)  # fmt: skip
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-CALLED = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
+CALLED = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 PLACES = ("replayed", "replayed_whole")  # of a report: on the requests that it keeps, on all of a longer trace
 
 
@@ -28,4 +28,5 @@ def in_words(row: Mapping[str, Any]) -> str:
     if row["percentile"] is None:
         return f"{row['demand']}: mean {latency} {row['seen_s']:.3g} s, {limit} promised"
     within, promised = f"{row['within']:.1%}", f"{row['percentile']:.1%}"
-    return f"{row['demand']}: {latency} within {limit} for {within} of the requests, {promised} promised"
+    of = "times between tokens" if row["latency"] == "itl_s" else "requests"
+    return f"{row['demand']}: {latency} within {limit} for {within} of the {of}, {promised} promised"

@@ -20,7 +20,7 @@ PLANNED_FOR = 1.005  # a plan with latencies of the pessimistic end itself: time
 PLACES_NAMED, TYPES_NAMED = 4, 8
 CLOUDS = {"aws": "AWS", "gcp": "GCP", "azure": "Azure"}
 COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
-LATENCY_NAMES = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
+LATENCY_NAMES = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 
 
 class Rented(NamedTuple):

@@ -22,7 +22,7 @@ BARE = {
 }  # fmt: skip
 KEPT = {"share": "share", "probability": "probability", "hours": "hours", "tps": "throughput"}  # of an ending
 ACRONYMS = {"ttft": "TTFT", "tbt": "TPOT", "e2e": "E2E", "ce": "CE", "ao": "AO", "slo": "SLO", "usd": "USD", "kv": "KV",
-            "tpot": "TPOT", "gpu": "GPU", "gpus": "GPUs"}  # fmt: skip
+            "tpot": "TPOT", "itl": "ITL", "gpu": "GPU", "gpus": "GPUs"}  # fmt: skip
 
 
 def unit_of(name: str) -> str:

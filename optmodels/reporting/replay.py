@@ -10,7 +10,7 @@ from optmodels.reporting.quantities import ACRONYMS
 from optmodels.reporting.text import CALLED, plain, titled
 
 FIRST = ("demands", "policies", "period", "requests", "seconds")  # the decision, then its figures
-OF_A_ROW = ("ttft", "tpot", "deadline")
+OF_A_ROW = ("ttft", "tpot", "itl", "deadline")
 MAX_ROWS = 40
 BUCKETS_SHOWN = 8
 MAX_FIGURES = 24

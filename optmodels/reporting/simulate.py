@@ -11,7 +11,7 @@ from optmodels.reporting.text import plain
 
 SHADES = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
-_TABLE = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+_TABLE = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")
 _OF_LIMITS = ("good_share", "goodput_requests_per_s", "goodput_tokens_per_s")
 _OVER_TIME = ("busy_share", "running", "waiting", "kv_use")
 

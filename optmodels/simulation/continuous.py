@@ -174,6 +174,49 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
+class Gaps:
+    """What times between tokens (ITL) are counted for; one is the time from a token to the next step that makes some.
+
+    With draft tokens a step makes several at once, between which nobody waits: a step counts once. While a request is
+    preempted it waits for its next token, too.
+
+    Attributes:
+        edges_s: (B,) ascending seconds; counts are of times up to each, and of longer ones.
+        group: (n,) where each request's count, 0 ≤ group; −1: nowhere.
+        sent_s: (n,) seconds between the first token and the arrival of requests that come with their KV cache.
+    """
+
+    edges_s: Floats
+    group: Ints
+    sent_s: Floats | float = 0.0
+
+
+EDGES_S: Floats = np.array(1e-4 * 1.02 ** np.arange(700), dtype=np.float64)  # of reports: up to 103 s, 2 % apart
+
+
+def of_edges(edges_s: Floats, counts: Ints) -> tuple[Floats, Floats]:
+    """Counted times, each as the edge that it is not above, and how many there are of each.
+
+    Edges are 1e-9 above the limits that they are made for, and taken to be these.
+    """
+    seconds = np.append(edges_s, 2.0 * edges_s[-1]) * (1.0 - 2e-9)
+    return seconds[counts > 0], counts[counts > 0].astype(float)
+
+
+def at_quantile(values: Floats, many: Floats, quantile: float | None) -> float:
+    """Mean (None) or quantile of ascending values that are this many each."""
+    if quantile is None:
+        return float(np.average(values, weights=many))
+    return float(values[np.searchsorted(np.cumsum(many), quantile * many.sum() * (1.0 - 1e-12))])
+
+
+def gap_quantiles(values: Floats, many: Floats, levels: Sequence[float]) -> dict[str, float]:
+    """Mean and quantiles of such values by name; nothing of nothing."""
+    named = {"mean": None} | {f"p{100 * q:g}": q for q in levels}
+    return {name: at_quantile(values, many, q) for name, q in named.items()} if len(values) else {}
+
+
+@dataclass(frozen=True)
 class Series:
     """Means over bins of time, (I, T) each: engine by bin, all ranks together.
 
@@ -205,6 +248,7 @@ class ServedRequests:
         steps, busy_s: of each engine; the mean step is their ratio.
         most_running: most running of each engine, all ranks together.
         series: None where not asked for.
+        gaps: (groups, B + 1) times between tokens up to each edge, not cumulated; None where not asked for.
     """
 
     arrivals: Arrivals
@@ -218,6 +262,7 @@ class ServedRequests:
     busy_s: Floats
     most_running: Ints
     series: Series | None
+    gaps: Ints | None = None
 
     @property
     def served(self) -> Bools:
@@ -249,7 +294,7 @@ class ServedRequests:
 def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
     assigned: Any = None, planned: Any = None, planned_bin_s: float = np.inf, within: Within = "shortest_queue",
-    refuse: bool = False, bin_s: float | None = None, bins: int = 1000,
+    refuse: bool = False, bin_s: float | None = None, bins: int = 1000, gaps: Gaps | None = None,
 ) -> ServedRequests:  # fmt: skip
     """Serve all requests.
 
@@ -265,6 +310,7 @@ def simulate(
         refuse: whether requests that are predicted to be late are refused.
         bin_s: width of the bins of the series; None: no series.
         bins: at most this many.
+        gaps: times between tokens to count; None: none.
 
     Raises:
         InputError: what the requests and engines do not allow.
@@ -282,7 +328,7 @@ def simulate(
     width = 0
     if bin_s is not None:
         width = bins
-    state = _state(arrivals, [engines[j] for j in order], bin_s or 1.0, width)
+    state = _state(arrivals, [engines[j] for j in order], bin_s or 1.0, width, gaps)
     place = np.full(len(engines) + 1, -1, np.int64)  # the first instance in the kernel's order; the last of −1
     place[order] = before[:-1]
     sent = place[np.asarray(assigned, np.int64)] if assigned is not None else np.zeros(0, np.int64)
@@ -340,7 +386,7 @@ def _binned(planned: Any) -> Floats:
     return shares[None] if shares.ndim == 2 else shares
 
 
-def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> Any:
+def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int, gaps: Gaps | None = None) -> Any:
     """All that the kernel works on; an instance is a rank of an engine."""
     from optmodels.simulation import continuous_kernel as kernel
     from optmodels.simulation.regions_kernel import CELL, SLOT
@@ -352,7 +398,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
         ("input", a.input_tokens), ("output", a.output_tokens), ("expected", a.expected_output_tokens),
         ("received", a.received_tokens), ("klass", a.klass), ("pool", a.pool), ("arrival_s", a.arrival_s),
         ("priority", a.priority), ("deadline_s", a.deadline_s), ("ttft_limit_s", a.ttft_limit_s), ("where", -1),
-        ("start_s", np.nan), ("first_s", np.nan), ("finish_s", np.nan),
+        ("start_s", np.nan), ("first_s", np.nan), ("finish_s", np.nan), ("group", -1 if gaps is None else gaps.group),
+        ("last_s", a.arrival_s - (0.0 if gaps is None else gaps.sent_s)),
     ):  # fmt: skip
         r[name] = values
     unit_tokens, ids = 0, np.zeros(0, np.int64)
@@ -372,7 +419,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
             "pool": e.pool, "kind": e.kind, "seqs": e.max_num_seqs, "budget": e.max_num_batched_tokens,
             "chunk": e.chunk_tokens or e.max_num_batched_tokens, "blocks": e.blocks, "block": e.block_tokens,
             "unit": unit if units else 0, "root": -1, "first": -1, "last": -1, "filling": -1, "filled": -1,
-            "heap": heap, "residues": residues,
+            "joined": -1, "heap": heap, "residues": residues,
             "free": e.blocks, "base": cells, "mask": table - 1, "slot": slots, "oldest": -1, "newest": -1,
             "slots": slots, "from_s": e.available_from_s, "step_s": e.step_s,
             "per_block": 1.0 / e.blocks, "overlap": e.overlap, "ranks": e.ranks, "rank": rank,
@@ -388,10 +435,12 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     cell["key"] = -1
     slot["newer"] = np.concatenate(slot_links) if slots else 0
     prioritised = bool(n and np.ptp(a.priority) > 0)
+    edges = np.zeros(0) if gaps is None else np.ascontiguousarray(gaps.edges_s, np.float64)
     return kernel.State(
         r, x, np.full(len(x), np.inf), np.zeros(len(x), np.int64), np.zeros(heap, kernel.ENTRY),
         np.zeros(residues, np.int64), cell, slot, np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
-        np.zeros((len(x), bins), kernel.BIN), bin_s,
+        np.zeros((len(x), bins), kernel.BIN), bin_s, edges, np.zeros((len(x), len(edges) + 1), np.int64),
+        np.zeros((int(r["group"].max(initial=-1)) + 1, len(edges) + 1), np.int64),
     )  # fmt: skip
 
 
@@ -415,5 +464,5 @@ def _served(
         series = Series(bin_s, busy, *of_all)
     return ServedRequests(
         a, index, start, first + outside, finish + outside, r["hit"].copy(), r["preempted"].copy(), x["steps"].copy(),
-        x["busy_s"].copy(), x["most"].copy(), series,
+        x["busy_s"].copy(), x["most"].copy(), series, state.gaps if len(state.edges) else None,
     )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, StepObservation
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, ServedRequests, _served, _state, _validate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Gaps, ServedRequests, _served, _state, _validate
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -32,6 +32,7 @@ def simulate_controlled(
     *,
     interval_steps: int = 1,
     users: int | None = None,
+    gaps: Gaps | None = None,
 ) -> Controlled:
     """Serve all requests on one engine.
 
@@ -42,6 +43,7 @@ def simulate_controlled(
         interval_steps: steps between two calls of it. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
             completed requests be replaced until the next call, so that a batch that is too large hardly shrinks.
         users: closed-loop run of this many.
+        gaps: times between tokens to count.
 
     Raises:
         InputError: what the requests and the engine do not allow, a request larger than a rank's cache, or a
@@ -59,7 +61,7 @@ def simulate_controlled(
         tokens = int(arrivals.input_tokens[i] + arrivals.output_tokens[i])
         expected = f"at most {engine.kv_tokens:g} tokens, prompt and answer together"
         raise InputError(Mistake(None, f"arrivals[{i}]", tokens, expected))
-    state = _state(arrivals, [engine], 1.0, 0)
+    state = _state(arrivals, [engine], 1.0, 0, gaps)
     x, r, step_end, here = state.x[0], state.request, state.next, state.here
     inputs, outputs = np.cumsum(arrivals.input_tokens), np.cumsum(arrivals.output_tokens)
     seconds: list[float] = []

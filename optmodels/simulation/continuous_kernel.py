@@ -27,13 +27,14 @@ UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before
 LAST_STEP = 0.1  # of the mean of recent steps: the last ten or so are what counts
 WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
-# order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still within the
-# window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered; a, b: child
-# and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
+# last_s: its last token, of one that decodes no longer or not yet; group: −1 or where the times between its tokens
+# count. order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still
+# within the window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered;
+# a, b: child and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
 REQUEST = record(
     "input output expected received klass pool ids units instance"
-    " made context todo chunk order held hit base due inside where a b fill preempted blocks",
-    "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s",
+    " made context todo chunk order held hit base due inside where a b fill preempted blocks group",
+    "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s last_s",
 )
 # sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that no request uses, the
@@ -44,7 +45,7 @@ INSTANCE = record(
     "blocks free asked kind pool seqs budget chunk block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead expected orders"
     " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock"
-    " ranks rank",
+    " ranks rank joined",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
     " prompt_expert_s decode_expert_s request_s experts_s untouched window_share pair_share from_s step_s busy_s"
     " per_block tokens recent_s",
@@ -69,6 +70,9 @@ class State(NamedTuple):
     prioritised: bool
     bins: Any  # (I, T) of BIN
     bin_s: float
+    edges: Any  # (B,) ascending seconds; none: times between tokens are not counted
+    steps: Any  # (I, B + 1) steps that last up to each edge
+    gaps: Any  # (G, B + 1) times between tokens, the same of each group
 
 
 def apart(function):  # type: ignore[no-untyped-def]
@@ -179,10 +183,33 @@ def _unheap(s, base, n, k):  # type: ignore[no-untyped-def]
     _up(s, base, k, key, order, who)
 
 
+@compiled
+def _edge(s, seconds):  # type: ignore[no-untyped-def]
+    """The first edge that is no less."""
+    low, high = 0, len(s.edges)
+    while low < high:
+        middle = (low + high) >> 1
+        if s.edges[middle] < seconds:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _count(s, j, i, times):  # type: ignore[no-untyped-def]
+    """Add the steps of an instance so far to the times between a request's tokens (1), or take them off (−1)."""
+    group = s.request[i].group
+    if group >= 0:
+        for b in range(s.gaps.shape[1]):
+            s.gaps[group, b] += times * s.steps[j, b]
+
+
 @apart
 def _decode(s, j, i):  # type: ignore[no-untyped-def]
     """Begin to decode, with the context that is in the cache."""
     x, r = s.x[j], s.request[i]
+    _count(s, j, i, -1)
     c = r.context
     r.base = c - x.clock
     r.due = x.clock + r.output - r.made
@@ -202,6 +229,7 @@ def _decode(s, j, i):  # type: ignore[no-untyped-def]
 def _stop(s, j, i):  # type: ignore[no-untyped-def]
     """Decode no longer; its context and tokens made are known from here on."""
     x, r = s.x[j], s.request[i]
+    _count(s, j, i, 1)
     c = r.base + x.clock
     r.context = c
     r.made = r.output - (r.due - x.clock)
@@ -315,7 +343,7 @@ def _leave(s, x, i):  # type: ignore[no-untyped-def]
 
 
 @apart
-def _preempt(s, j):  # type: ignore[no-untyped-def]
+def _preempt(s, j, t):  # type: ignore[no-untyped-def]
     """The least urgent of those that run, the last to come among them, gives up its blocks and waits again."""
     x = s.x[j]
     i = x.last
@@ -328,6 +356,7 @@ def _preempt(s, j):  # type: ignore[no-untyped-def]
     r = s.request[i]
     if r.where >= 0:
         _stop(s, j, i)
+        r.last_s = t
     else:
         x.ahead -= r.todo
         before, k = -1, x.filling
@@ -398,6 +427,8 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
         r.made = 1
         r.first_s = r.arrival_s
         _decode(s, j, i)
+        r.fill = x.joined
+        x.joined = i
         return budget - 1 - x.drafts
     r.fill = -1
     if x.filled >= 0:
@@ -420,7 +451,7 @@ def _choose(s, j, t, others):  # type: ignore[no-untyped-def]
     x = s.x[j]
     preempted = False
     while _growing(s, x, 0, 1 + x.drafts) > x.free:
-        _preempt(s, j)
+        _preempt(s, j, t)
         preempted = True
     _take(s, j, _growing(s, x, 0, 1 + x.drafts))
     budget = x.budget - x.decoding * (1 + x.drafts)
@@ -456,6 +487,23 @@ def _chunks(s, x):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _pauses(s, j, t, seconds):  # type: ignore[no-untyped-def]
+    """Count a step that begins, and from their last tokens on the pauses of requests that came with their cache."""
+    x = s.x[j]
+    if len(s.edges) > 0:
+        at = _edge(s, seconds)
+        s.steps[j, at] += 1
+        i = x.joined
+        while i >= 0:
+            r = s.request[i]
+            if r.group >= 0:
+                s.gaps[r.group, at] -= 1
+                s.gaps[r.group, _edge(s, t + seconds - r.last_s)] += 1
+            i = r.fill
+    x.joined = -1
+
+
+@compiled
 def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     """Begin the next step, if there is anything to do."""
     x = s.x[j]
@@ -477,6 +525,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     x.most = max(x.most, x.running)
     x.recent_s += LAST_STEP * (seconds - x.recent_s)
     s.next[j] = t + seconds
+    _pauses(s, j, t, seconds)
     if s.bins.shape[1] > 0:
         _record(s, j, t, seconds, tokens + n * (_clock(x, x.steps + 1) - x.clock))
 
@@ -550,6 +599,8 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
             r.made += 1
             if np.isnan(r.first_s):
                 r.first_s = t
+            elif r.group >= 0:
+                s.gaps[r.group, _edge(s, t - r.last_s)] += 1  # since it was preempted
             if r.made >= r.output:
                 _answered(s, j, i, t)
             else:
@@ -594,6 +645,7 @@ def _schedule_ranks(s, low, high, t, others):  # type: ignore[no-untyped-def]
         y.most = max(y.most, running)
         y.recent_s += LAST_STEP * (seconds - y.recent_s)
         s.next[j] = t + seconds
+        _pauses(s, j, t, seconds)
         if s.bins.shape[1] > 0:
             tokens, _, _ = _chunks(s, y)
             _record(s, j, t, seconds, tokens + y.decoding * (_clock(y, y.steps + 1) - y.clock))

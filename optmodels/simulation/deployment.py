@@ -16,8 +16,19 @@ from optmodels.latency.resolve import Engine as EngineName
 from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KV_BYTES, WEIGHT_BYTES, layer_work
-from optmodels.simulation.continuous import Arrivals, Dispatcher, Engine, Floats, ServedRequests, simulate
-from optmodels.simulation.summary import quantiles
+from optmodels.simulation.continuous import (
+    EDGES_S,
+    Arrivals,
+    Dispatcher,
+    Engine,
+    Floats,
+    Gaps,
+    ServedRequests,
+    gap_quantiles,
+    of_edges,
+    simulate,
+)
+from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
@@ -26,11 +37,15 @@ BINS = 200
 
 @dataclass(frozen=True)
 class GoodputLimits:
-    """Limits of goodput: seconds to the first token, per output token after it, to the last; None: anything."""
+    """Limits of goodput: seconds to the first token, per output token after it, to the last; None: anything.
+
+    `itl_s` is no limit of goodput: the report has the share of times between tokens within it.
+    """
 
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
+    itl_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,11 +163,18 @@ def serve(
         deadline_s=np.inf if limits.e2e_s is None else limits.e2e_s,
     )  # fmt: skip
     bin_s = max(trace.duration_s, 1e-9) / BINS
+    edges = EDGES_S if limits.itl_s is None else np.unique(np.append(EDGES_S, limits.itl_s * (1 + 1e-9)))
     seen = simulate(
-        arrivals, [engine] * instances, dispatcher, refuse=refuse, bin_s=bin_s, bins=2 * BINS
+        arrivals, [engine] * instances, dispatcher, refuse=refuse, bin_s=bin_s, bins=2 * BINS,
+        gaps=Gaps(edges, np.zeros(len(arrivals), np.int64)),
     )  # fmt: skip
     good = _good(seen, limits)
-    return _report(seen, engine, instances, good, limits), {
+    assert seen.gaps is not None
+    pauses, many = of_edges(edges, seen.gaps.sum(axis=0))
+    between: dict[str, Any] = {"itl_s": gap_quantiles(pauses, many, QUANTILES)}
+    if limits.itl_s is not None:
+        between["itl_within"] = float(many[pauses <= limits.itl_s * (1 + 1e-9)].sum() / max(many.sum(), 1.0))
+    return _report(seen, engine, instances, good, between), {
         "arrival_s": arrivals.arrival_s, "input_tokens": arrivals.input_tokens,
         "output_tokens": arrivals.output_tokens, "instance": seen.instance, "queue_s": seen.queue_s,
         "ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "cached_tokens": seen.hit_tokens,
@@ -169,7 +191,9 @@ def _good(seen: ServedRequests, limits: GoodputLimits) -> Any:
     return good
 
 
-def _report(seen: ServedRequests, engine: Engine, instances: int, good: Any, limits: GoodputLimits) -> dict[str, Any]:
+def _report(
+    seen: ServedRequests, engine: Engine, instances: int, good: Any, between: dict[str, Any]
+) -> dict[str, Any]:  # fmt: skip
     a, served = seen.arrivals, seen.served
     n = len(a)
     begin = float(a.arrival_s[0]) if n else 0.0
@@ -184,6 +208,7 @@ def _report(seen: ServedRequests, engine: Engine, instances: int, good: Any, lim
         "requests": n, "refused": int(n - served.sum()), "seconds": span,
         "ttft_s": quantiles(seen.ttft_s[served]),
         "tpot_s": quantiles(tpot[np.isfinite(tpot)]),
+        **between,
         "e2e_s": quantiles(seen.e2e_s[served]),
         "queue_s": quantiles(seen.queue_s[served]),
         "requests_per_s": rate(served.sum()), "output_tokens_per_s": rate(a.output_tokens[served].sum()),

@@ -14,6 +14,9 @@ caches are simulated together: a request goes to any engine of its station, and 
 has an error of α/(m·LOOKS·R), so that by the union bound all that is called kept is kept with probability 1 − α
 together, however rounds and looks came about. Copies accumulate from look to look; those near their limit get more.
 
+*Times between tokens.* Of ITL the shares are of the times between tokens of the streams' requests, not of requests:
+a copy's number is the times within L less q times all.
+
 *Warm up.* A copy begins empty and ends with fewer and fewer requests: those that arrive before and after the seconds
 observed load the engine and are not looked at.
 """
@@ -28,11 +31,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.simulation.continuous import Arrivals, Engine
+from optmodels.simulation.continuous import Arrivals, Engine, Gaps
 from optmodels.simulation.stages import simulate_stages
 
 Array = npt.NDArray[np.float64]
-Metric = Literal["ttft_s", "tbt_s", "deadline_s"]
+Metric = Literal["ttft_s", "tbt_s", "itl_s", "deadline_s"]
+COARSE_S: Array = np.array(1e-4 * 1.05 ** np.arange(283), dtype=np.float64)  # up to 94 s: what ITL is seen to be
 
 COPIES = 32  # of an engine in the first look; twice as many altogether in every further one
 LOOKS = 4
@@ -96,7 +100,10 @@ class Stream:
 
 @dataclass(frozen=True)
 class Promise:
-    """At most this many seconds: the mean (quantile None), or a share `quantile` of the streams' requests."""
+    """At most this many seconds: the mean (quantile None), or a share `quantile` of the streams' requests.
+
+    Of ITL a share of the times between their tokens.
+    """
 
     streams: tuple[int, ...]
     metric: Metric
@@ -157,8 +164,11 @@ def judge(
     seconds = _seconds(drawn, promises, longest)
     span = (BEFORE * longest + WARM_UP * seconds, seconds, AFTER * longest)
     each = max(1, int(AT_ONCE / (sum(s.requests_per_s for s in drawn) * sum(span))))
+    limits = [p.at_most_s * (1 + 1e-9) for p in promises if p.metric == "itl_s"]
+    edges = np.unique(np.concatenate([limits, COARSE_S])) if limits else None
     scores: list[list[Array]] = [[] for _ in promises]
     seen: list[list[tuple[Array, Array]]] = [[] for _ in promises]
+    requests = [0 for _ in promises]
     open_, verdicts, means = set(range(len(promises))), {}, dict[int, float]()
     for look in range(looks):
         left = COPIES * 2 ** max(look - 1, 0)
@@ -167,15 +177,18 @@ def judge(
         rng = np.random.default_rng([*seed, look])
         while left:
             copies, left = min(each, left), max(left - each, 0)
-            values = _values(stations, drawn, copies, span, rng)
+            values = _values(stations, drawn, copies, span, rng, edges)
             for k in open_:
                 p = promises[k]
-                copy, latency = (np.concatenate(x) for x in zip(*(values[i, p.metric] for i in p.streams), strict=True))
-                weight = np.repeat(counts[[*p.streams]], [len(values[i, p.metric][0]) for i in p.streams])
+                copy, latency, many = (
+                    np.concatenate(x) for x in zip(*(values[i, p.metric] for i in p.streams), strict=True)
+                )
+                weight = many * np.repeat(counts[[*p.streams]], [len(values[i, p.metric][0]) for i in p.streams])
                 within = latency <= p.at_most_s * (1 + 1e-9)
                 gain = p.at_most_s - latency if p.quantile is None else within - p.quantile
                 scores[k].append(np.asarray(np.bincount(copy, weight * gain, copies), dtype=float))
                 seen[k].append((latency, weight))
+                requests[k] += sum(len(values[i, "tbt_s" if p.metric == "itl_s" else p.metric][0]) for i in p.streams)
         for k in sorted(open_):
             z, p = np.concatenate(scores[k]), promises[k]
             means[k] = mean = float(z.mean())
@@ -185,7 +198,7 @@ def judge(
             found: Literal["kept", "broken", "undecided"] = (
                 "kept" if len(latency) and mean >= at else "broken" if mean < -at else "undecided"
             )
-            verdicts[k] = Verdict(p, found, _seen_s(latency, weight, p.quantile), len(latency))
+            verdicts[k] = Verdict(p, found, _seen_s(latency, weight, p.quantile), requests[k])
         open_ = {k for k in open_ if verdicts[k].found == "undecided" and not (hopeful and look and means[k] < 0.0)}
         if not open_:
             break
@@ -226,10 +239,12 @@ def _values(
     copies: int,
     span: tuple[float, float, float],
     rng: np.random.Generator,
-) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array]]:
-    """Latencies by stream and metric, each with the copy that it was seen on; of answers of one token no TPOT.
+    edges: Array | None = None,
+) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]]:
+    """Latencies by stream and metric, each with its copy, and how many there are; of answers of one token no TPOT.
 
-    `span` is the seconds before those observed, observed, and after them.
+    `span` is the seconds before those observed, observed, and after them. With `edges` times between tokens, too, each
+    as the edge that it is not above.
     """
     rates = np.array([s.requests_per_s for s in streams])
     total = rates.sum()
@@ -257,6 +272,7 @@ def _values(
             mine, recorded = np.flatnonzero(kind == k), np.array(s.lengths, np.int64)
             prompts[mine], outputs[mine] = recorded[rng.integers(len(recorded), size=len(mine))].T
             received[mine] = np.minimum(prompts[mine] * s.received_tokens // s.input_tokens, prompts[mine] - 1)
+    inside = (arrival >= span[0]) & (arrival < span[0] + span[1])
     onward = [s.onward or Onward(-1, 0.0, 0.0) for s in streams]
     first = column("station")
     seen = simulate_stages(
@@ -265,12 +281,19 @@ def _values(
         member(first), np.array([s.slower for s in stations])[first],
         member(np.array([o.station for o in onward], np.int64)[kind]),
         np.array([o.sends_s for o in onward])[kind], np.array([o.receives_s for o in onward])[kind],
+        None if edges is None else Gaps(edges, np.where(inside, copy * len(streams) + kind, -1)),
     )  # fmt: skip
     latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "deadline_s": seen.e2e_s}
-    inside = (arrival >= span[0]) & (arrival < span[0] + span[1])
-    found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array]] = {}
+    found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]] = {}
     for k in range(len(streams)):
         for metric, values in latency.items():
             rows = np.flatnonzero(inside & (kind == k) & ~np.isnan(values))
-            found[k, metric] = copy[rows], values[rows]
+            found[k, metric] = copy[rows], values[rows], np.ones(len(rows))
+    if seen.gaps is not None and edges is not None:
+        gaps = np.zeros((copies * len(streams), len(edges) + 1))
+        gaps[: len(seen.gaps)] = seen.gaps
+        longest = np.append(edges, 2.0 * edges[-1]) * (1 - 2e-9)  # what a limit's edge is above it
+        for k in range(len(streams)):
+            of, at = np.nonzero(gaps[k :: len(streams)])
+            found[k, "itl_s"] = of, longest[at], gaps[k :: len(streams)][of, at]
     return found

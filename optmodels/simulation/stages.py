@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, simulate
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Gaps, Ints, simulate
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Staged:
         queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each of those after it
             (NaN for answers of one), until the last.
         busy_s: busy seconds of all engines together.
+        gaps: (groups, B + 1) counted times between tokens (`Gaps`); None where not asked for.
     """
 
     queue_s: Floats
@@ -30,11 +31,12 @@ class Staged:
     tpot_s: Floats
     e2e_s: Floats
     busy_s: float
+    gaps: Ints | None = None
 
 
 def simulate_stages(
     arrivals: Arrivals, engines: Sequence[Engine], first: Ints, slower: Floats, then: Ints, sends_s: Floats,
-    receives_s: Floats,
+    receives_s: Floats, gaps: Gaps | None = None,
 ) -> Staged:  # fmt: skip
     """Serve all requests.
 
@@ -46,6 +48,7 @@ def simulate_stages(
         then: (n,) where it is decoded; −1: where it began.
         sends_s, receives_s: (n,) from the end of its prefill until it has its first token, and from then on until its
             cache has arrived; of requests that go on elsewhere.
+        gaps: times between tokens to count; where another engine decodes, the first lasts until it has joined there.
 
     Raises:
         InputError: what the requests and engines do not allow.
@@ -56,8 +59,9 @@ def simulate_stages(
             arrivals.arrival_s, arrivals.input_tokens, np.where(apart, 1, output),
             received_tokens=arrivals.received_tokens, prefixes=arrivals.prefixes,
         ),
-        engines, assigned=first,
+        engines, assigned=first, gaps=gaps,
     )  # fmt: skip
+    counts = seen.gaps
     more = (slower - 1.0) * seen.ttft_s  # of measured engines beyond their steps
     ttft, e2e, tpot, busy = seen.ttft_s + more, seen.e2e_s + more, seen.tpot_s, float(seen.busy_s.sum())
     if apart.any():
@@ -67,11 +71,14 @@ def simulate_stages(
         on = on[np.argsort(arrival[on], kind="stable")]
         prompt = arrivals.input_tokens[on]
         rest = simulate(
-            Arrivals.of(arrival[on], prompt, output[on], received_tokens=prompt), engines, assigned=then[on]
+            Arrivals.of(arrival[on], prompt, output[on], received_tokens=prompt), engines, assigned=then[on],
+            gaps=None if gaps is None else Gaps(gaps.edges_s, gaps.group[on], receives_s[on]),
         )  # fmt: skip
+        if counts is not None and rest.gaps is not None:
+            counts[: len(rest.gaps)] += rest.gaps
         e2e = np.where(apart, ttft, e2e)
         e2e[on] = arrival[on] - arrivals.arrival_s[on] + rest.e2e_s
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             tpot = np.where(apart, (e2e - ttft) / (output - 1), tpot)
         busy += float(rest.busy_s.sum())
-    return Staged(seen.queue_s, ttft, tpot, e2e, busy)
+    return Staged(seen.queue_s, ttft, tpot, e2e, busy, counts)

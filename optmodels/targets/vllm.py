@@ -63,6 +63,8 @@ def arguments(d: Deployment) -> dict[str, Any]:
         found["kv-transfer-config"] = connector(role)
     if d.drafts is not None:
         found["speculative-config"] = json.dumps(_speculative(d, d.drafts))
+    if d.max_loras:
+        found |= {"enable-lora": True, "max-loras": d.max_loras, "max-lora-rank": d.max_lora_rank}
     if d.kv_offload_gib is not None:
         found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")
         found["kv-offloading-backend"] = "native"

@@ -18,6 +18,7 @@ from optmodels.simulation.continuous import (
     Dispatcher,
     Engine,
     Floats,
+    Gaps,
     Ints,
     ServedRequests,
     Within,
@@ -176,6 +177,8 @@ class _Simulation:
         self.start, self.first, self.finish = (np.full(n, np.nan) for _ in range(3))
         self.hit, self.preempted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.here = 0
+        self.last = np.full(n, np.nan)  # seconds of the last token
+        self.gaps: list[tuple[int, float]] = []  # request and time between two tokens
 
     def request(self, i: int) -> _Request:
         a = self.a
@@ -247,6 +250,7 @@ class _Simulation:
             if context == r.target:
                 r.made = 1
                 self.first[r.index] = r.arrived_s
+                self.last[r.index] = r.arrived_s - self.sent_s[r.index]
                 e.decoding.append(r)
                 budget -= 1 + drafts
             else:
@@ -277,6 +281,7 @@ class _Simulation:
         filling = [r for r in e.running if r not in e.decoding]
         done = []
         for r in e.decoding:
+            self.token(r, now)
             r.context += made
             r.room = r.context
             r.made += made
@@ -289,12 +294,19 @@ class _Simulation:
             if r.context < r.target:
                 continue
             r.made += 1
+            self.token(r, now)
             if math.isnan(self.first[r.index]):
                 self.first[r.index] = now
             if r.made == r.output:
                 self.answered(e, r, now)
             else:
                 e.decoding.append(r)
+
+    def token(self, r: _Request, now: float) -> None:
+        """Tokens at the end of a step: the time since the last ones."""
+        if not math.isnan(self.last[r.index]):
+            self.gaps.append((r.index, now - self.last[r.index]))
+        self.last[r.index] = now
 
     def answered(self, e: _Instance, r: _Request, now: float) -> None:
         e.give_up(r)
@@ -431,7 +443,7 @@ def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
     assigned: Ints | None = None, planned: Floats | None = None, planned_bin_s: float = math.inf,
     within: Within = "shortest_queue", refuse: bool = False, users: int | None = None,
-    controllers: Sequence[Controller | None] | None = None,
+    controllers: Sequence[Controller | None] | None = None, gaps: Gaps | None = None,
 ) -> ServedRequests:  # fmt: skip
     """Serve all requests; see `continuous.simulate`.
 
@@ -442,10 +454,18 @@ def simulate(
     s = _Simulation(
         arrivals, engines, dispatcher, assigned, planned, planned_bin_s, within, refuse, users, controllers
     )  # fmt: skip
+    s.sent_s = np.zeros(len(arrivals)) + (0.0 if gaps is None else gaps.sent_s)
     s.run()
+    counts = None
+    if gaps is not None:
+        counts = np.zeros((int(gaps.group.max()) + 1, len(gaps.edges_s) + 1), np.int64)
+        for i, seconds in s.gaps:
+            if gaps.group[i] >= 0:
+                counts[gaps.group[i], np.searchsorted(gaps.edges_s, seconds)] += 1
     outside = np.array([e.costs.request_s for e in engines] + [0.0])[s.instance]
     return ServedRequests(
         replace(arrivals, arrival_s=s.came), s.instance, s.start, s.first + outside,
         s.finish + outside, s.hit, s.preempted, np.array([x.steps for x in s.engines]),
         np.array([x.busy_s for x in s.engines]), np.array([x.most for x in s.engines]), None,
+        counts,
     )  # fmt: skip

@@ -9,7 +9,16 @@ from references import continuous_engine as plain
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
 from optmodels.latency.steps import AttentionWindow, Experts, StepCosts
-from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
+from optmodels.simulation.continuous import (
+    DISPATCHERS,
+    EDGES_S,
+    Arrivals,
+    Engine,
+    Gaps,
+    gap_quantiles,
+    of_edges,
+    simulate,
+)
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.traces.types import Prefixes
 
@@ -106,6 +115,27 @@ def test_predictions_know_how_long_steps_have_lately_been(run):
         assert run(a, [engine(costs, max_num_batched_tokens=8)], refuse=True).instance.tolist() == [0, instance]
     idle = Arrivals.of([0, 40], [80, 8], [1, 11], deadline_s=[np.inf, 3 + 10 + 1e-6])  # what was before counts no more
     assert run(idle, [engine(costs, max_num_batched_tokens=8)], refuse=True).instance.tolist() == [0, 0]
+
+
+def test_times_between_tokens_by_hand():
+    # Of three tokens two pauses: the first beside the second's prompt of 10 tokens, the other beside its decode.
+    costs = StepCosts(fixed_s=1.0, prompt_step_s=0.5, prompt_token_s=0.1, decode_request_s=0.01)
+    a = Arrivals.of([0, 1.2], [8, 10], [3, 2])
+    seen = simulate(a, [engine(costs)], gaps=Gaps(np.array([1.015, 1.5, 2.51]), np.array([0, 1])))
+    assert seen.gaps.tolist() == [[0, 1, 1, 0], [0, 1, 0, 0]]  # 2.51 and 1.02, 1.02
+    found = gap_quantiles(*of_edges(np.array([1.015, 1.5, 2.51]), seen.gaps[0]), [0.5, 0.95])
+    assert found == pytest.approx({"mean": 2.005, "p50": 1.5, "p95": 2.51})
+    assert simulate(a, [engine(costs)]).gaps is None and gap_quantiles(*of_edges(EDGES_S, np.zeros(701)), [0.5]) == {}
+    # Its cache comes 3 s after its first token: 3 s, half of the step under way and its own.
+    came = Arrivals.of([0, 0.5], [8, 8], [9, 3], received_tokens=[0, 8])
+    seen = simulate(came, [engine()], gaps=Gaps(np.array([1.0, 4.4, 4.6]), np.array([-1, 0]), 3.0))
+    assert seen.gaps.tolist() == [[1, 0, 1, 0]]
+    # While it is preempted a request waits for its next token: from 2 to 6, and one more for its prompt.
+    seen = simulate(
+        Arrivals.of([0, 0], [8, 8], [6, 6]), [engine(kv_tokens=20, block_tokens=4)],
+        gaps=Gaps(np.array([1.0, 2.0, 5.9, 6.1]), np.array([0, 1])),
+    )  # fmt: skip
+    assert seen.gaps.tolist() == [[5, 0, 0, 0, 0], [4, 0, 0, 1, 0]]
 
 
 def test_the_series_adds_up():
@@ -215,9 +245,11 @@ def test_the_compiled_loop_is_the_plain_one(cases, least):
     preempted = hits = refused = served = 0
     for seed in range(100):
         arrivals, engines, given = cases(seed)
+        rng = np.random.default_rng(seed)
+        given |= {"gaps": Gaps(np.sort(rng.uniform(0.0, 0.3, 9)), rng.integers(-1, 3, len(arrivals)), 0.01)}
         fast = simulate(arrivals, engines, bin_s=0.1, **given)
         slow = plain.simulate(arrivals, engines, **given)
-        for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running"):
+        for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running", "gaps"):
             assert np.array_equal(getattr(fast, name), getattr(slow, name)), (seed, name)
         for name in ("start_s", "first_s", "finish_s", "busy_s"):
             np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, err_msg=f"{seed} {name}")

@@ -139,6 +139,8 @@ def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:
     text += f"; the plan stays best {' and '.join(stays)}" if stays else ""
     if line.better_at is not None:
         text += f"; at {quantity(line.better_at, limit.unit)} another is better"
+    if line.binds and limit.marker.advice:
+        text += f"; {limit.marker.advice}"
     return text
 
 
