@@ -136,6 +136,12 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
     ) / span  # fmt: skip
     machine_total, penalty_total = float(share @ machine_usd), float(share @ (soft + unserved_usd))
     total = machine_total + penalty_total + change_usd
+    scenarios = None
+    if case.draws is not None:
+        from formulations.fleet.recourse import scenarios_line
+
+        scenarios = scenarios_line(tables, choice.n[0])
+        total += scenarios.usd_per_hour
     tokens = np.array([d.tokens for d in tables.demands])
     served_rate = served * rates
     weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
@@ -156,6 +162,7 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
         survival_probability=_survival(tables, choice, choice.used_alone(tables)), routing=case.routing,
+        scenarios=scenarios,
     )  # fmt: skip
 
 
