@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from formulations.fleet.making import FleetChoice
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
-from formulations.fleet.scenarios import Draws
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
+from formulations.fleet.scenarios import Draws
 from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 

@@ -1362,23 +1362,23 @@ def _drawn(
     at, c = "with scenarios", p.change
     if points is None and not p.continuous:
         wrong.add("serving", p.serving, f"continuous, or measured points, {at}")
-    for path, value, usual in (
+    keys: tuple[tuple[str, Any, Any], ...] = (
         ("objective", p.objective, "min_cost"), ("certify", p.certify, "none"), ("reserve", p.reserve, None),
         ("deployment.stages", list(p.deployment.stages), ["both"]), ("periods", p.periods[1:], ()),
         ("change", (c.start_usd, c.stop_usd, c.max_starts, c.max_stops), (0.0, 0.0, None, None)),
         ("prefix_cache", p.prefix_cache, None),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for path, value, usual in keys:
         if value != usual:
             wrong.add(path, "set" if value is None else str(value)[:60], f"{usual or 'no such key'} {at}")
     if any(x.stage != "both" for x in points or ()):
         wrong.add("points", "a stage", f"stage: both {at}")
     for i, w in enumerate(workloads):
-        for name, value, none in (
-            ("soft", w.soft, None), ("quality_at_least", w.quality_at_least, None),
-            ("spot_share_max", w.spot_share_max, 1.0),
-        ):  # fmt: skip
-            if value != none:
-                wrong.add(f"workloads[{i}].{name}", str(value)[:60], f"no such key {at}")
+        keys = (("soft", w.soft, None), ("quality_at_least", w.quality_at_least, None),
+                ("spot_share_max", w.spot_share_max, 1.0))  # fmt: skip
+        for path, value, usual in keys:
+            if value != usual:
+                wrong.add(f"workloads[{i}].{path}", str(value)[:60], f"no such key {at}")
     if isinstance(s.demand_sd, Mapping):
         for name in s.demand_sd:
             if name not in {w.name for w in workloads}:

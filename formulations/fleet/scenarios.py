@@ -1,6 +1,6 @@
 """Draws of demand and machine slow-downs: the section ``scenarios`` of an instance, and its random numbers.
 
-Machines are bought before the draw is known. Requests are routed after it. A workload's factor is lognormal with mean 1.
+Machines are bought before the draw is known. Requests are routed after it. A workload's factor is lognormal, mean 1.
 A machine type is slow with a probability of its own, and then serves 1/g of its requests. The draws are data of the
 instance: they depend on its seed and on the names of workloads and machine types alone.
 """

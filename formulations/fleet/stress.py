@@ -24,17 +24,19 @@ from formulations.fleet.points import DECODE, FleetTables
 from formulations.fleet.problem import Fleet
 from formulations.fleet.recourse import refused
 from formulations.fleet.scenarios import Draws, draws_of
+from optmodels.autoscaling.backtest import cost_at
 from optmodels.formulation import Options
 from optmodels.solver import Settings, solve_compiled
 
 Array = npt.NDArray[np.float64]
 ALL_SERVED = 1e-4  # of the requests: the gap of the solves
 GAP = 1e-3  # of the plans for stressed demand
-MARGINS = 4  # between none and the largest factors
+MARGINS = 6  # between none and the largest factors
 TRAINED = 100  # draws that plans are made for
 LEVELS = (0.8, 0.95)  # quantiles of the rates
 GAMMAS = (1, 2)  # machine types that are slow together
-UNSERVED = (0.05, 0.02, 0.01)
+UNSERVED = (0.05, 0.02, 0.01, 0.005)  # that costs are compared at
+ASKED = (*UNSERVED, 0.002)  # of the plans for draws
 ROUNDS = 6
 
 
@@ -59,7 +61,8 @@ def stress(
     Returns:
         ``usd_per_hour`` of the plan, ``scenarios`` (``demand``, ``latency``, ``lost``, ``attained``, ``worst``,
         ``worst_attained``, ``usd_per_hour`` and ``bound`` of a plan for it) and ``frontier`` (``kind`` of plan,
-        ``setting``, ``usd_per_hour`` of machines, ``unserved`` share, ``worst``, ``kept``).
+        ``setting``, ``usd_per_hour`` of machines, ``unserved`` share, ``worst``, ``kept``). ``cost_at_unserved``:
+        USD/h of each kind at some unserved shares, on the line between neighbours of its frontier.
     """
     p = FleetPlan.model_validate(plan)
     base = tables_of(problem, p)
@@ -79,8 +82,10 @@ def stress(
     frontier: list[dict[str, Any]] = []
     if draws and len(p.periods) == 1 and problem.objective == "min_cost":
         frontier = _frontier(problem, p, slower[1.0], demand, latency, draws, seed, time_limit)
+    kinds = dict.fromkeys(r["kind"] for r in frontier if r["kind"] != "plan")
+    at = {str(share): {kind: _cost_at(frontier, kind, share) for kind in kinds} for share in UNSERVED if frontier}
     return {"period": p.periods[t].name, "usd_per_hour": p.periods[t].usd_per_hour, "scenarios": scenarios,
-            "frontier": frontier}  # fmt: skip
+            "frontier": frontier, "cost_at_unserved": at}  # fmt: skip
 
 
 def _slower(tables: FleetTables, factor: float, stretch: float) -> FleetTables:
@@ -184,7 +189,7 @@ def _frontier(
 
     add("plan", None, plan)
     slowest = max((float(x.max()) for x in judged.slow.values()), default=1.0)
-    largest = max(float(np.quantile(x, 0.99)) for x in known.demand.values()) * slowest
+    largest = max(float(np.quantile(x, 0.9)) for x in known.demand.values()) * slowest
     for margin in np.linspace(1.0, max(largest, 1.0 + 1e-9), MARGINS + 1)[1:].tolist():
         add("uniform margin", margin, _plan_for(problem, tables, margin, time_limit)[0])
     for level in LEVELS:
@@ -195,10 +200,16 @@ def _frontier(
             for gamma in GAMMAS:
                 add(f"the same, {gamma} type{'s' * (gamma > 1)} slow", level,
                     _slow_types(problem, tables, each, known, gamma, time_limit))  # fmt: skip
-    for share in UNSERVED:
+    for share in ASKED:
         asked = replace(known, unserved=share, usd_per_1000=0.0)
         add("scenarios", share, _for_draws(problem, tables, asked, 3 * time_limit))
     return rows
+
+
+def _cost_at(frontier: Sequence[Mapping[str, Any]], kind: str, share: float) -> float | None:
+    """USD/h of a kind of plans at an unserved share; the plan given is one of each kind."""
+    mine = [(1 - r["unserved"], r["usd_per_hour"]) for r in frontier if r["kind"] in ("plan", kind)]
+    return cost_at(mine, 1 - share)
 
 
 def _draws(
@@ -208,7 +219,9 @@ def _draws(
     names = [w.name for w in tables.case.workloads]
     types = list(dict.fromkeys(r[0] for r in tables.resources))
     if problem.scenarios is not None:
-        other = problem.scenarios.model_copy(update={"draws": count, "seed": problem.scenarios.seed + 7919 * (1 + seed)})
+        other = problem.scenarios.model_copy(
+            update={"draws": count, "seed": problem.scenarios.seed + 7919 * (1 + seed)}
+        )
         return draws_of(other, names, types)
     rng = np.random.default_rng(seed)
     each = rng.uniform(min(demand), max(demand), (count, len(names)))

@@ -35,6 +35,10 @@ def stress_lines(found: Mapping[str, Any]) -> list[str]:
             lines.append(plain(
                 f"{plan_name(r):<34}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>12.0%}"
             ))  # fmt: skip
+        lines += ["", "USD/h at an unserved share of"]
+        for share, costs in found["cost_at_unserved"].items():
+            each = ", ".join(f"{kind} {usd:,.2f}" for kind, usd in costs.items() if usd is not None)
+            lines.append(f"  {float(share):.1%}: {plain(each) or 'none'}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The method ``exact`` with scenarios: machines bought before a draw of demand and slow machines, requests routed after.
+"""The method ``exact`` with scenarios: machines are bought before the draw is known, requests are routed after it.
 
 The linear relaxation is solved on few points. Points outside are priced by its duals: a point whose capacity would be
 worth more than it costs joins. If none does, the duals, scaled down to what every point outside costs at least, bound
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.making import FleetChoice, make_plan
+from formulations.fleet.making import make_plan
 from formulations.fleet.model import FleetModel, drawn_of
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import FleetTables, prune
