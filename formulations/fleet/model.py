@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.making import FleetChoice
+from formulations.fleet.choice import FleetChoice
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
@@ -150,9 +150,8 @@ class FleetModel(Parameters):
         self.weight, self.priority = np.array([w.weight for w in work]), np.array([w.priority for w in work])
         each_hour = usd_per_hour(self)
         if draws is not None and draws.usd_per_1000:
-            c, w = self.refused.labels
             price = 3.6 * draws.usd_per_1000 / len(draws)
-            each_hour = each_hour + self.refused * (price * self.drawn_rates[c, w])
+            each_hour = each_hour + self.refused * (price * self.drawn_rates[self.refused.labels])
         cost = self.expression("usd_per_hour", each_hour)
         tokens = self.expression("tokens_per_hour", served(self, 3600.0 * self.weight * self.tokens))
         if problem.objective == "max_served":
@@ -189,8 +188,8 @@ class FleetModel(Parameters):
             case "quality":
                 w = tables.case.workloads[label[1]]
                 return f"quality of {w.name} at least {w.quality_at_least:g}"
-            case "drawn_unserved":
-                return f"unserved share over the draws at most {100 * (self.draws.unserved or 0):g} %"
+            case "drawn_unserved" if self.draws is not None and self.draws.unserved is not None:
+                return f"unserved share over the draws at most {100 * self.draws.unserved:g} %"
             case "min_replicas" | "min_replicas_decoding":
                 w = tables.case.workloads[label[1]]
                 return f"replicas for {w.name} at least {w.min_replicas}"

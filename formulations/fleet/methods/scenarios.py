@@ -24,7 +24,7 @@ from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled, Settings, solve_compiled
-from optmodels.solver.highs import PROVED, relative_gap
+from optmodels.solver.highs import PROVED, Event, relative_gap
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
 from optmodels.study.explanation import named
@@ -81,7 +81,7 @@ def scenarios(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[
     plan = None if found is None else make_plan(model.tables, model.choice(found))
     gap = None if plan is None else relative_gap(objective_value(plan), bound)
     nodes, message = 0, "relaxation and diving"
-    events: list[Any] = []
+    events: tuple[Event, ...] = ()
     if (gap is None or gap > options.gap) and left() > 0.1:
         best = math.inf if plan is None else objective_value(plan)
         inside, counts = _searched(kept, reduced, bound, best, model, relaxed)
