@@ -457,14 +457,13 @@ def drawn_capacities(m: FleetModel) -> Rows:
     c, w, p = m.drawn.labels
     each = m.tables.each_load
     load = m.drawn_rates[c, w] * m.slower[c, p] * each[:, w, p]  # (Q, entries)
-    full = np.zeros((len(each), len(m.drawn_rates), each.shape[2]))
+    full = np.zeros((len(each), *m.slower.shape))
     where: Any = (slice(None), c, p)
     np.add.at(full, where, load)
     q, i = np.nonzero(load)
-    used = m.drawn.at(i, (c[i], p[i], q), load[q, i] / np.minimum(full[q, c[i], p[i]], 1.0), sets=("c", "p", "q"))
-    rows = np.unique(np.stack([c[i], p[i], q]), axis=1)
-    counts = m.n.at(m.n.find(np.zeros_like(rows[1]), rows[1]), tuple(rows), sets=("c", "p", "q"))
-    return at_most(0.0, used - counts)
+    scaled = load[q, i] / np.minimum(full[q, c[i], p[i]], 1.0)
+    used = m.drawn.at(i, (np.zeros_like(i), p[i], q, c[i]), scaled, sets=("t", "p", "q", "c"))
+    return at_most(0.0, used - m.n.across(q=len(each), c=len(m.slower)).among(used))
 
 
 def drawn_unserved(m: FleetModel) -> Rows:
@@ -472,19 +471,17 @@ def drawn_unserved(m: FleetModel) -> Rows:
     if m.draws is None or m.draws.unserved is None:
         return no_rows()
     c, w = m.refused.labels
-    share = m.drawn_rates[c, w] / m.drawn_rates.sum(axis=1)[c] / len(m.drawn_rates)
+    share = m.drawn_rates[c, w] / np.einsum("cw->c", m.drawn_rates)[c] / len(m.drawn_rates)
     return at_most(m.draws.unserved, (m.refused * share).by())
 
 
 def drawn_of(tables: FleetTables, draws: Draws) -> tuple[Array, Array]:
     """Rates of the demands in each draw, (N, W), and the factor on the times of each point, (N, P)."""
-    rates = tables.rates[0] * np.stack([draws.demand[d.workload] for d in tables.demands], axis=1)
-    ones = np.ones(len(draws))
-    of = np.stack([draws.slow.get(r[0], ones) for r in tables.resources], axis=1)  # (N, G)
-    use = tables.use.tocoo()
-    slower = np.ones((len(draws), len(tables.points)))
-    np.maximum.at(slower.T, use.row, of[:, use.col].T)
-    return rates, slower
+    rates = tables.rates[0] * np.array([draws.demand[d.workload] for d in tables.demands]).T
+    of = np.array([draws.slow.get(r[0], np.ones(len(draws))) for r in tables.resources])  # (G, N)
+    use, slower = tables.use.tocoo(), np.ones((len(tables.points), len(draws)))
+    np.maximum.at(slower, use.row, of[use.col])
+    return rates, slower.T
 
 
 def something_runs(m: FleetModel) -> Rows:
