@@ -24,7 +24,7 @@ from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled, Settings, solve_compiled
-from optmodels.solver.highs import PROVED, Event, relative_gap
+from optmodels.solver.highs import PROVED, Event, Limit, relative_gap
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
 from optmodels.study.explanation import named
@@ -36,6 +36,7 @@ JOIN = 25  # points that join in a round
 SEARCHED = 60  # points at most that branch and bound searches
 WORTH = 1e-6  # relative, by which a point's capacity is worth more than it costs
 SECONDS = 60.0
+LEAST_LEFT = 0.15  # of the time limit, for a search of more points
 
 
 def scenarios(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
@@ -48,8 +49,8 @@ def scenarios(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[
     def left(part: float = 1.0) -> float:
         return max(part * (limit - (time.perf_counter() - began)), 0.05)
 
-    kept, relaxed, bound, reduced = _first(tables), None, -math.inf, np.zeros(len(tables.points))
-    usd = tables.points.usd_per_hour
+    kept, bound, reduced = _first(tables), -math.inf, np.zeros(len(tables.points))
+    usd, known = tables.points.usd_per_hour, None
     for _ in range(ROUNDS):
         model = FleetModel(problem, tables.restricted(kept))
         compiled = model.compiled()
@@ -65,54 +66,62 @@ def scenarios(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[
         value = least_value(plain, plain.costs[0], scale * duals) + float(plain.offsets[0])
         if value > bound:
             bound, reduced = value, usd - scale * worth
-            reduced[kept] = 0.0
-        relaxed = session.values()
+            inner = plain.costs[0] - plain.A.T @ (scale * duals)
+            reduced[kept] = np.maximum(inner[model.n.columns], 0.0)
+        known = model, compiled, plain, session.values(), kept
         joins = outside[worth[outside] > usd[outside] * (1 + WORTH)]
         if not len(joins) or left() < 0.4 * limit:
             break
         kept = np.union1d(kept, joins[np.argsort(usd[joins] / worth[joins])[:JOIN]])
     seconds["relaxation"] = time.perf_counter() - began
-    if relaxed is None:
-        return _none(problem, tables, options, compiled, model, ended, seconds, log)
+    if known is None:
+        return _none(problem, tables, options, compiled, ended, seconds, log)
+    model, compiled, plain, relaxed, kept = known
     clock = time.perf_counter()
     found = _dive(model, compiled, plain, relaxed, left(0.5))
     seconds["diving"] = time.perf_counter() - clock
     clock = time.perf_counter()
     plan = None if found is None else make_plan(model.tables, model.choice(found))
     gap = None if plan is None else relative_gap(objective_value(plan), bound)
-    nodes, message = 0, "relaxation and diving"
+    nodes, message, most = 0, "relaxation and diving", SEARCHED
     events: tuple[Event, ...] = ()
-    if (gap is None or gap > options.gap) and left() > 0.1:
+    proved_bound = bound
+    counts = np.zeros(len(tables.points))
+    if found is not None:
+        counts[kept] = model.n.of(found)
+    while (gap is None or gap > options.gap) and left() > 0.1:
         best = math.inf if plan is None else objective_value(plan)
-        inside, counts = _searched(kept, reduced, bound, best, model, relaxed)
-        restricted = tables.restricted(inside)
-        smaller = FleetModel(problem, restricted)
-        start = None
-        if found is not None:
-            n = np.zeros(len(tables.points))
-            n[kept] = model.n.of(found)
-            start = smaller.start({"n": n[inside][None]})
+        inside = _searched(
+            np.union1d(kept[model.n.of(relaxed) > 1e-6], np.flatnonzero(counts)), reduced, best - bound, most
+        )
+        smaller = FleetModel(problem, tables.restricted(inside))
+        start = None if plan is None else smaller.start({"n": counts[inside][None]})
         asked = Settings(left(), options.gap, options.seed, on_event=options.on_event)
         report = solve_compiled(smaller.compiled(), asked, start)
-        nodes, message, events = report.nodes, report.message, report.events
+        nodes, message, events = nodes + report.nodes, report.message, (*events, *report.events)
         others = np.setdiff1d(np.arange(len(tables.points)), inside)
         beyond = bound + float(reduced[others].min(initial=math.inf))
-        if report.bound is not None:
-            bound = max(bound, min(report.bound, beyond))
         if report.x is not None:
-            better = make_plan(restricted, smaller.choice(report.x))
+            better = make_plan(smaller.tables, smaller.choice(report.x))
             if plan is None or objective_value(better) < objective_value(plan):
-                plan = better
-        log |= {"points_searched": counts}
+                plan, counts = better, np.zeros(len(tables.points))
+                counts[inside] = smaller.n.of(report.x)
+        log["points_searched"] = len(inside)
+        if report.bound is not None:
+            proved_bound = max(proved_bound, min(report.bound, beyond))
+        gap = None if plan is None else relative_gap(objective_value(plan), proved_bound)
+        if report.bound is None or beyond >= report.bound or left() < LEAST_LEFT * limit:
+            break  # no point that was left out holds the bound down, or no time
+        most *= 2
+    bound = proved_bound
     seconds["branch_and_bound"] = time.perf_counter() - clock
     log |= {"solver": message, "nodes": nodes, "points_of_the_relaxation": len(kept)}
     if plan is None:
         return Outcome("no_solution_found", None, bound, "time", seconds, compiled.size, log)
     gap = relative_gap(objective_value(plan), bound)
     proved = gap is not None and gap <= PROVED
-    stop = None if proved else "gap" if gap is not None and gap <= options.gap else "time"
-    status = "optimal" if proved or stop == "gap" else "feasible"
-    return Outcome(status, plan, bound, stop, seconds, compiled.size, log, events)  # type: ignore[arg-type]
+    stop: Limit | None = None if proved else "gap" if gap is not None and gap <= options.gap else "time"
+    return Outcome("optimal" if proved else "feasible", plan, bound, stop, seconds, compiled.size, log, events)
 
 
 def _first(tables: FleetTables) -> Index:
@@ -214,21 +223,16 @@ def _dive(model: FleetModel, compiled: Compiled, plain: Compiled, x: Array, seco
     return x
 
 
-def _searched(
-    kept: Index, reduced: Array, bound: float, best: float, model: FleetModel, x: Array
-) -> tuple[Index, int]:  # fmt: skip
-    """Points of a cheaper fleet, at most `SEARCHED`: those of the relaxation, then by reduced cost."""
-    able = np.flatnonzero(bound + reduced < best)
-    used = kept[model.n.of(x) > 1e-6]
-    rest = np.setdiff1d(able, used)
+def _searched(used: Index, reduced: Array, room: float, most: int) -> Index:
+    """Points that a cheaper fleet may have, by reduced cost, at most `most`; those in use are among them."""
+    rest = np.setdiff1d(np.flatnonzero(reduced < room), used)
     rest = rest[np.argsort(reduced[rest], kind="stable")]
-    inside = np.union1d(used, rest[: max(SEARCHED - len(used), 0)])
-    return inside, len(inside)
+    return np.union1d(used, rest[: max(most - len(used), 0)])
 
 
 def _none(
-    problem: Fleet, tables: FleetTables, options: Options, compiled: Compiled, model: FleetModel, ended: str,
-    seconds: dict[str, float], log: dict[str, Any],
+    problem: Fleet, tables: FleetTables, options: Options, compiled: Compiled, ended: str, seconds: dict[str, float],
+    log: dict[str, Any],
 ) -> Outcome[FleetPlan]:  # fmt: skip
     """No relaxation: infeasible with every point, or no time."""
     if ended == "infeasible":
