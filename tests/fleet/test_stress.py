@@ -81,7 +81,7 @@ def test_mistakes(one_type):
     solved = optmodels.solve(one_type).document()
     for arguments, expected in (
         ({"inflate": {"weather": (1, 2)}}, "demand"), ({"inflate": {"demand": (2, 1)}}, "the smaller first"),
-        ({"lose": ["sleep"]}, "region"), ({"steps": 0}, "1 to 20"),
+        ({"lose": ["sleep"]}, "region"), ({"steps": 0}, "1 to 20"), ({"draws": 5}, "scenarios to draw from"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=expected):
             stress(solved, **arguments)
