@@ -67,9 +67,7 @@ def stress(
     given = planned(plan, instance, needs_plan=True)
     form, part = given.part("stress")
     if draws and not ranges and getattr(given.problem, "scenarios", None) is None:
-        raise InputError(
-            Mistake(None, "draws", draws, "a range to --inflate, or a problem with scenarios to draw from")
-        )
+        raise InputError(Mistake(None, "draws", draws, "--inflate, or a problem with scenarios to draw from"))
 
     def factors(name: str) -> list[float]:
         low, high = ranges.get(name, (1.0, 1.0))
