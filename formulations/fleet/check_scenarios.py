@@ -19,7 +19,6 @@ from optmodels.plans.findings import Findings
 Loads = Mapping[str, Sequence[float]]  # demand → deployments per request/s on each capacity, in each piece of a trace
 ALL_SERVED = 1e-4  # of the requests of a draw
 CLOSE = 2e-6  # of shares: the tolerances of two solvers
-LEFT_OUT = 1e-3  # of shares: pairs of line and demand whose limits hold by a tolerance, which a plan may leave out
 
 
 def check_scenarios(
@@ -30,6 +29,14 @@ def check_scenarios(
     found.require("scenarios exactly with the instance's", (draws is None) == (stated is None), stated, draws)
     if draws is None or stated is None:
         return 0.0
+    routes = stated.routes
+    known = [[name for name in route if name in able] for route, (_, able) in zip(routes, lines, strict=False)]
+    possible = len(routes) == len(lines) and known == routes and all(len(set(x)) == len(x) for x in routes)
+    found.require("routes in draws: for each line demands whose limits it meets", possible, routes,
+                  [sorted(able) for _, able in lines])  # fmt: skip
+    if not possible:
+        return stated.usd_per_hour
+    lines = [(d, {name: able[name] for name in route}) for (d, able), route in zip(lines, routes, strict=True)]
     rates = {d.name: d.requests_per_s[0] for d in case.demands if d.requests_per_s[0] > 0}
     workload = {d.name: d.workload for d in case.demands}
     shares, missed = [], []
@@ -48,9 +55,9 @@ def check_scenarios(
         ("unserved share of the worst draw", stated.worst_share, max(shares), 1.0),
         ("cost of unserved requests", stated.usd_per_hour, usd, max(usd, p.total_usd_per_hour, 1.0)),
     ):  # fmt: skip
-        found.require(name, -CLOSE * scale <= value - true <= LEFT_OUT * scale, value, true)
+        found.require(name, abs(value - true) <= CLOSE * scale, value, true)
     served = np.array(shares)
-    low, high = ((served <= ALL_SERVED + e).mean() for e in (-LEFT_OUT, CLOSE))
+    low, high = ((served <= ALL_SERVED + e).mean() for e in (-CLOSE, CLOSE))
     found.require("share of the draws with all served", low - 1e-9 <= stated.all_served <= high + 1e-9,
                   stated.all_served, float(high))  # fmt: skip
     if draws.unserved is not None:

@@ -202,6 +202,9 @@ class ScenariosLine(Document):
     worst_share: Share = Field(description="largest unserved share of a draw")
     all_served: Share = Field(description="share of the draws in which at most 0.01 % is unserved")
     usd_per_hour: Amount = Field(description="cost of the unserved requests, mean over the draws")
+    routes: list[list[str]] = Field(
+        description="demands that each deployment line may serve in a draw, in the order of the lines"
+    )
 
 
 class FleetPlan(Document):

@@ -86,4 +86,8 @@ def scenarios_line(tables: FleetTables, n: npt.ArrayLike) -> ScenariosLine:
         draws=len(draws), unserved_share=float(share.mean()), worst_share=float(share.max()),
         all_served=float((share <= ALL_SERVED).mean()),
         usd_per_hour=3.6 * draws.usd_per_1000 * float((share * total).mean()),
+        routes=[
+            [d.name for d, load in zip(tables.demands, tables.load[:, p], strict=True) if np.isfinite(load)]
+            for p in np.flatnonzero(n)
+        ],
     )  # fmt: skip

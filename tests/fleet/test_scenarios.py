@@ -107,8 +107,10 @@ def test_a_claim_better_than_the_draws_is_found():
         return check(problem, other)
 
     assert wrong().ok
-    for field, value in (("unserved_share", 0.0), ("worst_share", 0.0), ("draws", 31), ("all_served", 1.0),
-                         ("usd_per_hour", 1.0)):  # fmt: skip
+    for field, value in (
+        ("unserved_share", 0.0), ("worst_share", 0.0), ("draws", 31), ("all_served", 1.0), ("usd_per_hour", 1.0),
+        ("routes", [[]]), ("routes", [["chat/none"]]), ("routes", []),
+    ):  # fmt: skip
         assert not wrong(**{field: value}).ok, field
     assert not check(problem, plan | {"scenarios": None}).ok
     fewer = copy.deepcopy(plan)
