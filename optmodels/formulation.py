@@ -191,8 +191,8 @@ class Formulation:
         replan: (problem, state, forecast, ticks, time_limit, method, last) → one tick's orders, stops and loads with
             their reasons, as JSON data; None: nothing follows traffic.
         tick_state: pydantic schema of its state.
-        ticks: (problem, workload, replica, history) → replica types and policies by name that decide as `replan` does,
-            for a backtest; None: there are none.
+        ticks: (problem, workload, replica, history, train_min) → replica types and policies by name that decide as
+            `replan` does, for a backtest; None: there are none.
         migrate: (problem, plan that runs, plan to reach) → ordered steps, as JSON data; None: there are none.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built again.

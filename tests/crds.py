@@ -6,7 +6,7 @@ ScaledObject, kedacore/keda apis/keda/v1alpha1/scaledobject_types.go and scaletr
 InferenceService, kserve/kserve pkg/apis/serving/v1beta1/component.go and its generated reference
 python/kserve/docs (V1beta1PredictorSpec, AutoScalingSpec, MetricsSpec, ExternalMetricSource, MetricSource,
 MetricTarget) at 33c6804; LeaderWorkerSet, kubernetes-sigs/lws api/leaderworkerset/v1/leaderworkerset_types.go at
-024af08.
+024af08; HorizontalPodAutoscaler, Kubernetes' API reference, autoscaling/v2; KEDA's cron scaler, keda.sh/docs.
 """
 
 from __future__ import annotations
@@ -60,6 +60,32 @@ SCALED_OBJECT = resource("keda.sh/v1alpha1", "ScaledObject", section(
     pollingInterval=INT32, initialCooldownPeriod=INT32, cooldownPeriod=INT32, idleReplicaCount=INT32,
     minReplicaCount=INT32, maxReplicaCount=INT32, advanced=ANY, fallback=ANY, triggers=listed(TRIGGER),
 ))  # fmt: skip
+
+RULES = section(
+    "", stabilizationWindowSeconds={"type": "integer", "minimum": 0, "maximum": 3600},
+    selectPolicy={"enum": ["Max", "Min", "Disabled"]}, policies=listed(ANY), tolerance=QUANTITY,
+)  # fmt: skip
+BEHAVIOUR = section("", scaleUp=RULES, scaleDown=RULES)
+HORIZONTAL_POD_AUTOSCALER = resource("autoscaling/v2", "HorizontalPodAutoscaler", section(
+    "scaleTargetRef maxReplicas",
+    scaleTargetRef=section("kind name", apiVersion=TEXT, kind=TEXT, name=TEXT),
+    minReplicas={"type": "integer", "minimum": 0}, maxReplicas={"type": "integer", "minimum": 1},
+    metrics=listed(section(
+        "type",
+        type={"enum": ["Resource", "Pods", "Object", "External", "ContainerResource"]},
+        external=section(
+            "metric target", metric=section("name", name=TEXT, selector=ANY),
+            target=section("type", type={"enum": ["Utilization", "Value", "AverageValue"]}, value=QUANTITY,
+                           averageValue=QUANTITY, averageUtilization=INT32),
+        ),
+    )),
+    behavior=BEHAVIOUR,
+))  # fmt: skip
+DAILY = {"type": "string", "pattern": r"^\d+ \d+ \* \* \*$"}
+CRON = section(
+    "timezone start end desiredReplicas", timezone=TEXT, start=DAILY, end=DAILY,
+    desiredReplicas={"type": "string", "pattern": r"^[1-9]\d*$"},
+)  # fmt: skip
 
 METRIC = section(
     "type",

@@ -145,6 +145,12 @@ RANKS = {
     "pool": {"catalog": "aws", "include": ["p5en.48xlarge"]}, "markets": {"main": ["on_demand"]},
     "strategies": {"attention_ranks": [1, 2, 4, 8]},
 }  # fmt: skip
+DRAWN = {
+    "formulation": "fleet", "schema": 1, "name": "drawn",
+    "workloads": [{"name": "chat", "buckets": [{"name": "all", "requests_per_s": 60}]}],
+    "points": [{"name": "a", "machine": "A", "usd_per_hour": 3, "requests_per_s": {"chat/all": 10}}],
+    "scenarios": {"draws": 8, "demand_sd": 0.4, "slow_probability": 0.3, "usd_per_1000_unserved": 0.5},
+}  # fmt: skip
 CASES = {
     "cost_efficiency": {
         "offloading": (_cost("kvo_ram"), "exact"),
@@ -162,6 +168,7 @@ CASES = {
         "certified": (CERTIFIED, "exact"),
         "stages apart": (STAGES, "exact"),
         "attention ranks": (RANKS, "exact"),
+        "drawn": (DRAWN, "exact"),
     },
     "orchestration": {
         "shortfalls": (

@@ -1,6 +1,7 @@
 """Fleet planning: many workloads, integer counts of deployments, one bill. See README.md."""
 
-from typing import Literal
+from collections.abc import Collection
+from typing import Any, Literal
 
 from optmodels.formulation import Folder
 
@@ -12,6 +13,16 @@ GOALS: dict[str, tuple[Literal["min", "max"], str]] = {
     "max_served": ("max", "weighted requests/s"),
 }
 
+STAGES_ALONE = ("distserve", "xpyd")
+
+
+def _without(problem: Any) -> Collection[str]:
+    """Methods without an answer: heuristics know no scenarios, and some methods are for disaggregated stages alone."""
+    if problem.scenarios is not None:
+        return [name for name in FORMULATION.methods if name != "exact"]
+    return () if problem.deployment.apart else STAGES_ALONE
+
+
 FORMULATION = part.formulation(
     name="fleet",
     title="Fleet planning: many workloads, integer counts of deployments, one bill",
@@ -22,7 +33,7 @@ FORMULATION = part.formulation(
     rebind=part("points:rebind"),
     model=part("model:FleetModel"),
     other=part("methods.whole:whole"),
-    leaves_out=lambda problem: () if problem.deployment.apart else ("distserve", "xpyd"),
+    leaves_out=_without,
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),

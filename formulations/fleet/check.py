@@ -15,6 +15,7 @@ from typing import Any
 
 from formulations.fleet.check_certification import check_certification, cut_of
 from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable, over_time
+from formulations.fleet.check_scenarios import check_scenarios
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetSlo, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
@@ -77,6 +78,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
     machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
     asked = {d.workload for d in case.demands if max(d.requests_per_s) > 0}
     top = min((w.priority for w in case.workloads if w.name in asked), default=1)
+    lines: list[tuple[DeploymentLine, dict[str, list[float]]]] = []
     for t, q in enumerate(p.periods):
         share = case.periods[t].hours / total_hours
         found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
@@ -86,7 +88,9 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
-            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, p.stretch)
+            able: dict[str, list[float]] = {}
+            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, p.stretch, able)
+            lines.append((d, able))
             for s in d.serves:
                 served[s.demand] += s.share if d.stage != "decode" else 0.0
                 for stage in _does(d) if any(m.market == "spot" for m in d.machines) else ():
@@ -152,7 +156,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
     _limits(found, problem, case, demands, models, p)
     _shadow_prices(found, problem, p)
     _spot(found, problem, models, p)
-    total = machine + penalty + change
+    total = machine + penalty + change + check_scenarios(found, case, p, lines)
     for name, stated_value, true, unit in (
         ("cost of machines", p.usd_per_hour, machine, "USD/h"),
         ("penalties", p.penalty_usd_per_hour, penalty, "USD/h"),
@@ -335,9 +339,12 @@ def _well_formed(
 
 def _deployment(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
-    t: int, d: DeploymentLine, where: str, stretch: float,
+    t: int, d: DeploymentLine, where: str, stretch: float, able: dict[str, list[float]],
 ) -> float:  # fmt: skip
-    """Checks one line; returns the true USD/h of one deployment."""
+    """Checks one line; returns the true USD/h of one deployment.
+
+    With scenarios `able` gets the demands that the line serves within their limits, and the load of one request/s.
+    """
     prices = {(m.machine, m.region): m for m in case.machines}
     q = problem.queueing
     each = 0.0
@@ -382,9 +389,15 @@ def _deployment(
             each += m.count * (price or 0.0)
     found.close(f"{where}: cost of one", d.usd_per_hour_each, each, "USD/h")
     if d.engine is not None:
-        check_engines(found, problem, case, demands, models, t, d, where, stretch)
+        check_engines(found, problem, case, demands, models, t, d, where, stretch, able)
         return each
     factors = over_time(case, demands)
+    if point is not None and case.draws is not None:
+        for name, throughput in point.requests_per_s.items():
+            if throughput > 0 and name in demands:
+                e2e = point.slots / throughput
+                if _in_time(problem, d, case.workload(demands[name].workload).slo, e2e):
+                    able[name] = [f * e2e / (d.batch * d.load_level) for f in factors[name]]
     loads = [0.0] * len(next(iter(factors.values())))  # by piece of a trace
     longest = 0.0
     others = []  # what it serves of workloads that do not accept its model

@@ -49,9 +49,12 @@ def loadable(models: Models, d: DeploymentLine, workload: str) -> bool:
 
 def check_engines(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
-    t: int, d: DeploymentLine, where: str, stretch: float = 1.0,
+    t: int, d: DeploymentLine, where: str, stretch: float = 1.0, able: dict[str, list[float]] | None = None,
 ) -> None:  # fmt: skip
-    """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
+    """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches.
+
+    With scenarios `able` gets the demands that the line serves within their limits, and the load of one request/s.
+    """
     e, loads = d.engine, d.loads or ""
     assert e is not None
     limits = problem.engine.choosing(e.max_num_seqs)
@@ -129,6 +132,10 @@ def check_engines(
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
     engines = (d.replicas_per_machine or 1) * d.load_level
     factors = over_time(case, demands)
+    if able is not None and case.draws is not None and d.stage == "both":
+        for x in mine:
+            if _keeps(case, level, x, d, max(ttft / tpot, 1.0), costs.request_s, stretch):
+                able[x.name] = [f * load / engines for load in each[x.name].values() for f in factors[x.name]]
     every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
     each_of = d.count * (d.replicas_per_machine or 1)
     rates = {s.demand: s.share * demands[s.demand].requests_per_s[t] / each_of for s in d.serves}
@@ -238,6 +245,20 @@ def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: flo
                 break
         shares[name] = least
     return kept, shares
+
+
+def _keeps(
+    case: FleetCase, level: Level, demand: Demand, d: DeploymentLine, factor: float, request_s: float, stretch: float
+) -> bool:  # fmt: skip
+    """Whether requests of a demand meet their limits on the line."""
+    e, w = d.engine, case.workload(demand.workload)
+    assert e is not None
+    limits = [seconds_and_quantile(limit) for limit in (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s)]
+    seen = latencies(
+        level, level.requests[demand.name], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
+        request_s, (limits[0][1], limits[1][1], limits[2][1]), e.place_wait_s > 0,
+    )  # fmt: skip
+    return all(value <= seconds * stretch * (1 + SLACK) for value, (seconds, _) in zip(seen, limits, strict=True))
 
 
 def _share(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.fleet.choice import FleetChoice as FleetChoice
 from formulations.fleet.engines import EngineKind, source_of, transfer_bytes
 from formulations.fleet.plan import (
     DeploymentLine,
@@ -30,45 +31,6 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
 ROUNDING = 1e-6  # of loads and of what is served of a demand: the tolerance of solvers
-
-
-@dataclass(frozen=True)
-class FleetChoice:
-    """A method's answer in terms of the tables: counts and shares."""
-
-    n: Index  # (T, P) deployments
-    t: Index  # (K,) and three more: share `value` of demand w on point p in period t
-    w: Index
-    p: Index
-    value: Array
-
-    def served(self, tables: FleetTables) -> Array:
-        """Share of every demand served, (T, W); a request decoded apart is counted where it is prefilled."""
-        served = np.zeros((len(self.n), len(tables.demands)))
-        first = tables.points.stage[self.p] != DECODE
-        np.add.at(served, (self.t[first], self.w[first]), self.value[first])
-        return served
-
-    def used(self, tables: FleetTables) -> Array:
-        """Load in deployments of the scarcest capacity, (T, P)."""
-        scarcest: Array = self.used_of_each(tables).max(axis=0)
-        return scarcest
-
-    def used_of_each(self, tables: FleetTables) -> Array:
-        """Load in deployments on each capacity, (K, T, P)."""
-        every = tables.load[None] if tables.capacities is None else tables.capacities
-        load = np.zeros((len(every), *self.n.shape))
-        requests = tables.rates[self.t, self.w] * self.value
-        for k, each in enumerate(every):
-            np.add.at(load[k], (self.t, self.p), requests * each[self.w, self.p])
-        return load
-
-    def used_alone(self, tables: FleetTables) -> Array:
-        """Load in deployments if every share had its scarcest capacity, which no other need be scarce of; (T, P)."""
-        load = np.zeros(self.n.shape)
-        requests = tables.rates[self.t, self.w] * self.value
-        np.add.at(load, (self.t, self.p), requests * tables.load[self.w, self.p])
-        return load
 
 
 def resource_name(resource: tuple[str, str, str]) -> str:
@@ -136,6 +98,12 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
     ) / span  # fmt: skip
     machine_total, penalty_total = float(share @ machine_usd), float(share @ (soft + unserved_usd))
     total = machine_total + penalty_total + change_usd
+    scenarios = None
+    if case.draws is not None:
+        from formulations.fleet.recourse import scenarios_line
+
+        scenarios = scenarios_line(tables, choice.n[0])
+        total += scenarios.usd_per_hour
     tokens = np.array([d.tokens for d in tables.demands])
     served_rate = served * rates
     weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
@@ -156,6 +124,7 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
         survival_probability=_survival(tables, choice, choice.used_alone(tables)), routing=case.routing,
+        scenarios=scenarios,
     )  # fmt: skip
 
 

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.making import FleetChoice
+from formulations.fleet.choice import FleetChoice
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
+from formulations.fleet.scenarios import Draws
 from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 
@@ -102,6 +103,11 @@ class FleetModel(Parameters):
         load = np.where(possible, self.load, 0.0)
         self.full = np.minimum(self.rates @ load, 1.0)  # (T, P), S
         peak = self.rates.max(axis=0) @ load
+        draws = tables.case.draws
+        self.draws = draws
+        if draws is not None:
+            self.drawn_rates, self.slower = drawn_of(tables, draws)  # (N, W) requests/s, (N, P)
+            peak = np.maximum(peak, ((self.drawn_rates @ load) * self.slower).max(axis=0))
         most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0)))
         survived = np.maximum(most, np.ceil(peak * self.rho / self.after_loss - 1e-9))
         self.pool, levels = _levels(problem, tables, survived)  # (P,), −1: under no reserve
@@ -129,6 +135,10 @@ class FleetModel(Parameters):
         np.add.at(together, (t, self.pool[p]), after)
         after /= np.minimum(together, 1.0)[t, self.pool[p]]
         self.after_losses = np.where(self.pool[p] >= 0, after, np.inf)  # by entry of x
+        if draws is not None:
+            comes = self.drawn_rates > 0
+            self.drawn = self.variable("drawn", ("c", "w", "p"), np.nonzero(comes[:, :, None] & possible), upper=1.0)
+            self.refused = self.variable("refused", ("c", "w"), np.nonzero(comes), upper=1.0)
         self.up = self.variable("up", ("t", "g"), self.before.shape)
         self.down = self.variable("down", ("t", "g"), self.before.shape)
         self.state(FAMILIES)
@@ -138,7 +148,11 @@ class FleetModel(Parameters):
         self.tokens = np.array([d.tokens for d in tables.demands])
         work = [case.workload(d.workload) for d in tables.demands]
         self.weight, self.priority = np.array([w.weight for w in work]), np.array([w.priority for w in work])
-        cost = self.expression("usd_per_hour", usd_per_hour(self))
+        each_hour = usd_per_hour(self)
+        if draws is not None and draws.usd_per_1000:
+            price = 3.6 * draws.usd_per_1000 / len(draws)
+            each_hour = each_hour + self.refused * (price * self.drawn_rates[self.refused.labels])
+        cost = self.expression("usd_per_hour", each_hour)
         tokens = self.expression("tokens_per_hour", served(self, 3600.0 * self.weight * self.tokens))
         if problem.objective == "max_served":
             for k in sorted(set(self.priority[wanted.any(axis=0)].tolist())):
@@ -174,6 +188,8 @@ class FleetModel(Parameters):
             case "quality":
                 w = tables.case.workloads[label[1]]
                 return f"quality of {w.name} at least {w.quality_at_least:g}"
+            case "drawn_unserved" if self.draws is not None and self.draws.unserved is not None:
+                return f"unserved share over the draws at most {100 * self.draws.unserved:g} %"
             case "min_replicas" | "min_replicas_decoding":
                 w = tables.case.workloads[label[1]]
                 return f"replicas for {w.name} at least {w.min_replicas}"
@@ -427,6 +443,47 @@ def machine_balance(m: FleetModel) -> Rows:
     return equal(m.before, change - m.up + m.down, over=m.before.shape)
 
 
+def drawn_served(m: FleetModel) -> Rows:
+    """Σ_p x_cwp + u_cw = 1: in draw c each request is routed to a deployment or not served."""
+    if m.draws is None:
+        return no_rows()
+    return equal(1.0, m.drawn.by("c", "w") + m.refused)
+
+
+def drawn_capacities(m: FleetModel) -> Rows:
+    """Σ_w λ_cw·g_cp·l_qwp/S_qcp·x_cwp ≤ n_p: counts are those of all draws; machines of p are g_cp times as slow."""
+    if m.draws is None:
+        return no_rows()
+    c, w, p = m.drawn.labels
+    each = m.tables.each_load
+    load = m.drawn_rates[c, w] * m.slower[c, p] * each[:, w, p]  # (Q, entries)
+    full = np.zeros((len(each), *m.slower.shape))
+    where: Any = (slice(None), c, p)
+    np.add.at(full, where, load)
+    q, i = np.nonzero(load)
+    scaled = load[q, i] / np.minimum(full[q, c[i], p[i]], 1.0)
+    used = m.drawn.at(i, (np.zeros_like(i), p[i], q, c[i]), scaled, sets=("t", "p", "q", "c"))
+    return at_most(0.0, used - m.n.across(q=len(each), c=len(m.slower)).among(used))
+
+
+def drawn_unserved(m: FleetModel) -> Rows:
+    """Σ_c Σ_w λ_cw/Λ_c·u_cw / N ≤ ε: unserved share of the requests, mean over the draws."""
+    if m.draws is None or m.draws.unserved is None:
+        return no_rows()
+    c, w = m.refused.labels
+    share = m.drawn_rates[c, w] / np.einsum("cw->c", m.drawn_rates)[c] / len(m.drawn_rates)
+    return at_most(m.draws.unserved, (m.refused * share).by())
+
+
+def drawn_of(tables: FleetTables, draws: Draws) -> tuple[Array, Array]:
+    """Rates of the demands in each draw, (N, W), and the factor on the times of each point, (N, P)."""
+    rates = tables.rates[0] * np.array([draws.demand[d.workload] for d in tables.demands]).T
+    of = np.array([draws.slow.get(r[0], np.ones(len(draws))) for r in tables.resources])  # (G, N)
+    use, slower = tables.use.tocoo(), np.ones((len(tables.points), len(draws)))
+    np.maximum.at(slower, use.row, of[use.col])
+    return rates, slower.T
+
+
 def something_runs(m: FleetModel) -> Rows:
     """Σ_t Σ_p n_tp ≥ 1: the ratio of max_ce needs a cost."""
     return no_rows() if m.ratio is None else at_least(1.0, m.n.by())
@@ -435,7 +492,8 @@ def something_runs(m: FleetModel) -> Rows:
 FAMILIES: tuple[Family, ...] = (
     demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share,
     spot_share_decoded, quality, min_replicas, min_replicas_decoding, one_level, pool_size, survives, small_survives,
-    few_pools, starts_limit, stops_limit, machine_balance, something_runs,
+    few_pools, starts_limit, stops_limit, machine_balance, something_runs, drawn_served, drawn_capacities,
+    drawn_unserved,
 )  # fmt: skip
 
 

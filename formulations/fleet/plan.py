@@ -195,6 +195,19 @@ class PeriodLine(Document):
     stops: Machines = {}
 
 
+class ScenariosLine(Document):
+    """What the plan's engines serve in the draws of the instance's scenarios, under the best routing of each draw."""
+
+    draws: Count
+    unserved_share: Share = Field(description="mean over the draws")
+    worst_share: Share = Field(description="largest unserved share of a draw")
+    all_served: Share = Field(description="share of the draws in which at most 0.01 % is unserved")
+    usd_per_hour: Amount = Field(description="cost of the unserved requests, mean over the draws")
+    routes: list[list[str]] = Field(
+        description="demands that each deployment line may serve in a draw, in the order of the lines"
+    )
+
+
 class FleetPlan(Document):
     """Counts of deployments and shares of every workload, by period."""
 
@@ -222,6 +235,7 @@ class FleetPlan(Document):
     )
 
     certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
+    scenarios: ScenariosLine | None = Field(default=None, description="None: the problem has no scenarios")
 
     @property
     def stretch(self) -> float:

@@ -1123,7 +1123,8 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     if problem.reserve is not None:
         keys += [tables.load.T * p.rho[:, None]]
         same.append(p.pool.astype(float))
-    if problem.running is not None or (len(tables.case.periods) > 1 and changes_matter(problem)):
+    changing = problem.running is not None or (len(tables.case.periods) > 1 and changes_matter(problem))
+    if changing or tables.case.draws is not None:  # in draws types are slow at different times
         same.append(p.pool.astype(float))
     if tables.part_s is not None:
         keys.append(tables.part_s.T)

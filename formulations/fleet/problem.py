@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, TraceFile, read_points_table
+from formulations.fleet.scenarios import Draws, Scenarios, draws_of
 from optmodels import catalog
 from optmodels.batch.static import (
     AlphaRange,
@@ -629,6 +630,9 @@ class Fleet(Problem):
     )
     change: FleetChange = FleetChange()
     periods: tuple[Period, ...] = Field(default=(), description="parts of the day; default: one period without end")
+    scenarios: Scenarios | None = Field(
+        default=None, description="random demand and slow machines that the plan is made for"
+    )
 
     def resolve(self) -> FleetCase:
         """Look up models, machines, traces and measured points.
@@ -780,6 +784,7 @@ class FleetCase:
     pieces_of: Mapping[str, Pieces] = field(default_factory=dict)  # pieces of the trace, by workload
     whole: Mapping[str, CutTrace] = field(default_factory=dict)  # traces, if `requests` has only the busiest stretch
     notes: tuple[str, ...] = ()  # allowed settings that are seldom meant
+    draws: Draws | None = None  # of `scenarios`
 
     @property
     def price_source(self) -> str:
@@ -1095,6 +1100,7 @@ def _resolve(p: Fleet) -> FleetCase:
         _apart(p, workloads, machines, wrong)
     if p.strategies.attention_ranks != (1,):
         _with_ranks(p, wrong)
+    draws = None if p.scenarios is None else _drawn(p, p.scenarios, workloads, points, machines, wrong)
     if points is None:
         _modelled(p, workloads, demands, accepted, wrong)
     else:
@@ -1136,6 +1142,7 @@ def _resolve(p: Fleet) -> FleetCase:
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
         calibration, points, periods, slice_factor, source, hits, routing, requests, pieces, whole, tuple(notes),
+        draws,
     )  # fmt: skip
 
 
@@ -1354,6 +1361,39 @@ def _apart(
             # Paid for once, yet missed in one stage, the other or both: who meets whom would be a decision.
             expected = "none with prefill and decode apart: a request late in both stages would be paid for twice"
             wrong.add(f"workloads[{i}].soft", w.soft, expected)
+
+
+def _drawn(
+    p: Fleet, s: Scenarios, workloads: tuple[FleetWorkload, ...], points: tuple[FleetPoint, ...] | None,
+    machines: tuple[Machine, ...], wrong: Mistakes,
+) -> Draws:  # fmt: skip
+    """The draws of `scenarios`; keys that they have no meaning with are absent."""
+    at, c = "with scenarios", p.change
+    if points is None and not p.continuous:
+        wrong.add("serving", p.serving, f"continuous, or measured points, {at}")
+    keys: tuple[tuple[str, Any, Any], ...] = (
+        ("objective", p.objective, "min_cost"), ("certify", p.certify, "none"), ("reserve", p.reserve, None),
+        ("deployment.stages", list(p.deployment.stages), ["both"]), ("periods", p.periods[1:], ()),
+        ("change", (c.start_usd, c.stop_usd, c.max_starts, c.max_stops), (0.0, 0.0, None, None)),
+        ("prefix_cache", p.prefix_cache, None),
+    )  # fmt: skip
+    for path, value, usual in keys:
+        if value != usual:
+            wrong.add(path, "set" if value is None else str(value)[:60], f"{usual or 'no such key'} {at}")
+    if any(x.stage != "both" for x in points or ()):
+        wrong.add("points", "a stage", f"stage: both {at}")
+    for i, w in enumerate(workloads):
+        keys = (("soft", w.soft, None), ("quality_at_least", w.quality_at_least, None),
+                ("spot_share_max", w.spot_share_max, 1.0))  # fmt: skip
+        for path, value, usual in keys:
+            if value != usual:
+                wrong.add(f"workloads[{i}].{path}", str(value)[:60], f"no such key {at}")
+    if isinstance(s.demand_sd, Mapping):
+        for name in s.demand_sd:
+            if name not in {w.name for w in workloads}:
+                wrong.unknown(f"scenarios.demand_sd.{name}", name, "a workload", [w.name for w in workloads])
+    types = dict.fromkeys([m.machine for m in machines] + [x.machine or x.name for x in points or ()])
+    return draws_of(s, [w.name for w in workloads], types)
 
 
 def _with_ranks(p: Fleet, wrong: Mistakes) -> None:

@@ -406,8 +406,9 @@ def _seconds(value: float, more: int = 0) -> str:
 
 def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False) -> list[Any]:
     out: list[Any] = []
-    parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
-    if p.penalty_usd_per_hour or p.change_usd_per_hour:
+    parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour,
+             "unserved in draws": 0.0 if p.scenarios is None else p.scenarios.usd_per_hour}  # fmt: skip
+    if p.total_usd_per_hour > p.usd_per_hour:
         out.append("Cost in USD/h: " + ", ".join(f"{name} {usd(value)}" for name, value in parts.items() if value))
     if (over := report.get("over_time")) is not None:
         out += over_time_lines(over)
@@ -431,6 +432,11 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
         out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
+    if (drawn := p.scenarios) is not None:
+        out.append(
+            f"  {drawn.draws} draws of demand and slow machines: {drawn.unserved_share:.2%} of the requests unserved in"
+            f" the mean, {drawn.worst_share:.1%} in the worst; all served in {drawn.all_served:.0%}"
+        )
     for q in p.periods:
         which = "Deployments" if len(p.periods) == 1 else f"Deployments, {q.name}"
         served = f"{q.served_requests_per_s:.4g} of {q.requests_per_s:.4g} requests/s"

@@ -108,7 +108,7 @@ def backtest(
             raise InputError(
                 Mistake(None, "--methods", asked[0], "FILE, a problem file whose fleet `replan` can follow")
             )
-        types, ticks = form.ticks(problem, offer.workload, one, series)
+        types, ticks = form.ticks(problem, offer.workload, one, series, train_min=train_min)
         if lacking := [name for name in asked if name not in ticks]:
             raise InputError(Mistake(None, "--methods", lacking[0], "several machine types of about the same price"))
     single: dict[str, Policy] = {name: ticks[name] for name in asked if name == TICKS[0]}

@@ -24,6 +24,7 @@ from optmodels.verification import version
 Array = npt.NDArray[np.float64]
 WAYS = ("auto", "rule", "exact")
 LEAST_HISTORY_MIN = 120
+NEWEST_MIN = 5760  # of a history that a forecast reads: four days
 SLACK_S = 2.0  # that a request may wait within its SLO
 
 
@@ -41,6 +42,7 @@ class _FromHistory:
             h = self.histories[name]
             rates = h.for_forecasts()
             required = np.where(np.isfinite(rates), h.required(self.slack_s), np.nan)
+            rates, required = rates[-NEWEST_MIN:], required[-NEWEST_MIN:]
             found.append(tick_quantiles(rates, required, max(round(tick_min), 1), ticks, LEVELS, self.method))
         return np.stack(found, axis=2), LEVELS
 
@@ -49,7 +51,7 @@ def replan(
     file: Source, *, state: str | PathLike[str] | Mapping[str, Any],
     history: str | PathLike[str] | None = None,
     forecast: str | PathLike[str] | None = None, ticks: int | None = None, time_limit: float = 5.0,
-    method: str = "auto", forecast_method: str = "last_value",
+    method: str = "auto", forecast_method: str = "auto",
     last: str | PathLike[str] | Mapping[str, Any] | None = None, out: str | PathLike[str] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
@@ -63,7 +65,8 @@ def replan(
         ticks: horizon; None: three times the largest lead time.
         time_limit: seconds of the solver; 0: the rule.
         method: auto, rule, or exact (the MILP even where the rule is exact).
-        forecast_method: median forecast from the history, of `forecast.points.METHODS`.
+        forecast_method: median forecast from the history, of `forecast.points.METHODS`; auto: that of least loss on
+            its newest days.
         last: document of an earlier tick: its changes count where even the rule fails.
         out: folder for tick.json and the state.yaml of the next tick.
         force: replace existing files.
@@ -79,7 +82,7 @@ def replan(
     if not force:
         refuse_existing(*files)
     one_of("method", method, WAYS)
-    one_of("forecast_method", forecast_method, METHODS)
+    one_of("forecast_method", forecast_method, ("auto", *METHODS))
     if (history is None) == (forecast is None):
         raise InputError(Mistake(None, "--history, --forecast", None, "one of the two"))
     if ticks is not None and not 2 <= ticks <= 288:

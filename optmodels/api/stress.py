@@ -33,11 +33,11 @@ def stress(
         inflate: ``demand`` and ``latency`` → smallest and largest factor.
         lose: ``region``, ``machine``, ``spot``.
         steps: factors of each range.
-        draws: random scenarios for the frontier of margins; 0: none.
+        draws: draws of demand and slow machines for the frontier of plans with slack; 0: no frontier.
         instance: replaces the one that the plan document holds.
         seed: random seed of the draws.
         time_limit: seconds of each solve.
-        picture: file for the chart: .png, .svg or .pdf.
+        picture: file for the chart: .png, .svg or .pdf; a frontier is drawn beside it, as NAME-frontier.
         out: file for the document (JSON).
         force: replace existing files.
 
@@ -48,8 +48,9 @@ def stress(
         InputError: the plan or an argument is wrong.
     """
     target, chart = (None if file is None else Path(file) for file in (out, picture))
+    more = None if chart is None or not draws else chart.with_name(f"{chart.stem}-frontier{chart.suffix}")
     if not force:
-        refuse_existing(target, chart)
+        refuse_existing(target, chart, more)
     ranges = dict(inflate or {})
     for name, ends in ranges.items():
         one_of("inflate", name, INFLATED)
@@ -65,6 +66,8 @@ def stress(
     began = time.perf_counter()
     given = planned(plan, instance, needs_plan=True)
     form, part = given.part("stress")
+    if draws and not ranges and getattr(given.problem, "scenarios", None) is None:
+        raise InputError(Mistake(None, "draws", draws, "--inflate, or a problem with scenarios to draw from"))
 
     def factors(name: str) -> list[float]:
         low, high = ranges.get(name, (1.0, 1.0))
@@ -82,7 +85,9 @@ def stress(
         write_text(target, json_text(document), overwrite=force)
     if chart is not None:
         from optmodels.reporting.charts import save_chart
-        from optmodels.reporting.stress import stress_chart
+        from optmodels.reporting.stress import frontier_chart, stress_chart
 
         save_chart(stress_chart(document), chart, given.name, overwrite=force)
+        if more is not None and document["frontier"]:
+            save_chart(frontier_chart(document), more, given.name, overwrite=force)
     return document

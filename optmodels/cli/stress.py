@@ -24,7 +24,7 @@ def stress(
         typer.Option(help="region (each), machine (one of each deployment) or spot (all); may be repeated."),
     ] = None,
     steps: Annotated[int, typer.Option(help="Factors of each range.")] = 3,
-    draws: Annotated[int, typer.Option(help="Random scenarios for the frontier of margins; 0: none.")] = 0,
+    draws: Annotated[int, typer.Option(help="Draws for the frontier of plans with slack; 0: none.")] = 0,
     instance: Annotated[
         Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
     ] = None,

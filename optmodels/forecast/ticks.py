@@ -1,7 +1,7 @@
 """Quantiles of the largest minute of each coming tick, from a history that ends now, or from a file.
 
 A tick's forecast is the largest median of its minutes. Its quantiles are conformal: the ⌈(m + 1)q⌉-th smallest of the m
-ratios (y − f)/f of the same horizon in the window (`conformal`). Every ratio's outcome lies in the history, so nothing
+scaled errors of the same horizon in the window (`conformal`). Every error's outcome lies in the history, so nothing
 after its end can enter.
 """
 
@@ -16,18 +16,75 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
-from optmodels.forecast.conformal import LEAST_ERRORS, LEAST_RATE
+from optmodels.forecast.conformal import CORRECTIONS, LEAST_ERRORS, LEAST_RATE, Correction, pinball, quantiles
 from optmodels.forecast.points import METHODS
 
 Array = npt.NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
-WINDOW_MIN = 4320  # three days
+CHOSEN_AT, CHOSEN_ON_MIN = 0.98, 4320  # quantile whose loss chooses a method, and the newest minutes that count
 QUANTILE = re.compile(r"q0?(\.\d+)")
+
+
+class TickForecast:
+    """Median forecasts of a rate series, made at every minute, and the quantiles of the coming ticks.
+
+    Parameters are fitted, and method and correction chosen, on the first `train` minutes alone. A forecast made at
+    minute t reads nothing later.
+
+    Args:
+        rates: mean requests/s of every minute, (n,); NaN: not measured.
+        required: requests/s that each minute required, (n,) (`History.required`).
+        train: minutes.
+        minutes: minutes ahead.
+        method: name of `forecast.points.METHODS`, or auto: the method and correction of least loss at `ahead`.
+        ahead: minutes ahead at which methods are compared.
+    """
+
+    def __init__(
+        self, rates: Array, required: Array, train: int, minutes: int, method: str = "auto", ahead: int = 10
+    ) -> None:  # fmt: skip
+        self.required, self.method, self.correction = required, method, Correction()
+        if method != "auto":
+            self.points = METHODS[method](rates, train, minutes)
+            return
+        at = min(ahead, minutes)
+        outcome = np.concatenate([required[at:], np.full(at, np.nan)])[:train]
+        begin, best = max(train - CHOSEN_ON_MIN, train // 2), math.inf
+        for name, each in METHODS.items():
+            points = each(rates, train, minutes)
+            for correction in CORRECTIONS:
+                q = quantiles(points[:train, at - 1], outcome, at, (CHOSEN_AT,), correction)[:, 0]
+                loss = pinball(outcome[begin:], q[begin:], CHOSEN_AT)
+                if loss < best:
+                    best, self.method, self.correction, self.points = loss, name, correction, points
+
+    def at(self, n: int, tick_min: int, ticks: int, levels: Sequence[float] = LEVELS) -> Array:
+        """Requests/s at each quantile of the largest minute of each tick after minute n − 1, (ticks, levels)."""
+        c = self.correction
+        first = max(n - c.window_min - tick_min * ticks - 1, 0)
+        points = self.points[first:n, : tick_min * ticks].reshape(n - first, ticks, tick_min).max(axis=2)
+        required, n = self.required[first:n], n - first
+        found = np.empty((ticks, len(levels)))
+        windows = np.lib.stride_tricks.sliding_window_view(required, tick_min)
+        for h in range(ticks):
+            last = n - (h + 1) * tick_min  # forecasts before it have their outcomes in the history
+            now = max(float(points[-1, h]), LEAST_RATE)
+            errors = np.zeros(0)
+            if last > 0:
+                outcome = windows[h * tick_min + 1 : h * tick_min + 1 + last].max(axis=1)
+                f, y = points[: len(outcome), h][-c.window_min :], outcome[-c.window_min :]
+                usable = np.isfinite(y) & (y > LEAST_RATE) & (f > LEAST_RATE)
+                errors = np.sort((y[usable] - f[usable]) / f[usable] ** c.power)
+            m = len(errors)
+            for k, q in enumerate(levels):
+                rank = m if m < LEAST_ERRORS else min(math.ceil((m + 1) * q), m)
+                found[h, k] = max(now + now**c.power * errors[rank - 1], 0.0) if m else now
+        return np.maximum.accumulate(found, axis=1)
 
 
 def tick_quantiles(
     rates: Array, required: Array, tick_min: int, ticks: int, levels: Sequence[float] = LEVELS,
-    method: str = "last_value", window_min: int = WINDOW_MIN,
+    method: str = "last_value",
 ) -> Array:  # fmt: skip
     """Requests/s at each quantile of the largest minute of each coming tick, (ticks, levels).
 
@@ -37,27 +94,10 @@ def tick_quantiles(
         tick_min: minutes of a tick.
         ticks: ticks ahead.
         levels: quantiles, ascending.
-        method: name of `forecast.points.METHODS`.
-        window_min: minutes of forecasts whose errors count.
+        method: name of `forecast.points.METHODS`, or auto.
     """
     n = len(rates)
-    points = METHODS[method](rates, n, tick_min * ticks).reshape(n, ticks, tick_min).max(axis=2)
-    found = np.empty((ticks, len(levels)))
-    for h in range(ticks):
-        last = n - (h + 1) * tick_min  # forecasts before it have their outcomes in the history
-        now = max(float(points[-1, h]), LEAST_RATE)
-        ratios = np.zeros(0)
-        if last > 0:
-            windows = np.lib.stride_tricks.sliding_window_view(required, tick_min)
-            outcome = windows[h * tick_min + 1 : h * tick_min + 1 + last].max(axis=1)
-            f, y = points[: len(outcome), h][-window_min:], outcome[-window_min:]
-            usable = np.isfinite(y) & (y > LEAST_RATE) & (f > LEAST_RATE)
-            ratios = np.sort((y[usable] - f[usable]) / f[usable])
-        m = len(ratios)
-        for k, q in enumerate(levels):
-            rank = m if m < LEAST_ERRORS else min(math.ceil((m + 1) * q), m)
-            found[h, k] = max(now * (1.0 + ratios[rank - 1]), 0.0) if m else now
-    return np.maximum.accumulate(found, axis=1)
+    return TickForecast(rates, required, n, tick_min * ticks, method, 2 * tick_min).at(n, tick_min, ticks, levels)
 
 
 def read_forecast(path: Path, workloads: Sequence[str], ticks: int | None = None) -> tuple[Array, tuple[float, ...]]:

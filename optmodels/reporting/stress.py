@@ -29,14 +29,31 @@ def stress_lines(found: Mapping[str, Any]) -> list[str]:
         cost = "" if r["lost"] else "none" if r["usd_per_hour"] is None else f"{r['usd_per_hour']:,.2f}"
         lines.append(plain(f"{name_of(r)[:39]:<40}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>14}"))
     if found["frontier"]:
-        lines += ["", f"Plans with a margin on every rate, on {found['draws']} random scenarios:",
-                  f"{'margin':<12}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'all served':>12}"]  # fmt: skip
+        lines += ["", f"Plans judged on {found['draws']} draws of demand and slow machines:",
+                  f"{'plan':<34}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'all served':>12}"]  # fmt: skip
         for r in found["frontier"]:
-            name = "this plan" if r["margin"] is None else f"{r['margin']:g}"
-            lines.append(
-                f"{name:<12}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>12.0%}"
-            )
+            lines.append(plain(
+                f"{plan_name(r):<34}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>12.0%}"
+            ))  # fmt: skip
+        lines += ["", "USD/h at an unserved share of"]
+        for share, costs in found["cost_at_unserved"].items():
+            each = ", ".join(f"{kind} {usd:,.2f}" for kind, usd in costs.items() if usd is not None)
+            lines.append(f"  {float(share):.1%}: {plain(each) or 'none'}")
     return lines
+
+
+def plan_name(row: Mapping[str, Any]) -> str:
+    """A plan of the frontier in words."""
+    value = row["setting"]
+    match row["kind"]:
+        case "plan":
+            return "this plan"
+        case "uniform margin":
+            return f"uniform margin × {value:.3g}"
+        case "scenarios":
+            return f"scenarios, {value:.3g} unserved"
+        case kind:
+            return f"{kind}, quantile {value:g}"
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -65,4 +82,23 @@ def stress_chart(found: Mapping[str, Any]) -> Chart:
     return chart(
         "Stress", "Share of the requests that the plan's engines serve within the SLOs in each scenario.", rows,
         {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}, height=max(90, 24 * len(rows)),
+    )  # fmt: skip
+
+
+def frontier_chart(found: Mapping[str, Any]) -> Chart:
+    """Cost next to the unserved share, a line for each kind of plan."""
+    rows = [
+        {"kind": r["kind"], "plan": plan_name(r), "usd": r["usd_per_hour"], "unserved": r["unserved"]}
+        for r in found["frontier"]
+    ]  # fmt: skip
+    encoding = {
+        "x": {"field": "unserved", "type": "quantitative", "title": "unserved share, mean over the draws",
+              "axis": {"format": ".1%"}},
+        "y": {"field": "usd", "type": "quantitative", "title": "USD/h", "scale": {"zero": False}},
+        "color": {"field": "kind", "type": "nominal", "title": None},
+        "tooltip": [{"field": "plan"}, {"field": "usd", "format": ",.2f"}, {"field": "unserved", "format": ".2%"}],
+    }  # fmt: skip
+    return chart(
+        "Frontier", f"Cost and unserved share of plans on {found['draws']} draws of demand and slow machines.", rows,
+        {"mark": {"type": "line", "point": True}, "encoding": encoding},
     )  # fmt: skip

@@ -2,9 +2,11 @@
 
 import json
 
+import jsonschema
 import numpy as np
 import pytest
 import yaml
+from crds import BEHAVIOUR, CRON, HORIZONTAL_POD_AUTOSCALER, PROMETHEUS, SCALED_OBJECT
 
 from optmodels.api.backtest import minutes
 from optmodels.autoscaling.backtest import ALWAYS, Quantiles, _method
@@ -74,6 +76,11 @@ def test_manifests_have_the_tuned_settings(tmp_path, cli):
     hpa, keda, schedule = (
         yaml.safe_load((tmp_path / "m" / f"{x}.yaml").read_text()) for x in ("hpa", "keda", "schedule")
     )
+    for manifest, schema in ((hpa, HORIZONTAL_POD_AUTOSCALER), (keda, SCALED_OBJECT), (schedule, SCALED_OBJECT)):
+        jsonschema.validate(manifest, schema)
+    jsonschema.validate(keda["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"], BEHAVIOUR)
+    for trigger in (*keda["spec"]["triggers"], *schedule["spec"]["triggers"]):
+        jsonschema.validate(trigger["metadata"], PROMETHEUS if trigger["type"] == "prometheus" else CRON)
     assert hpa["spec"]["minReplicas"] == rows["hpa"]["fewest"] <= rows["hpa"]["most"] == hpa["spec"]["maxReplicas"]
     value = hpa["spec"]["metrics"][0]["external"]["target"]["averageValue"]
     assert value == f"{2000 * rows['hpa']['setting']['target']:.0f}m"

@@ -23,6 +23,7 @@ from optmodels.autoscaling.policies import (
 from optmodels.autoscaling.queue import serve_minute
 from optmodels.autoscaling.running import Replica, run, run_types
 from optmodels.forecast.points import METHODS
+from optmodels.forecast.ticks import TickForecast
 
 RATE = 2.0  # requests/s of a replica
 
@@ -182,4 +183,6 @@ def test_yesterday_is_not_the_forecast_of_traffic_without_a_season(monkeypatch):
     level = np.exp(np.cumsum(0.02 * rng.standard_normal(4 * 1440)) * 0.5)
     q = Quantiles(History(np.repeat(300 * level, 6)), Replica(RATE), 3 * 1440)
     assert q.method == "last_value"
-    assert inspect.signature(optmodels.replan).parameters["forecast_method"].default == "last_value"
+    monkeypatch.setattr("optmodels.forecast.ticks.METHODS", {n: METHODS[n] for n in names})
+    assert TickForecast(300 * level, 300 * level, 3 * 1440, 20).method == "last_value"
+    assert inspect.signature(optmodels.replan).parameters["forecast_method"].default == "auto"

@@ -14,6 +14,7 @@ from model.mutants import mutants, survivors
 from formulations.fleet import model as statement_of
 from formulations.fleet.model import FAMILIES, FleetModel, build, extract
 from formulations.fleet.points import build_tables
+from formulations.fleet.scenarios import Draws
 from optmodels.model.golden import differences, parse, rows_of, statement
 from optmodels.solver import solve_compiled, solve_model
 
@@ -172,6 +173,17 @@ def goal(objective):
     return problem, build_tables(problem)
 
 
+def drawn(unserved, usd_per_1000):
+    """Two draws of two capacities: m0 is twice as slow in the second, in which w1 sends nothing; p1 serves w0 alone."""
+    problem = fleet([2.0, 4.0], [[4.0, 1.0], [2.0, 0.0]], [3.0, 1.0])
+    tables, inf = build_tables(problem), np.inf
+    capacities = np.array([[[0.25, 1.0], [0.0625, inf]], [[0.125, 0.0], [0.5, inf]]])
+    demand = {"w0": np.array([0.5, 2.0]), "w1": np.array([2.0, 0.0])}
+    draws = Draws(demand, {"m0": np.array([1.0, 2.0])}, unserved, usd_per_1000)
+    tables = replace(tables, load=capacities.max(axis=0), capacities=capacities)
+    return problem, replace(tables, case=replace(tables.case, draws=draws))
+
+
 MADE = {
     "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
     "small": (*small(), 0.0), "small pool": (*small_pool(), 0.0), "kept": (*kept(), 0.0),
@@ -179,6 +191,7 @@ MADE = {
     "several": (*several(), 0.0), "apart": (*apart(), 0.0), "answers": (*answers(), 0.0),
     "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
     "max_served": (*goal("max_served"), 0.0),
+    "drawn": (*drawn(0.25, 0.0), 0.0), "drawn at a price": (*drawn(None, 10.0), 0.0),
 }  # fmt: skip
 CASES = {name: FleetModel(*made) for name, made in MADE.items()}
 NO_POOL = {"_levels": ["line 13: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
@@ -199,7 +212,7 @@ def test_golden_files_are_those_of_the_families():
     assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
 
 
-@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels", "breakpoints"])
+@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels", "breakpoints", "drawn_of"])
 def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(part, monkeypatch):
     """Rows, bounds and objectives of the same cases; they are the golden ones, as the tests above say."""
     golden = {name: statement(m) for name, m in CASES.items()}
@@ -331,6 +344,20 @@ def test_rows_of_quality_by_hand():
     assert found == parse(by_hand).rows
 
 
+def test_rows_of_draws_by_hand():
+    """Draw 0 has 1 request/s of w0 and 8 of w1, draw 1 has 4 of w0 on machines m0 that are twice as slow."""
+    by_name = {f.__name__: f for f in FAMILIES}
+    for family, by_hand in (
+        ("drawn_served", "drawn_served[0,1]: drawn[0,1,0] + refused[0,1] = 1\n"),
+        ("drawn_capacities", "drawn_capacities[0,0,0,1]: 2 drawn[1,0,0] - n[0,0] <= 0\n"),
+        ("drawn_unserved", "drawn_unserved: 0.0555555555555555556 refused[0,0] + 0.444444444444444444 refused[0,1]"
+                           " + 0.5 refused[1,0] <= 0.25\n"),
+    ):  # fmt: skip
+        found, expected = rows_of(CASES["drawn"], by_name[family]).rows, parse(by_hand).rows
+        name = next(iter(expected))
+        assert found[name].coefficients == pytest.approx(expected[name].coefficients), family
+
+
 def test_words_of_rows_are_those_of_the_instance():
     """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
     said = {f: CASES[case].words(f, label) for f, case, label in (
@@ -339,6 +366,7 @@ def test_words_of_rows_are_those_of_the_instance():
         ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
         ("spot_share_decoded", "apart", (1, 0)), ("min_replicas_decoding", "apart", (1, 1)),
         ("few_pools", "survive", (1,)), ("starts_limit", "cycle", (0,)), ("stops_limit", "cycle", (2,)),
+        ("drawn_unserved", "drawn", ()),
     )}  # fmt: skip
     assert said == {
         "demand_met": "bucket w0/b (4 requests/s)", "stock": "stock of m0 (spot) at most 5",
@@ -348,6 +376,7 @@ def test_words_of_rows_are_those_of_the_instance():
         "min_replicas": "replicas for w0 at least 2", "survives": "reserve",
         "few_pools": "at most 2 pools under the reserve", "starts_limit": "machines started at most 5",
         "stops_limit": "machines stopped at most 4",
+        "drawn_unserved": "unserved share over the draws at most 25 %",
     }  # fmt: skip
     silent = {f.__name__ for f in FAMILIES} - said.keys()
     assert silent == {
@@ -361,6 +390,8 @@ def test_words_of_rows_are_those_of_the_instance():
         "pool_size",
         "machine_balance",
         "something_runs",
+        "drawn_served",
+        "drawn_capacities",
     }
     assert {CASES["cycle"].words(family, (0, 0)) for family in silent} == {None}
 

@@ -15,6 +15,9 @@ def _certifying(method: Method) -> Method:
 
     @wraps(method)
     def run(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+        if problem.scenarios is not None and method is not exact.exact:
+            reason = "with scenarios only the method exact makes plans"
+            return Outcome("no_solution_found", None, log={"reason": reason})
         if problem.certify == "none":
             return method(problem, tables, options)
         from formulations.fleet.certify import FleetRounds, beside_whole

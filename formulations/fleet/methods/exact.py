@@ -17,6 +17,7 @@ import numpy as np
 from formulations.fleet.making import FleetChoice, make_plan
 from formulations.fleet.methods import benders, heuristics, pools
 from formulations.fleet.methods import columns as fleet_columns
+from formulations.fleet.methods.scenarios import scenarios as of_scenarios
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, build_case, changes_matter, prune
@@ -73,6 +74,8 @@ def _solve(
 
 def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """The optimum with its proof, and of equal plans a simple one."""
+    if problem.scenarios is not None and len(tables.points):
+        return of_scenarios(problem, tables, options)
     outcome = _proved(problem, tables, options)
     return outcome if options.answer_only else _simplest(problem, tables, options, outcome)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,13 @@ from formulations.fleet.problem import Fleet
 from formulations.fleet.tick.data import Tick, horizon, tick_of
 from formulations.fleet.tick.judge import PATHS
 from formulations.fleet.tick.rule import lead_of
-from formulations.fleet.tick.solve import decide
+from formulations.fleet.tick.solve import decide, rule
 from formulations.fleet.tick.state import State
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import Observation
 from optmodels.autoscaling.running import Replica
-from optmodels.forecast.ticks import LEVELS, WINDOW_MIN, tick_quantiles
+from optmodels.forecast.points import MINUTES_A_DAY
+from optmodels.forecast.ticks import LEVELS, TickForecast
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,47 +31,61 @@ SECONDS = 0.5  # of the solver in a tick
 
 
 class TickPolicy:
-    """A decision every tick; between ticks nothing changes.
+    """A decision every tick. On minutes between ticks the rule decides, on ticks of one minute.
+
+    With one machine type the rule may order and stop. With several it only orders: the program decides what to stop.
 
     Args:
         tick: parameters without state: G types with one pool each, one workload.
-        history: requests; a decision reads only what lies before it.
-        slack_s: waiting within the SLO.
+        minute: the same on ticks of one minute; None: nothing changes between ticks.
+        forecasts: minute from which each forecast counts, and the forecast; a decision reads only what lies before it.
         method: method of `solve.decide`.
         judged: sampled paths on which candidates are compared.
     """
 
     def __init__(
-        self, tick: Tick, history: History, slack_s: float, method: str = "auto", judged: int = 0
+        self, tick: Tick, minute: Tick | None, forecasts: Sequence[tuple[int, TickForecast]], method: str = "auto",
+        judged: int = 0,
     ) -> None:  # fmt: skip
-        self.tick, self.method, self.judged = tick, method, judged
-        self.rates = history.for_forecasts()
-        self.required = np.where(np.isfinite(self.rates), history.required(slack_s), np.nan)
+        self.tick, self.minute, self.method, self.judged = tick, minute, method, judged
+        self.forecasts = forecasts
         self.sources: dict[str, int] = {}
 
     def __call__(self, seen: Observation) -> Any:
         """Wanted replicas, ready and starting: a count, or (G,) where the observation has counts by type."""
-        tick, t, step = self.tick, seen.minute, round(self.tick.tick_min)
+        t, step = seen.minute, round(self.tick.tick_min)
+        whole = t % step == 0
+        tick = self.tick if whole else self.minute
         ready = np.array([seen.ready]) if seen.counts is None else seen.counts
-        arriving = np.zeros((tick.H, len(tick.machines)), dtype=np.int64)
         there = ready.copy()
-        for at, count, g in seen.coming:
+        for _, count, g in seen.coming:
             there[g] += count
-            arriving[min(max(-(-(at - t) // step), 0), tick.H - 1), g] += count
-        if t >= LEAST_HISTORY_MIN and t % step == 0:
-            began = max(t - WINDOW_MIN - step * tick.H - 1, 0)
-            found = tick_quantiles(self.rates[began:t], self.required[began:t], step, tick.H, tuple(tick.levels))
-            now = replace(tick, ready=ready, arriving=arriving, rates=found[:, :, None])
-            done = decide(now, SECONDS, method=self.method, judged=self.judged)
-            self.sources[done.source] = self.sources.get(done.source, 0) + 1
-            there = there + done.orders - done.stops
-        elif t < LEAST_HISTORY_MIN:
+        if t < LEAST_HISTORY_MIN:
             there[0] = max(math.ceil(1.5 * seen.load), 1)
+        elif tick is not None:
+            single = len(tick.machines) == 1
+            tick = self.minute if single and self.minute is not None else tick
+            step = round(tick.tick_min)
+            arriving = np.zeros((tick.H, len(tick.machines)), dtype=np.int64)
+            for at, count, g in seen.coming:
+                arriving[min(max(-(-(at - t) // step), 0), tick.H - 1), g] += count
+            forecast = next(f for begin, f in reversed(self.forecasts) if t >= begin)
+            found = forecast.at(t, step, tick.H, tuple(tick.levels))
+            now = replace(tick, ready=ready, arriving=arriving, rates=found[:, :, None])
+            if whole and not single:
+                done = decide(now, SECONDS, method=self.method, judged=self.judged)
+                self.sources[done.source] = self.sources.get(done.source, 0) + 1
+                there = there + done.orders - done.stops
+            else:
+                done = rule(now)
+                self.sources["rule"] = self.sources.get("rule", 0) + 1
+                there = there + done.orders - (done.stops if single else 0)
         return there if seen.counts is not None else int(there[0])
 
 
 def ticks(
-    problem: Fleet, workload: str, replica: Replica, history: History, tick_min: float = 5.0
+    problem: Fleet, workload: str, replica: Replica, history: History, tick_min: float = 5.0,
+    forecast: str = "auto", train_min: int = MINUTES_A_DAY,
 ) -> tuple[list[Replica], Mapping[str, TickPolicy]]:  # fmt: skip
     """Replica types of a workload and the policies on them.
 
@@ -80,29 +95,49 @@ def ticks(
         replica: start-up, draining and waiting of every type.
         history: requests.
         tick_min: minutes of a tick.
+        forecast: median forecast, of `TickForecast`.
+        train_min: minutes that the forecast is fitted on.
 
     Returns:
         Types by price a request, and policies by name: ``replan`` on the first type, ``replan_types`` on all, judged
         on sampled paths, and ``replan_objective``, where the program's own objective decides.
     """
     tables = build_tables(problem)
-    state = State.model_validate({
-        "schema": 1, "tick_min": tick_min, "lead_times": [{"machine": "*", "start_min": replica.start_min}],
-        "change": {"drain_min": replica.drain_min},
-    })  # fmt: skip
-    H = horizon(state, [r[0] for r in tables.resources])
-    whole = tick_of(tables, state, np.ones((H, len(LEVELS), 1)), LEVELS, [workload])
+
+    def made(minutes: float) -> tuple[State, Tick]:
+        state = State.model_validate({
+            "schema": 1, "tick_min": minutes, "lead_times": [{"machine": "*", "start_min": replica.start_min}],
+            "change": {"drain_min": replica.drain_min},
+        })  # fmt: skip
+        H = horizon(state, [r[0] for r in tables.resources])
+        return state, tick_of(tables, state, np.ones((H, len(LEVELS), 1)), LEVELS, [workload])
+
+    (state, whole), (by_minute, short) = made(tick_min), made(1.0)
     usd = whole.use @ whole.usd
     price = usd / whole.rate
     chosen = [p for p in np.argsort(price, kind="stable").tolist() if price[p] <= DEAREST * price.min()][:MOST_TYPES]
-    one, several = (_of_pools(whole, state, usd, pools) for pools in (chosen[:1], chosen))
     types = [replace(replica, requests_per_s=float(whole.rate[p]), usd_per_hour=float(usd[p] * 60 / tick_min))
              for p in chosen]  # fmt: skip
-    made = {"replan": TickPolicy(one, history, replica.slack_s)}
+
+    # The first day fits the forecast, so until its end the last value is the median.
+    rates = history.for_forecasts()
+    required = np.where(np.isfinite(rates), history.required(replica.slack_s), np.nan)
+    train, ahead = min(train_min, len(rates)), round(tick_min) * whole.H
+    forecasts = [
+        (0, TickForecast(rates, required, train, ahead, "last_value")),
+        (train, TickForecast(rates, required, train, ahead, forecast, replica.start_min + 1)),
+    ]
+
+    def policy(pools: list[int], method: str = "auto", judged: int = 0) -> TickPolicy:
+        minute = _of_pools(short, by_minute, usd / tick_min, pools)
+        tick = _of_pools(whole, state, usd, pools)
+        return TickPolicy(tick, minute, forecasts, method, judged)
+
+    made_of = {"replan": policy(chosen[:1])}
     if len(chosen) > 1:
-        made["replan_types"] = TickPolicy(several, history, replica.slack_s, "exact", PATHS)
-        made["replan_objective"] = TickPolicy(several, history, replica.slack_s, "exact")
-    return types, made
+        made_of["replan_types"] = policy(chosen, "exact", PATHS)
+        made_of["replan_objective"] = policy(chosen, "exact")
+    return types, made_of
 
 
 def _of_pools(tick: Tick, state: State, usd: Array, pools: list[int]) -> Tick:

@@ -21,7 +21,7 @@ from formulations.fleet.tick.judge import can_judge, paths, rollout
 from formulations.fleet.tick.model import TickModel
 from formulations.fleet.tick.rule import counts
 from optmodels.errors import SolverError
-from optmodels.solver import Settings, solve_compiled
+from optmodels.solver import Compiled, Settings, solve_compiled
 from optmodels.solver.highs import relative_gap
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
@@ -29,6 +29,9 @@ from optmodels.solver.session import Session
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 GAP = 0.01  # of the MILP
+NOISE = 1e-7
+DIVE = 0.3  # of the time left
+UP = 0.9  # added before rounding down: most fractions are rounded up, as a shortage costs more than a machine
 USELESS = 0.2  # gap of a plan beyond which the rule's is returned
 MINUTES = 60.0
 
@@ -251,20 +254,38 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
     lost = unavoidable(tick)
     found: Decision | None = None
     clock = time.perf_counter()
-    columns, values = rounded(model, session.values(), whole)
-    session.set_column_bounds(columns, values, values)
-    if session.run() == "optimal":
-        x = np.clip(session.values(), plain.lower, plain.upper)  # a basis leaves −1e-15 where 0 is meant
-        x[columns] = values
-        if compiled.violation(x) is None:
-            value = float(compiled.costs[0] @ x + compiled.offsets[0])
-            found = _decision("rounded", "the relaxation, rounded by marginal value", model, x, value)
+    relaxed, x = session.values(), None
+    counts = np.concatenate([model.variables[k].columns for k in ("M", "n")])
+
+    def tried(values: Array | None, why: str) -> None:
+        """The best plan of these whole counts, if it is better than the one known."""
+        nonlocal found, x
+        if values is None:
+            return
+        session.set_column_bounds(counts, values, values)
+        if session.run() != "optimal":
+            return
+        now = np.clip(session.values(), plain.lower, plain.upper)
+        now[np.abs(now) < NOISE] = 0.0  # a basis leaves 1e-9 where 0 is meant
+        now[counts] = values
+        value = float(compiled.costs[0] @ now + compiled.offsets[0])
+        better = found is None or found.objective is None or value < found.objective - 1e-9
+        if better and compiled.violation(now) is None:
+            found, x = _decision("rounded", why, model, now, value), now
+
+    tried(rounded(model, relaxed, whole), "the relaxation, rounded by marginal value")
     seconds["rounding"] = time.perf_counter() - clock
+    if found is None or _gap(found.objective, bound, lost) > GAP:
+        clock = time.perf_counter()
+        session.set_column_bounds(counts, plain.lower[counts], plain.upper[counts])
+        until = clock + DIVE * max(time_limit - (clock - began), 0.0)
+        tried(dived(model, plain, session, until), "the relaxation, rounded step by step")
+        seconds["diving"] = time.perf_counter() - clock
     clock = time.perf_counter()
     left = time_limit - (clock - began)
     close = found is not None and _gap(found.objective, bound, lost) <= GAP
     if left > 0.05 and not close:
-        start = None if found is None else dict(enumerate(x.tolist()))
+        start = None if x is None else dict(enumerate(x.tolist()))
         avoidable = max(1.0 - lost / bound, 0.0) if bound > 0 else 1.0  # the solver's gap is of all shortage
         report = solve_compiled(compiled, Settings(left, GAP * avoidable), start)
         if report.bound is not None:
@@ -313,8 +334,41 @@ def unavoidable(tick: Tick) -> float:
     return total
 
 
-def rounded(model: TickModel, x: Array, whole: int) -> tuple[Ints, Array]:
-    """Columns and whole values of the counts in the first ticks, from a relaxed point.
+def dived(model: TickModel, plain: Compiled, session: Session, until: float) -> Array | None:
+    """Whole values of M and n in the first ticks: the relaxation is solved again after each quarter is rounded.
+
+    Deployments come first, those closest to `UP` below a whole number; None: infeasible or no time.
+    """
+    n, machines = (model.variables[k].columns for k in ("n", "M"))
+    if session.run() != "optimal":
+        return None
+    for columns in (n, machines):
+        while True:
+            x = session.values()[columns]
+            fractional = np.flatnonzero(np.abs(x - np.round(x)) > 1e-6)
+            if not len(fractional):
+                break
+            target = np.floor(x[fractional] + UP)
+            order = np.argsort(np.abs(x[fractional] - target), kind="stable")[: len(fractional) // 4 + 1]
+            pick, values = columns[fractional[order]], target[order]
+            session.set_column_bounds(pick, values, values)
+            if session.run() != "optimal":  # only the first of them, up, else down
+                session.set_column_bounds(pick, plain.lower[pick], plain.upper[pick])
+                one, at = pick[:1], x[fractional[order[:1]]]
+                for value in (np.ceil(at), np.floor(at)):
+                    session.set_column_bounds(one, value, value)
+                    if session.run() == "optimal":
+                        break
+                else:
+                    return None
+            if time.perf_counter() > until:
+                return None
+    x = session.values()
+    return np.round(np.concatenate([x[machines], x[n]]))
+
+
+def rounded(model: TickModel, x: Array, whole: int) -> Array:
+    """Whole values of M and n in the first ticks, from a relaxed point.
 
     Deployments are rounded down, then up where one more is worth more than it costs. Machines are those that they
     need, or the relaxed number rounded up.
@@ -360,5 +414,4 @@ def rounded(model: TickModel, x: Array, whole: int) -> tuple[Ints, Array]:
     machines = up
     for t in range(whole - 1, 0, -1):  # before an order can arrive, machines of a tick run in the one before
         machines[t - 1] = np.maximum(machines[t - 1], np.where(late[t], 0.0, machines[t] - tick.arriving[t]))
-    columns = np.concatenate([model.variables["M"].columns, model.variables["n"].columns])
-    return columns, np.concatenate([machines.ravel(), n.ravel()])
+    return np.concatenate([machines.ravel(), n.ravel()])
