@@ -25,7 +25,7 @@ def consider(
     again: Callable[[float | None], Result],
     written: Mapping[str, str] | None = None,
 ) -> None:
-    """Keep in the log the plan at the other end of the interval (`safer`), and what to measure (`next_measurement`).
+    """Keep in the log the plan at the other end of the interval (`safer`), and the runs to make (`next_measurement`).
 
     Args:
         result: a checked result.
@@ -65,7 +65,7 @@ def consider(
 
 
 def _machines(result: Result) -> list[tuple[str, str, str, int]]:
-    """What a plan rents."""
+    """The machines of a plan."""
     rented = result.summary.get("machines") or ()
     return sorted((m["machine"], m["region"], m["market"], m["count"]) for m in rented)
 
@@ -81,7 +81,7 @@ def _between(*results: Result) -> list[str]:
 
 
 def _narrowed(central: Result, shape: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Of TPOT and TTFT what the pessimistic case multiplies by, now and with the rows."""
+    """Factors of TPOT and TTFT in the pessimistic case, now and with the rows."""
     most = {"TPOT": "tbt_at_most", "TTFT": "ttft_at_most"}
     ends = [e for e in central.report["latency"]["sources"] if e["tbt_at_most"] is not None]
     return {name: (max(e[key] for e in ends), shape[name.lower()]) for name, key in most.items()}

@@ -141,7 +141,7 @@ def read_config(path: Path) -> tuple[Architecture, str]:
         made = {}
     except _MALFORMED:  # a section without one of its keys, or a value of another type
         value = dict(data).get(data.last)
-        wrong.add(inside + data.last, value, f"what this key has in models of kind {dict(data).get('model_type')}")
+        wrong.add(inside + data.last, value, f"a value as models of this kind have it: {dict(data).get('model_type')}")
         made = {}
     for key, value in data.items() if made else ():
         if key not in data.read | _OTHER and value not in (None, False, 0, "", [], {}):
