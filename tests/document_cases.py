@@ -53,14 +53,15 @@ def _days():
     return two_regions(services=service(demand=demand))
 
 
-def _on_engines(model="llama-3.1-8b", gpus=1, **workload):
+def _on_engines(model="llama-3.1-8b", gpus=1, ttft_s=0.8, **workload):
     """What a machine serves is a level of an engine."""
     document = two_regions(
         terms=["on_demand"], serving="continuous", engine={"chunk_tokens": 512}, latency={"model": "roofline"},
         machines=[{"machine": "box", "gpu": "l40s", "gpu_count": gpus, "prices": {"on_demand": 3.0}}],
     )  # fmt: skip
     document["services"] = [document["services"][0] | {
-        "slo": {"ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": 0.1, "queue_s": 0.1},
+        "slo": {"ttft_s": {"at_most": ttft_s, "percentile": 0.9}, "tpot_s": 0.1, "queue_s": 0.1,
+                "itl_s": {"at_most": 0.5, "percentile": 0.9}},
         "workload": {"model": model, "input_tokens": 512, "output_tokens": 128} | workload,
     }]  # fmt: skip
     return document
@@ -139,7 +140,8 @@ APART_HERE = {
 RANKS = {
     "formulation": "fleet", "schema": 1, "name": "ranks", "serving": "continuous",
     "workloads": [{
-        "name": "chat", "model": "deepseek-r1", "precision": {"weights": "fp8_block"}, "slo": {"tbt_s": 0.1},
+        "name": "chat", "model": "deepseek-r1", "precision": {"weights": "fp8_block"},
+        "slo": {"tpot_s": 0.1, "itl_s": {"at_most": 1.0, "percentile": 0.9}},
         "buckets": [{"input_tokens": 2000, "output_tokens": 1000, "requests_per_s": 20.0}],
     }],
     "pool": {"catalog": "aws", "include": ["p5en.48xlarge"]}, "markets": {"main": ["on_demand"]},
@@ -187,6 +189,7 @@ CASES = {
         "by themselves": (two_regions(), "region_local"),
         "other days": (_days(), "exact"),
         "continuous batching": (_on_engines(), "exact"),
+        "an operating point for each distance": (_on_engines(ttft_s=0.3), "exact"),
         "attention ranks": (_on_engines("deepseek-v2-lite", gpus=4, attention_ranks=[4]), "exact"),
     },
 }  # fmt: skip

@@ -32,6 +32,9 @@ OLDER_OPTIONS = {
 FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
 
+_notes: list[str] = []
+
+
 class _ByJob(TyperGroup):
     """Commands listed by the job that they are for."""
 
@@ -83,8 +86,11 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
     ready()
+    _notes.clear()
     warnings.showwarning = _note
     status = _run(sys.argv[1:] if arguments is None else arguments)
+    if status != 2:  # what is refused is said alone
+        sys.stderr.write("".join(f"note: {text}\n" for text in dict.fromkeys(_notes)))
     if lost:
         sys.stderr.write(f"stdout: got {lost.pop().strerror!r}; expected a device that can be written\n")
         lost.clear()
@@ -93,10 +99,10 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _renamed(arguments: list[str]) -> list[str]:
-    """The arguments with today's names of options, and a note for each older one."""
+    """The arguments with today's names of options; notes each older one."""
     found, verb = [*arguments], arguments[0] if arguments else ""
     if found[:2] == ["list", "instances"]:
-        sys.stderr.write("note: instances is called problems now\n")
+        _notes.append("instances is called problems now")
         found[1] = "problems"
     for i, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -106,7 +112,7 @@ def _renamed(arguments: list[str]) -> list[str]:
         elif name == "--model" and verb == "calibrate" and (value or "".join(arguments[i + 1 : i + 2])) in FORMS:
             now = "--form"
         if now is not None:
-            sys.stderr.write(f"note: {name} is called {now} now\n")
+            _notes.append(f"{name} is called {now} now")
             found[i] = now + equals + value
     return found
 
@@ -114,9 +120,11 @@ def _renamed(arguments: list[str]) -> list[str]:
 def _note(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Notes for users, such as older spellings of keys, as one line each."""
-    text = f"note: {message}" if category is FutureWarning else f"{category.__name__}: {message}"
-    sys.stderr.write(text + "\n")
+    """Notes for users, such as older spellings of keys, are printed after the result; other warnings at once."""
+    if category is FutureWarning:
+        _notes.append(str(message))
+    else:
+        sys.stderr.write(f"{category.__name__}: {message}\n")
 
 
 def _run(arguments: list[str]) -> int:

@@ -54,7 +54,9 @@ LEFT_OUT = (
 HOURS = 730.0  # of a month
 GIB = float(2**30)
 TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters
-PER = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
+PER = {"requests_per_second": 1.0, "requests_per_s": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
+EARLIER = {"tpot_s": "tbt_s", "requests_per_s": "requests_per_second",
+           "total_requests_per_s": "total_requests_per_second"}  # fmt: skip
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 STRICT, GENEROUS = 1e-9, 2e-6  # demand is read so much larger or smaller
 
@@ -465,9 +467,19 @@ def _diurnal(data: Instance, d: dict[str, Any]) -> Array:
 # The programme --------------------------------------------------------------------------------------------------------
 
 
+def older(data: Any, inside: str = "") -> Any:
+    """The data by earlier names of keys, which the reference reads."""
+    if isinstance(data, list):
+        return [older(x, inside) for x in data]
+    if not isinstance(data, dict):
+        return data
+    names = EARLIER | ({"name": "service"} if inside == "services" else {})
+    return {names.get(k, k): older(v, k) for k, v in data.items()}
+
+
 def reference(data: Instance) -> Answer:
     """The least USD per month."""
-    case = read(data)
+    case = read(older(data))
     worst, best = _optimum(case, 1 + STRICT), _optimum(case, 1 - GENEROUS)
     return Answer(
         None if best is None else best.bound, None if worst is None else worst.value, "min", relative=2e-6,

@@ -718,22 +718,21 @@ def test_whole_requests_are_in_time_or_the_machine_is_out_of_reach(
     assert found.worst == (None if usd_per_hour is None else pytest.approx(730 * usd_per_hour, rel=1e-5))
 
 
-@pytest.mark.parametrize(
-    ("near_s", "batch"), [([0.0, 0.3], 7), ([0.0, 5.0], 14), ([0.0], 14), ([0.0, 0.3, 5.0], 7), ([5.0], None)]
-)
-def test_of_batches_the_largest_that_most_regions_reach_in_time(
-    monkeypatch: pytest.MonkeyPatch, near_s: list[float], batch: int | None
+@pytest.mark.parametrize(("away_s", "batch"), [(0.0, 14), (0.3, 7), (5.0, None)])
+def test_of_batches_that_reach_a_region_in_time_the_largest_carries_most(
+    monkeypatch: pytest.MonkeyPatch, away_s: float, batch: int | None
 ) -> None:
     # A prompt takes 10 ms, and each of nine steps 40 ms and 5 for each request: 0.37 s and 45 ms for each, of 1.01 s.
     monkeypatch.setattr(reserved_capacity, "_engine", lambda *given: (0.04 + 0.005 * given[5], 0.01, 0.01))
     w = {"model": "llama-3.1-8b", "input_tokens": 100, "output_tokens": 10}
     service = {"service": "s", "slo": {"ttft_s": 1.0, "tbt_s": 1.0, "deadline_s": 1.01}, "workload": w}
-    found = reserved_capacity._serving({"latency": {"model": "default"}}, {"gpu": "h100"}, service, near_s)
+    found = reserved_capacity._serving({"latency": {"model": "default"}}, {"gpu": "h100"}, service, [away_s])
+    within = [x for x in found if x[2] + away_s <= 1.01]
     if batch is None:
-        assert found is None
+        assert not within
     else:
         decoding_s = 9 * (0.04 + 0.005 * batch)
-        assert found == pytest.approx((batch / (batch * 0.01 + decoding_s), 0.01, 0.01 + decoding_s))
+        assert max(within) == pytest.approx((batch / (batch * 0.01 + decoding_s), 0.01, 0.01 + decoding_s))
 
 
 def test_a_row_of_nothing_that_does_not_hold_is_infeasible() -> None:

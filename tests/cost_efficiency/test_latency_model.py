@@ -75,7 +75,7 @@ def test_offloading_keeps_its_ratio_to_its_roofline() -> None:
     ({"model": "default", "calibration": "llm-pilot-table-viii"}, "either a model or a calibration"),
     ({"model": "default", "variant": "paper"}, "variant: roofline beside a model"),
     ({"model": "default", "safety": 0.9999}, r"latency\.safety.*support"),
-    ({"model": "roofline", "safety": 0.9}, "the error of the roofline is unknown"),
+    ({"model": "roofline", "safety": 0.9}, "the error of latencies is unknown"),
     ({"model": "defualt"}, r"latency\.model"),
     ({"model": "default", "engine": "vlm"}, r"latency\.engine"),
 ])  # fmt: skip

@@ -54,7 +54,7 @@ def test_a_level_the_data_do_not_support_is_refused():
 
 
 def test_safety_needs_a_calibration():
-    with pytest.raises(InputError, match="a calibration or a model beside safety"):
+    with pytest.raises(InputError, match="a calibration or a model with safety"):
         optmodels.load(instance({"safety": 0.9}))
 
 

@@ -96,7 +96,7 @@ def test_summaries_name_source_transfer_and_pessimistic_end(cli: Any, folder: Pa
     said = " ".join(out.split())
     assert "Latencies of the plan's l40s: steps on l40s" in said
     assert "compared with l4; no measurement of this GPU" in said
-    assert "Pessimistic case: TPS" in said
+    assert "Pessimistic case: throughput" in said
     out = cli("solve", files(folder, "reserved_capacity", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of chat on box: steps on l40s" in said

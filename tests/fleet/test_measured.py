@@ -208,7 +208,7 @@ def test_caches_are_exchanged_within_a_model_a_region_and_where_asked_a_parallel
             [(("workloads", 0, "models"), None), (("workloads", 0, "quality_at_least"), None)],
             "points[0].model", "the name of one of a workload's models: there is none",
         ),
-        ([(("workloads", 0, "slo"), {"deadline_s": 9})], "workloads[0].slo.deadline_s", "limit ttft_s and tbt_s"),
+        ([(("workloads", 0, "slo"), {"deadline_s": 9})], "workloads[0].slo.deadline_s", "limit ttft_s and tpot_s"),
         ([(("queueing",), {"model": "mmc"})], "queueing.model", "max_load"),
         ([(("deployment", "link"), {"net_gbps": 100})], "deployment.link.net_gbps", "include sending caches"),
         (

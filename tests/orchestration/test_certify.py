@@ -124,7 +124,7 @@ def test_rates_are_drawn(solved):
         (lambda c: c["promises"][0].update(found="broken"), "certified exactly if all promises hold"),
         (lambda c: c["promises"][0].update(found="undecided"), "one replay decides"),
         (lambda c: (x := c["rounds"][c["of_round"] - 1]).update(looser=not x["looser"]), "engine.waits"),
-        (lambda c: c.update(copies=3), "copies are the instance's"),
+        (lambda c: c.update(copies=3), "copies are the problem's"),
         (lambda c: c.update(status="incomplete"), "certified exactly if all promises hold"),
     ],
 )

@@ -318,11 +318,12 @@ def test_what_does_not_exist_cannot_be_changed(change):
 
 
 def test_nobody_else_calls_a_linear_solver():
-    """But the independent check of reserved capacity, which shares nothing with what it judges."""
+    """But independent checks of reserved capacity and of scenarios, which share nothing with what they judge."""
     calls = re.compile(r"\b(import|from) highspy\b|\blinprog\b|optimize\.milp|import milp")
     files = [p for tree in ("optmodels", "formulations", "papers") for p in (ROOT / tree).rglob("*.py")]
     users = {p.relative_to(ROOT).as_posix() for p in files if calls.search(p.read_text(encoding="utf-8"))}
-    assert users == {"optmodels/solver/session.py", "formulations/reserved_capacity/check.py"}
+    assert users == {"optmodels/solver/session.py", "formulations/reserved_capacity/check.py",
+                     "formulations/fleet/check_scenarios.py"}  # fmt: skip
 
 
 @pytest.mark.parametrize("feasible", [False, True])
