@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,16 @@ def marked(page: Path) -> Any:
     return pytest.param(page, id=name) if compared else pytest.param(page, id=name, marks=pytest.mark.slow)
 
 
+# Of several optima another HiGHS shows another: then only exit statuses are compared.
+LOCKED = f"highspy=={version('highspy')} " in (ROOT / "requirements.lock").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", [marked(p) for p in PAGES if outputs.blocks(p.read_text(encoding="utf-8"))])
 def test_commands_of_the_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
     """`make docs-outputs` writes today's output into the pages."""
     for block, step, status, printed in outputs.play(page, tmp_path, forked):
         assert status == block.exit_status, "\n".join([*step.words, *printed])
-        if step.documented:
+        if step.documented and LOCKED:
             shown = [outputs.masked(line) for line in block.shown(printed, step.documented)]
             assert [outputs.masked(line) for line in step.documented] == shown, " ".join(step.words)
 
