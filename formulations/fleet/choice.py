@@ -24,7 +24,7 @@ class FleetChoice:
     value: Array
 
     def served(self, tables: FleetTables) -> Array:
-        """Share of every demand served, (T, W); a request decoded apart is counted where it is prefilled."""
+        """Share of every demand served, (T, W); a request with disaggregated decode counts where it is prefilled."""
         served = np.zeros((len(self.n), len(tables.demands)))
         first = tables.points.stage[self.p] != DECODE
         np.add.at(served, (self.t[first], self.w[first]), self.value[first])

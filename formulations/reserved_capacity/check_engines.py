@@ -89,7 +89,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
 
 
 def _point(case: ReservedCase, machines: list[str], services: list[str], line: ServingLine) -> int:
-    """The operating point of the instance whose requests/s are nearest to those of a line."""
+    """The operating point of the instance with requests/s nearest to a line's."""
     if line.machine not in machines or line.service not in services:
         return 0
     rates = case.rps_at[machines.index(line.machine), services.index(line.service)]

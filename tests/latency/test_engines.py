@@ -371,6 +371,12 @@ def test_documented_errors_are_those_of_the_shipped_file(monkeypatch):
     assert [_without_choices(x) for x in shown] == [_without_choices(x) for x in table]
 
 
+def test_documented_constants_of_sparse_and_linear_attention_are_those_of_the_shipped_file():
+    found = read_engine_model().targets["tpot_s"].coefficients
+    said = f"costs {found['sparse']:.0f} µs a layer and iteration, linear attention {found['linear']:.0f} µs"
+    assert said in (ROOT / "docs/latency-models.md").read_text(encoding="utf-8")
+
+
 def _without_choices(row):
     """A row of the table but for choices, which the file does not have."""
     return row.rsplit("|", 3)[0]
