@@ -1,4 +1,4 @@
-"""What layers with sparse or linear attention add to a step: fitted with all other shipped coefficients as they stand.
+"""Time that layers with sparse or linear attention add to a step, fitted with all other shipped coefficients fixed.
 
     python benchmarks/attention_layers.py FOLDER [--write]
 

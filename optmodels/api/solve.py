@@ -55,7 +55,7 @@ def solve(
             count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
             left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
             Within the limit the plan at the other end of the latencies' interval is solved, too, and where its machines
-            differ ``log.next_measurement`` names the runs that tell which of both is right.
+            differ ``log.next_measurement`` names the runs that tell which is right.
         gap: relative gap at which to stop.
         seed: random seed of the solver or heuristic.
         solver: solver of whole models: ``highs``, or any that Pyomo knows and finds. Its point is
