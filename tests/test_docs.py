@@ -32,6 +32,7 @@ def _outputs() -> Any:
 
 outputs = _outputs()
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "formulations").glob("*/README.md")])
+FOLDERS = sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py"))
 
 
 def scripts(page: Path) -> list[str]:
@@ -111,13 +112,21 @@ def test_costs_of_the_comparison_are_current() -> None:
     assert sum(f"{usd:.5g}" in line and ", ".join(words) in line for line in page) == 1
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_excerpt_of_a_problem_file_is_in_that_file(folder: str) -> None:
+    page = (ROOT / f"formulations/{folder}/README.md").read_text(encoding="utf-8")
+    ((name, excerpt),) = re.findall(r"```yaml\n# part of (.*?)\n(.*?)```", page, flags=re.S)
+    lines = iter((ROOT / name).read_text(encoding="utf-8").splitlines())
+    assert all(line in lines for line in excerpt.splitlines())  # in this order
+
+
 def test_links_between_pages_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("folder", sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py")))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_tables_of_families_are_current(folder: str) -> None:
     """Every family of a formulation beside its inequality, as its code says it."""
     readme = ROOT / "formulations" / folder / "README.md"
@@ -141,7 +150,7 @@ def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -
         assert f"optmodels {verb}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), verb
 
 
-@pytest.mark.parametrize("folder", sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py")))
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_embedding_names_what_attach_puts_on_a_block(folder: str) -> None:
     """Every variable and expression that a formulation's model states, and none that it does not."""
     code = (ROOT / "formulations" / folder / "model.py").read_text(encoding="utf-8")

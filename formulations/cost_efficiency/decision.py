@@ -18,13 +18,13 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
         for m in p.machines
     ]  # fmt: skip
     output = report.get("usd_per_million_output_tokens")
-    tokens = f"{usd(p.usd_per_million_tokens)} USD per million tokens (input and output)"
     tps = next((x.limit for x in p.limits if x.name == "TPS"), None)
-    if tps is not None and problem.get("objective", "capped") == "capped":
-        tokens += f" at the SLO's {tps:,.0f} tokens/s"
+    capped = tps is not None and problem.get("objective", "capped") == "capped"
+    at = f"the SLO's {tps:,.0f} tokens/s" if capped else "full load"
+    tokens = f"{usd(p.usd_per_million_tokens)} USD per million tokens at {at}"
     return summary(
         machines=rented, notes=machine_notes(problem), usd_per_hour=p.usd_per_hour,
-        per_token=tokens if output is None else f"{tokens}, {usd(output)} per million output tokens",
+        per_token=tokens if output is None else f"{tokens} ({usd(output)} per million output tokens)",
         slo=_slo(report), verdict=_verdict(report),
     )  # fmt: skip
 

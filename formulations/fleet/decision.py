@@ -51,16 +51,16 @@ def _headroom(p: FleetPlan, report: Mapping[str, Any]) -> dict[str, Any] | None:
     found = report.get("headroom")
     if found is None:
         return {"share": None, "text": "Headroom: not computed here; optmodels max-rate PLAN computes it."}
-    where = "within the SLOs" + (f" in {found['period']}" if len(p.periods) > 1 else "")
-    return {"share": found["factor"] - 1.0, "text": headroom_words(found["factor"], where, found["bound"])}
+    until = "until a prediction exceeds its SLO" + (f" (in {found['period']})" if len(p.periods) > 1 else "")
+    return {"share": found["factor"] - 1.0, "text": headroom_words(found["factor"], until, found["bound"])}
 
 
 def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
     if p.usd_per_million_tokens is None:
         return ""
     output = report.get("usd_per_million_output_tokens")
-    both = f"{usd(p.usd_per_million_tokens)} USD per million tokens (input and output)"
-    return both if output is None else f"{both}, {usd(output)} per million output tokens"
+    both = f"{usd(p.usd_per_million_tokens)} USD per million tokens at the planned rates"
+    return both if output is None else f"{both} ({usd(output)} per million output tokens)"
 
 
 def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:

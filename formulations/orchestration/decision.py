@@ -25,7 +25,8 @@ def _headroom(report: Mapping[str, Any]) -> dict[str, Any] | None:
     if not most:
         return None
     factor = max(1.0 / most, 1.0)
-    return {"share": factor - 1.0, "text": headroom_words(factor, "at the same SLO attainment and planned shares")}
+    text = headroom_words(factor, "at the same predicted SLO attainment and planned shares")
+    return {"share": factor - 1.0, "text": text}
 
 
 def _objective(problem: Mapping[str, Any], p: OrchestrationPlan) -> Iterator[tuple[str, str]]:
@@ -63,10 +64,11 @@ def _verdict(p: OrchestrationPlan, report: Mapping[str, Any]) -> Iterator[tuple[
         yield "bad", "Simulation did not confirm the attainment (certification below)."
     known = report.get("latency") or {"sources": (), "in_time_at_the_pessimistic_end": None}
     share = known["in_time_at_the_pessimistic_end"]
-    unseen, end = sure_words(known["sources"])
-    if share is None or end is None:
+    unseen, bound, is_planned = sure_words(known["sources"])
+    if share is None or bound is None:
         yield from source_verdict(known["sources"], None)
     else:
         level = "good" if share > 1 - 1e-9 else "warn"
-        some = "None" if share < 5e-4 else f"{share:.1%}"
-        yield level, f"{unseen}{some} of the requests planned within the SLO meet it {end}."
+        some = "none" if share < 5e-4 else f"{share:.1%}"
+        rest = "" if is_planned else f" In this pessimistic case {some} of the requests planned within the SLO meet it."
+        yield level, f"{unseen}{bound}{rest}"

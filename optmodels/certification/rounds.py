@@ -276,7 +276,7 @@ class _Rounds(Generic[P]):
         if kept:
             assert best is not None
             number = len(best.judged)
-            words = f"certified in round {best.number} of {len(self.lines)}: all {number} SLOs {self.of.held}{of}"
+            words = f"certified: all {number} SLOs {self.of.held} (round {best.number} of {len(self.lines)}){of}"
             untried = [self.of.looser(x) for x in self.of.passes if x not in self.firsts]
             words += f"; no time was left for models with {', '.join(untried)}" if untried else ""
         else:

@@ -173,7 +173,7 @@ def _next(asked: Question, result: Result, write: Path | None) -> list[str]:
     else:
         lines.append("--out results: plan.json, report.html and tables; then optmodels export FOLDER --to vllm")
     if ((result.report or {}).get("latency") or {}).get("missed_at_the_pessimistic_end"):
-        lines.append("--safety 0.9: a plan that also meets the SLO in the pessimistic case")
+        lines.append("--safety 0.9: a plan that meets the SLO with this margin")
     if not asked.survive:
         lines.append("--survive 1: the cost of losing any one deployment without missing the SLO")
     if not asked.disaggregate:

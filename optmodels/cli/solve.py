@@ -168,7 +168,7 @@ def _headline(result: Any, document: Any) -> list[Any]:
         proof += _stopped(result.limit, "; stopped at the")
     checked = "" if result.check is None or result.check.ok else "; independent check FAILED"
     only = " for the planned rates" if refuted else ""
-    status = f"[{colour}]{words}[/{colour}]{only} by {plain(result.method)}{proof}{checked}"
+    status = f"[{colour}]{words}[/{colour}]{only} (method {plain(result.method)}){proof}{checked}"
     status += f": {plain(reason)}" if reason else ""
     decided = first_lines(document)
     needs = [f"  [bold]{plain(printable(line, 400))}[/bold]" for line in result.log.get("needs") or ()]

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from optmodels.catalog import geography
 from optmodels.latency.steps import never_measured
 from optmodels.plans.deployment import note_on
+from optmodels.reporting.sources import LEVEL
 from optmodels.reporting.text import plain, told_apart
 
 HOURS_PER_MONTH = 730
-PLANNED_FOR = 1.005  # a plan with latencies of the pessimistic end itself: times its latencies at that end
+PLANNED_FOR = 1.005  # below this factor a plan's latencies are at the upper prediction bound already
 PLACES_NAMED, TYPES_NAMED = 4, 8
 CLOUDS = {"aws": "AWS", "gcp": "GCP", "azure": "Azure"}
 COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -145,11 +146,13 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def headroom_words(factor: float, where: str, bound: float | None = None) -> str:
-    """``Headroom: 4.5% above the planned rate within the SLOs, predicted (no split of the requests exceeds 4.6%).``"""
+def headroom_words(factor: float, until: str, bound: float | None = None) -> str:
+    """``Headroom: the request rate may rise by 4.5% until …. However requests are routed, 4.6% is the most.``"""
     share, most = f"{factor - 1:.1%}", "" if bound is None else f"{bound - 1:.1%}"
-    proved = "" if bound is None else f" (no split of the requests exceeds {'it' if most == share else most})"
-    return f"Headroom: {share} above the planned rate {where}, predicted{proved}."
+    proved = "No other routing of the requests carries more." if most == share else (
+        f"However requests are routed, these machines carry at most {most} more."
+    )  # fmt: skip
+    return f"Headroom: the request rate may rise by {share} {until}.{f' {proved}' if most else ''}"
 
 
 def machine_notes(problem: Mapping[str, Any]) -> dict[tuple[str, str], str]:
@@ -174,7 +177,7 @@ def latency_words(rows: Iterable[SeenLatency]) -> list[str]:
             tightest[key] = row
     said = []
     for key, row in tightest.items():
-        of = f" ({row.of}, the tightest)" if key in several else ""
+        of = f" ({row.of}, the closest to its limit)" if key in several else ""
         name = f"{row.latency} {row.at}"
         if row.predicted_s is None or not math.isfinite(row.predicted_s):
             said.append(f"{name} not predicted, SLO {short_seconds(row.limit_s)}{of}")
@@ -199,34 +202,45 @@ def at_words(percentile: float | None) -> str:
 
 
 def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] | None) -> list[tuple[str, str]]:
-    """How sure latencies are: what was not measured, and which SLOs are missed at the pessimistic end.
+    """How sure latencies are: parts without a measurement, and SLOs missed at the upper prediction bound.
 
     Args:
         sources: entries of `reporting.sources.source_entries`.
-        missed: SLOs missed there, in words; None: the end is not known.
+        missed: SLOs missed there, in words; None: the bound is not known.
     """
     sources = [*sources]
     if not sources:
         return []
-    known, end = sure_words(sources)
-    if missed is None or end is None:
+    known, bound, is_planned = sure_words(sources)
+    if missed is None or bound is None:
         return [("warn", f"{known}The error of these latencies is not known.")]
-    if not missed:
-        return [("good", f"{known}The plan meets every SLO also {end}.")]
-    return [("warn", f"{known}The plan misses its SLO {end}: {listed(missed)}.")]
+    if missed:
+        return [("warn", f"{known}{bound} In this pessimistic case the plan misses its SLO: {listed(missed)}.")]
+    kept = "" if is_planned else " The plan meets every SLO in this pessimistic case too."
+    return [("good", f"{known}{bound}{kept}")]
 
 
-def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """Unmeasured parts in a sentence, or nothing; and the pessimistic case in words, None where it is not known."""
+def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, bool]:
+    """How far latencies may be off, in words.
+
+    Returns:
+        Parts without a measurement in a sentence, or nothing; the upper prediction bound in a sentence, None where it
+        is not known; whether the plan's latencies are at that bound (`safety`).
+    """
     unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
     known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
     ends = [e for e in sources if e["tbt_at_most"] is not None]
     if not ends:
-        return known, None
-    tbt, ttft = max(e["tbt_at_most"] for e in ends), max(e["ttft_at_most"] for e in ends)
+        return known, None, False
     level = min(e["level"] for e in ends)
-    factors = "" if max(tbt, ttft) < PLANNED_FOR else f": TPOT × {tbt:.2f}, TTFT × {ttft:.2f}"
-    return known, f"in the pessimistic case ({level:.0%} of the measurements{factors})"
+    share = "nine of ten" if level == LEVEL else f"{level:.0%} of the"
+    tpot, ttft = (max(e[f"{name}_at_most"] for e in ends) for name in ("tbt", "ttft"))
+    if max(tpot, ttft) >= PLANNED_FOR:
+        most = f"TPOT was at most {tpot:.2f}× and TTFT at most {ttft:.2f}× the prediction"
+        return known, f"In {share} comparable benchmarks {most}.", False
+    tpot, ttft = (max(e.get(f"{name}_margin", 1.0) for e in ends) for name in ("tpot", "ttft"))
+    margin = "" if max(tpot, ttft) < PLANNED_FOR else f" of {tpot:.2f}× for TPOT and {ttft:.2f}× for TTFT"
+    return known, f"Predictions include a margin{margin}: {share} comparable benchmarks were faster.", True
 
 
 def listed(items: Sequence[str], most: int = 3) -> str:
@@ -257,7 +271,7 @@ def _safer(document: Mapping[str, Any]) -> list[str]:
     if not isinstance(safer, Mapping) or "safety" not in safer:
         return []
     level, cost = safer["safety"], safer.get("usd_per_hour")
-    option = "Without safety" if level is None else f"--safety {level:g}"
+    option = "Without --safety" if level is None else f"--safety {level:g}"
     if cost is None:
         return [f"{option}: no plan meets the SLO in that case."]
     now = (document.get("summary") or {}).get("usd_per_hour")
@@ -273,14 +287,17 @@ def _next_measurement(document: Mapping[str, Any]) -> list[str]:
         return []
     gpus, ranks = found["tp"] * found["attention_ranks"], found["attention_ranks"]
     split = f"TP{found['tp']}" + (f" × DP{ranks}" if ranks > 1 else "")
-    narrower = [f"{name} × {now:.2f} to × {then:.2f}" for name, (now, then) in found["narrows"].items() if then < now]
+    narrows = found["narrows"].items()
+    narrower = [f"{name} from {now:.2f}× to {then:.2f}×" for name, (now, then) in narrows if then < now]
     text = (
-        f"Next measurement, to choose between {' and '.join(found['between'])}: {found['rows']} runs of {found['llm']}"
-        f" in {found['precision']} on {gpus} {found['gpu'].upper()} ({found['engine']}, {split}), near"
-        f" {found['concurrency']} requests at a time of {found['input_tokens']:,} + {found['output_tokens']:,} tokens."
-        f" They narrow {' and '.join(narrower)}."
+        f"To choose between {' and '.join(found['between'])}, measure {found['llm']} in {found['precision']} on {gpus}"
+        f" {found['gpu'].upper()} ({found['engine']}, {split}): {found['rows']} runs near {found['concurrency']}"
+        f" concurrent requests of {found['input_tokens']:,} + {found['output_tokens']:,} tokens. They narrow the margin"
+        f" of {' and of '.join(narrower)}."
     )
-    return [text, *([f"  {found['command']}"] if found.get("command") else [])]
+    if not found.get("command"):
+        return [text]
+    return [f"{text} This command chooses the runs:", f"  {found['command']}"]
 
 
 def is_refuted(document: Mapping[str, Any]) -> bool:

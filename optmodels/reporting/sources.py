@@ -39,12 +39,14 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for what, p in of:
         end = at_most(p, safety)
+        margin = p.factors(safety) if end else (1.0, 1.0)
         notes = (*p.notes, *_memory(p, safety))
         entry = {
             "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer), "level": end_level(p),
             "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(notes),
+            "tpot_margin": margin[0], "ttft_margin": margin[1],
         }  # fmt: skip
-        mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, notes), entry)
+        mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, margin, notes), entry)
         if what not in mine["of"]:
             mine["of"].append(what)
     return list(found.values())
@@ -112,6 +114,9 @@ def _end(entry: Mapping[str, Any]) -> str:
     level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
     share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
     known = "similar measurements" if entry["transfer"] else "measurements"
+    if max(tbt, ttft) <= 1.0 and "tpot_margin" in entry:
+        margin = f"margin {entry['tpot_margin']:.2f} × TPOT, {entry['ttft_margin']:.2f} × TTFT"
+        return f"{margin}: {share} {known} were faster"
     return f"in {share} {known} TPOT was at most {tbt:.2f} × and TTFT {ttft:.2f} × the planned one"
 
 

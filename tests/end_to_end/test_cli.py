@@ -70,7 +70,7 @@ def test_nobody_meets_the_slo_as_a_command(command, write, tiny):
     write(tiny(slo=IMPOSSIBLE))
     done = command("solve", "instance.yaml")
     assert done.status == 3
-    assert "infeasible, proved by exact" in done.out
+    assert "infeasible, proved (method exact)" in done.out
     assert "Next: optmodels explain instance.yaml" in done.out
     assert "Traceback" not in done.err
 

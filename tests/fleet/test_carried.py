@@ -97,7 +97,7 @@ def test_mistakes_name_what_is_missing(cli, folder):
 def test_a_plans_summary_states_its_headroom(solved):
     share = solved["summary"]["headroom"]["share"]
     assert share == pytest.approx(max_rate(solved)["best_shares"]["factor"] - 1, abs=0.01)
-    assert f"Headroom: {share:.1%} above the planned rate" in solved["summary"]["headroom"]["text"]
+    assert f"Headroom: the request rate may rise by {share:.1%} until" in solved["summary"]["headroom"]["text"]
     refused = {**measured(40.0, 12.0), "objective": "max_ce"}
     for w in refused["workloads"]:
         w["serve_at_least"] = 0.0

@@ -56,7 +56,7 @@ def test_cuts_lead_to_a_plan_whose_promises_hold(problem, solved):
     assert found["cuts"]
     assert all(p["found"] == "kept" and p["seen_s"] <= p["at_most_s"] for p in found["promises"])
     assert solved.bound <= solved.objective * (1 + 1e-9)
-    assert re.search(r"certified in round (\d+) of \1:", solved.log["reason"])
+    assert re.search(r"certified: all .* \(round (\d+) of \1\)", solved.log["reason"])
     case, plan = problem.resolve(), FleetPlan.model_validate(solved.plan)
     again = list(simulations(case, plan.periods[0], plan.stretch))
     assert len(again) == len(plan.periods[0].deployments)

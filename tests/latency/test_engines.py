@@ -369,6 +369,9 @@ def test_documented_errors_are_those_of_the_shipped_file(monkeypatch):
     page = (ROOT / "docs/latency-models.md").read_text(encoding="utf-8")
     shown = page.split("<!-- left out: begin -->\n")[1].split("\n<!-- left out: end -->")[0].splitlines()
     assert [_without_choices(x) for x in shown] == [_without_choices(x) for x in table]
+    tpot, ttft = (f"{100 * left_out[name]['llm'].median:.0f} %" for name in ("tpot_s", "ttft_s"))
+    assert f"| {tpot} / {ttft} for an LLM without a measurement |" in page
+    assert f"the median error is {tpot} (TPOT) and {ttft} (TTFT)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_documented_constants_of_sparse_and_linear_attention_are_those_of_the_shipped_file():

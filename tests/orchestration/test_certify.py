@@ -53,7 +53,7 @@ def test_a_certified_plan_attains_what_it_promises(problem, solved):
         r["replayed"] for r in found["rounds"] if not r["broken"]
     )
     assert solved.objective <= solved.bound * (1 + 1e-9)
-    assert "certified in round" in solved.log["reason"]
+    assert "certified: all" in solved.log["reason"]
 
 
 def test_a_cut_takes_from_every_capacity_of_a_models_engines_and_from_who_can_be_in_time(problem):

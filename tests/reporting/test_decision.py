@@ -50,7 +50,7 @@ def test_the_tightest_of_every_latency_with_few_digits():
     rows = [SeenLatency("TTFT", "p95", 0.287431, 1.0, "a"), SeenLatency("TTFT", "p95", 0.5, 1.0, "b"),
             SeenLatency("TPOT", "mean", 0.0499996, 0.05, "a"), SeenLatency("E2E", "mean", None, 9.0, "a")]  # fmt: skip
     assert decision.latency_words(rows) == [
-        "TTFT p95 500 ms predicted, SLO 1 s (b, the tightest)", "TPOT mean 50 ms predicted, SLO 50 ms",
+        "TTFT p95 500 ms predicted, SLO 1 s (b, the closest to its limit)", "TPOT mean 50 ms predicted, SLO 50 ms",
         "E2E mean not predicted, SLO 9 s",
     ]  # fmt: skip
 
@@ -59,9 +59,14 @@ def test_how_sure_names_what_was_not_measured_and_what_is_missed():
     entry = {"transfer": ["llm"], "tbt_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
     ((level, text),) = decision.source_verdict([entry], ["TPOT 64.9 ms, SLO 50 ms"])
     assert level == "warn" and text == (
-        "No measurement of this LLM. The plan misses its SLO in the pessimistic case (90% of the measurements: TPOT ×"
-        " 1.26, TTFT × 2.39): TPOT 64.9 ms, SLO 50 ms."
+        "No measurement of this LLM. In nine of ten comparable benchmarks TPOT was at most 1.26× and TTFT at most 2.39×"
+        " the prediction. In this pessimistic case the plan misses its SLO: TPOT 64.9 ms, SLO 50 ms."
     )
+    planned = entry | {"tbt_at_most": 1.0, "ttft_at_most": 1.0, "tpot_margin": 1.26, "ttft_margin": 2.39}
+    assert decision.source_verdict([planned], []) == [("good", (
+        "No measurement of this LLM. Predictions include a margin of 1.26× for TPOT and 2.39× for TTFT: nine of ten"
+        " comparable benchmarks were faster."
+    ))]  # fmt: skip
     assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"
     assert "not known" in decision.source_verdict([entry | {"tbt_at_most": None}], [])[0][1]
     assert decision.source_verdict([], []) == []

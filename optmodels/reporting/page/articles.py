@@ -130,7 +130,7 @@ def next_commands(document: Mapping[str, Any]) -> list[str]:
     report = document.get("report") or {}
     if (report.get("latency") or {}).get("missed_at_the_pessimistic_end"):
         safer = shlex.join([*again, "--safety", "0.9"]) if asked else "# latency: {safety: 0.9} in the problem file"
-        lines.append(f"{safer}  # a plan that also meets the SLO in the pessimistic case")
+        lines.append(f"{safer}  # a plan that meets the SLO with this margin")
     return [*lines, *saved, f"{explain}  # what each limit costs, and the next best plans"]
 
 
