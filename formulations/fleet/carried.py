@@ -46,7 +46,7 @@ GAP = 1e-4  # of the largest rate
 SECONDS = 20.0
 MOST_FACTOR = 1e9
 MOST_REPLAYS, REPLAYS_S, REPLAYED_GAP = 9, 60.0, 0.02  # of the bisection
-HEADROOM_S, HEADROOM_GAP, MOST_SHARES = 1.0, 0.005, 20_000  # of the headroom beside a plan
+HEADROOM_S, HEADROOM_GAP, MOST_SHARES = 5.0, 0.005, 20_000  # of the headroom beside a plan
 DRAWN_S, LEAST_DRAWN = 120.0, 20_000  # of Poisson arrivals: seconds, and requests at least
 
 
