@@ -38,7 +38,7 @@ def compared(problem, data, errors):
             if mine.sum() < RARE or len(paired(case, period, demand.name, plan.stretch)) != 1:
                 continue
             ttft, e2e, output = (seen[k][mine] for k in ("ttft_s", "e2e_s", "output_tokens"))
-            values = {"ttft_s": ttft, "tbt_s": (e2e - ttft) / np.maximum(output - 1, 1), "deadline_s": e2e}
+            values = {"ttft_s": ttft, "tpot_s": (e2e - ttft) / np.maximum(output - 1, 1), "deadline_s": e2e}
             for name, x in values.items():
                 at = seconds_and_quantile(getattr(case.workload(demand.workload).slo, name))[1]
                 true = x.mean() if at is None else np.quantile(x, at)
@@ -67,7 +67,7 @@ def main(arguments):
     for policy, name, at in order:
         x = 100 * np.array(errors[policy, name, at])
         sent = {"random": "by chance", "planned_shares": "in turn"}[policy]
-        latency = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}[name]
+        latency = {"ttft_s": "TTFT", "tpot_s": "TPOT", "deadline_s": "E2E"}[name]
         cells = sent, latency, "mean" if at is None else f"p{100 * at:g}", f"{len(x)}", f"{abs(x).mean():.1f} %"
         print(f"| {' | '.join(cells)} | {np.quantile(abs(x), 0.9):.1f} % | {x.mean():+.1f} % |")
 

@@ -44,7 +44,7 @@ def drawn(seed):
     workloads = []
     for i in range(int(rng.integers(1, 5))):
         model = MODELS[int(rng.choice(4, p=[0.55, 0.15, 0.1, 0.2]))]
-        chances = (("ttft_s", 0.85, 0.4, 8.0), ("tbt_s", 0.7, 0.05, 0.2), ("deadline_s", 0.3, 40.0, 200.0))
+        chances = (("ttft_s", 0.85, 0.4, 8.0), ("tpot_s", 0.7, 0.05, 0.2), ("deadline_s", 0.3, 40.0, 200.0))
         slo = {name: limit(low, high) for name, chance, low, high in chances if rng.random() < chance}
         buckets = {
             (int(between(100, 8000)), int(between(20, 600))): between(0.2, 45.0) / (1 if i == 0 else 4)

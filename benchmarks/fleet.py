@@ -92,7 +92,7 @@ def stages_problem(types, rate, seed=0, precisions=1, deadline_s=60.0, points=No
     weight = np.exp(-far) * rng.uniform(0.6, 1.4, far.shape)
     sizes = zip(inputs.ravel(), outputs.ravel(), (rate * weight / weight.sum()).ravel(), strict=True)
     served = {"model": "llama-3.1-8b"} if precisions == 1 else {"models": PRECISIONS, "quality_at_least": 0.985}
-    slo = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.95}}
+    slo = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tpot_s": {"at_most": 0.06, "percentile": 0.95}}
     made = {
         "pool": {"catalog": "aws", "include": list(STAGE_MACHINES[:types])},
         "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "serving": "continuous",
@@ -276,7 +276,7 @@ def run_apart():
 
 def ranks_instance(model, weights, machine, lengths, ranks=(1,), slots=256, stages=("both",)):
     """20 requests/s of one length on machines of AWS, TTFT ≤ 10 s and TPOT ≤ 100 ms at p95."""
-    slo = {"ttft_s": {"at_most": 10.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.1, "percentile": 0.95}}
+    slo = {"ttft_s": {"at_most": 10.0, "percentile": 0.95}, "tpot_s": {"at_most": 0.1, "percentile": 0.95}}
     bucket = {"input_tokens": lengths[0], "output_tokens": lengths[1], "requests_per_s": 20.0}
     return {
         "formulation": "fleet", "schema": 1, "name": "ranks", "serving": "continuous",

@@ -19,7 +19,7 @@ from formulations.fleet.stress import UNSERVED
 
 MODELS = ("llama-3.1-8b", "llama-3.3-70b", "qwen3-32b")
 SHAPES = ((256, 128), (1024, 256), (4096, 256))  # prompt and answer tokens
-SLO = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.1, "percentile": 0.95}}
+SLO = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tpot_s": {"at_most": 0.1, "percentile": 0.95}}
 VOLATILITIES = {"differ": (0.30, 0.05), "equal": (0.18, 0.18)}  # standard deviations of even and odd workloads
 
 
@@ -56,7 +56,7 @@ def main() -> None:
             asked = instance(volatility, seed, a.scale)
             plain = {k: v for k, v in asked.items() if k != "scenarios"}
             plan = optmodels.solve(plain, time_limit=a.time_limit, gap=1e-3).document()
-            found = optmodels.stress(plan, draws=a.draws, instance=asked, seed=seed, time_limit=a.time_limit)
+            found = optmodels.stress(plan, draws=a.draws, problem=asked, seed=seed, time_limit=a.time_limit)
             base = found["frontier"][0]
             print(
                 f"\nVolatilities {volatility}, seed {seed}: plan without slack {base['usd_per_hour']:.2f} USD/h, "

@@ -35,13 +35,13 @@ def instance(regions: int, hours: int, terms: list[str], types: int = 2, **extra
         "network": {"estimate": "geodesic"},
         "services": [{
             "service": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05},
-            "demand": {"kind": "diurnal", "hours": hours, "total_requests_per_second": 40.0 * regions,
+            "demand": {"kind": "diurnal", "hours": hours, "total_requests_per_s": 40.0 * regions,
                        "curve": "azure-2024-conv", "noise": 0.1, "seed": 1},
         }],
         "machines": [
-            {"machine": "g2-standard-4", "serves": {"chat": {"requests_per_second": 2.8, "prefill_s": 0.3}},
+            {"machine": "g2-standard-4", "serves": {"chat": {"requests_per_s": 2.8, "prefill_s": 0.3}},
              "prices_by_region": {r: {t: round(v * f, 5) for t, v in small.items()} for r, f in factor.items()}},
-            {"machine": "g2-standard-48", "serves": {"chat": {"requests_per_second": 11.2, "prefill_s": 0.3}},
+            {"machine": "g2-standard-48", "serves": {"chat": {"requests_per_s": 11.2, "prefill_s": 0.3}},
              "prices_by_region": {r: {t: round(3.96 * v * f, 5) for t, v in small.items()} for r, f in factor.items()}},
         ][:types],
         "terms": terms,

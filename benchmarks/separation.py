@@ -35,7 +35,7 @@ def instance(ratio: float, tpot_s: float, **deployment: Any) -> dict[str, Any]:
     output = max(round(TOKENS / (1 + ratio)), 2)
     prompt = TOKENS - output
     rate = 2e6 / (prompt + 3 * output)
-    slo = {"ttft_s": {"at_most": 3.0, "percentile": 0.95}, "tbt_s": {"at_most": tpot_s, "percentile": 0.95}}
+    slo = {"ttft_s": {"at_most": 3.0, "percentile": 0.95}, "tpot_s": {"at_most": tpot_s, "percentile": 0.95}}
     return {
         "formulation": "fleet", "schema": 1, "name": f"ratio {ratio:g}",
         "workloads": [{

@@ -116,7 +116,7 @@ def step(name, folder, n):
         said = f"{result.status}, attainment {result.plan['prediction']['attainment']:.4f}"
         (folder / "plan.json").write_text(json.dumps({"plan": result.plan}), encoding="utf-8")
     else:
-        found = optmodels.replay(folder / "plan.json", instance=folder / "case.yaml", policy=name.split()[1])["report"]
+        found = optmodels.replay(folder / "plan.json", problem=folder / "case.yaml", policy=name.split()[1])["report"]
         seen = found["requests"]
         said = f"attainment {found['policies'][name.split()[1]]['attainment']:.4f}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,4 +1,4 @@
-"""What a user can get wrong, and how it is stated."""
+"""Mistakes of a user, and their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 MOST_SHOWN = 50  # mistakes that are written out; the others are counted
-LONGEST = 20_000  # characters of all of them: a screen that scrolls away states nothing
+LONGEST = 20_000  # characters of the messages together: a screen that scrolls away states nothing
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = 120
 
     def repr1(self, x: Any, level: int) -> str:
-        """Of a number of a table's what it is, without the name of its type; of a section of a file what it states."""
+        """A table's number without the name of its type; a file's section as its contents."""
         if hasattr(x, "model_dump"):
             x = x.model_dump(exclude_unset=True)
         return super().repr1(x.item() if type(x).__module__ == "numpy" and not getattr(x, "shape", 1) else x, level)
@@ -156,7 +156,7 @@ class Mistakes(list[Mistake]):
         self.append(Mistake(None, path, value, expected, hint=hint))
 
     def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
-        """A name that is none of the known ones: some of those are listed, the nearest is suggested."""
+        """A name that is none of the known ones: some known ones are listed, the nearest is suggested."""
         names = sorted(known)
         listing = ", ".join(names[: self.LISTED]) + (", …" if len(names) > self.LISTED else "") or "there is none"
         self.add(path, value, f"{what}: {listing}", did_you_mean(value, names))

@@ -1,4 +1,4 @@
-"""What a formulation offers, and how one is found: the entry-point group ``optmodels.formulations``.
+"""The parts of a formulation, and how one is found: the entry-point group ``optmodels.formulations``.
 
 A method for somebody else's formulation registers in the group ``optmodels.methods`` as ``FORMULATION.NAME``; it is
 listed, solved, compared and checked like the formulation's own.
@@ -41,7 +41,7 @@ class Options:
 def checked_options(
     seed: int = 0, time_limit: float | None = None, gap: float = 0.0, on_event: Callable[[Event], None] | None = None
 ) -> Options:
-    """Options from what a user gave.
+    """Options from a user's values.
 
     Raises:
         InputError: every value out of range.
@@ -71,7 +71,7 @@ class FormulationPart:
         return getattr(import_module(f"{self.folder}.{module}"), name)
 
 
-# Where a folder has the parts of its formulation, by field; those of the second list if it has the file.
+# Where a folder has the parts of its formulation, by field; the second list's if it has the file.
 STANDARD = {
     "template": "template.yaml", "tables": "points:build_tables",
     "methods": "methods:METHODS", "method_titles": "methods:TITLES",
@@ -132,8 +132,8 @@ class Bounded:
 
     Attributes:
         words: name of the model, in words that follow "the linear model"; "": the problem's own.
-        problem: whose plans are those of the model: its methods and its check judge them.
-        tables: tables of it.
+        problem: whose plans are the model's: its methods and its check judge them.
+        tables: its tables.
     """
 
     words: str
@@ -153,8 +153,8 @@ class Formulation:
         tables: problem → tables.
         model: (problem, tables) → `optmodels.model.Model`, its families stated once; None: `build` and `attach` are
             given in Pyomo.
-        build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
-        attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
+        build: (problem, tables) → Pyomo ConcreteModel; None: the one of `model`.
+        attach: (block, problem, tables): the same on a block of somebody else's model; None: the one of `model`.
         methods: methods by stable name; ``exact`` first.
         leaves_out: problem → methods that have no answer to it, which a comparison runs only where they are
             named;
@@ -173,21 +173,21 @@ class Formulation:
         trusted: parts of a document that its check does not verify: path → reason, as in `plan.outcome.Trusted`.
         timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
             out (`solver.deadline`).
-        simulated_again: (problem, tables, plan) → what the plan's certification saw, from the same simulation run
-            again: its keys, or entries such as ``rounds[0]``, with what they state; None: nothing was simulated.
-        replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
+        simulated_again: (problem, tables, plan) → the results of the plan's certification, from the same simulation run
+            again: its keys, or entries such as ``rounds[0]``, with their values; None: nothing was simulated.
+        replay: (problem, plan as JSON data, trace, options) → results of a simulation of the plan on the trace, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
-        current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
+        current: pydantic schema of a user's fleet of today, with a field ``instance``; None: it cannot be evaluated.
         evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
-        start: problem → deployments of what could run, as entries of `current`, for a user to change.
+        start: problem → possible deployments, as entries of `current`, for a user to change.
         fewest: (problem, attainment, solve) → `plan.fewest.Fewest`; None: GPUs are not counted.
         replica: (problem, workload or None) → the deployment that autoscaling adds and removes
             (`plan.replica.ReplicaOffer`); None: there is none.
         max_rate: (problem, plan as JSON data or None, trace or None, simulate, seed, time_limit) → the largest rate
             within the SLOs, by the model and by simulation, as JSON data; None: engines have no rates.
-        stress: (problem, plan as JSON data, demand factors, latency factors, losses, draws, seed, time_limit) → what
-            the plan serves in each scenario and what a plan for it costs, as JSON data; None: nothing is known of it.
+        stress: (problem, plan as JSON data, demand factors, latency factors, losses, draws, seed, time_limit) → the
+            share that the plan serves in each scenario and the cost of a plan for it, as JSON data; None: unknown.
         replan: (problem, state, forecast, ticks, time_limit, method, last) → one tick's orders, stops and loads with
             their reasons, as JSON data; None: nothing follows traffic.
         tick_state: pydantic schema of its state.
@@ -279,7 +279,7 @@ class Formulation:
         self.model(problem, tables).attach(block)
 
     def compiled(self, problem: Any, tables: Any) -> tuple[Compiled, dict[str, str]]:
-        """The model as arrays, and what each of its families states, by name.
+        """The model as arrays, and the inequality of each family, by name.
 
         Raises:
             SolverError: there is no model to compile.

@@ -24,7 +24,7 @@ _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or fals
 _SIDES = {"most": "upper limit", "least": "lower limit", "among": "choice", "flag": "switch"}
 # Units by the end of a key, longest first; a marked unit comes before.
 _ENDS = {
-    "usd_per_1000_requests": "USD/1,000", "tokens_per_s": "tokens/s", "requests_per_second": "requests/s",
+    "usd_per_1000_requests": "USD/1,000", "tokens_per_s": "tokens/s",
     "requests_per_s": "requests/s", "usd_per_request": "USD", "usd_per_hour": "USD/h", "usd_per_gb": "USD/GB",
     "_per_s": "1/s", "per_hour": "1/h", "_tokens": "tokens", "_gib": "GiB", "_gbps": "Gbps", "_usd": "USD",
     "_kb": "kB", "_ms": "ms", "_deg": "°", "_hour": "h", "_hours": "h", "_s": "s", "_h": "h",
@@ -147,7 +147,7 @@ def _row(key: str, info: FieldInfo, sections: Mapping[type[BaseModel], _Section]
 
 
 def _meaning(info: FieldInfo) -> str:
-    """What a key states: its description, what it limits, or the section it holds; empty: nobody has stated."""
+    """Meaning of a key: its description, its limit, or the section it holds; empty: nobody has stated."""
     own = [f.description for a in _alternatives(info.annotation) for f in get_args(a)[1:] if isinstance(f, FieldInfo)]
     if said := next(filter(None, [info.description, *own]), None):
         return said

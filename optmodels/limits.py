@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 
 Path = tuple[str | int, ...]
 Side = Literal["most", "least", "among", "flag"]
@@ -34,7 +34,21 @@ SPELLED = {
     "total_requests_per_second": "total_requests_per_s",
     "service": "name",
     "architecture": "model",
-}  # older spelling of a key, which is still read → the key; the fields of the schemas bear the older names
+    "mean_requests_per_second": "mean_requests_per_s",
+    "peak_requests_per_second": "peak_requests_per_s",
+}  # older spelling of a key, which is still read → the key; several fields of the schemas bear the older names
+
+
+def spellings(key: str) -> list[str]:
+    """Other spellings of a key, the newest first."""
+    return [SPELLED[key]] if key in SPELLED else [old for old, now in SPELLED.items() if now == key]
+
+
+def either(key: str) -> AliasChoices:
+    """A key with its older spellings, for the field that reads any of them."""
+    return AliasChoices(key, *spellings(key))
+
+
 ELEMENT = _Off("the list element or dictionary entry that holds it is removed")
 
 
@@ -46,14 +60,14 @@ class Limit:
         name: the limited quantity; ``{owner}``, ``{key}`` and ``{list}`` become the section's own name, the key
             (after " in ") and the list of the section. Without ``{owner}`` the name is added: "TTFT of chat".
         side: ``most`` and ``least`` bound a number, ``among`` restricts a choice to a list, ``flag`` is on or off.
-        unit: unit of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section states.
+        unit: unit of the value; ``%`` for shares, shown times 100; ``{field}``: the value of that field of the section.
         off: the value that means no limit, or `ELEMENT`. A field whose value this is restricts nothing.
         top: loosest number allowed, if `off` is not a number; of `least` it is as good as none.
         tight: tightest number asked about, where the field's range ends before its nature does.
         full: everything there is, for ``among``.
         inner: key of the number inside the field's section; a plain number in place of the section works too.
         implied: (problem, section) → the value that an absent field stands for.
-        scope: it states what the problem is about, as a list of machines does; named as a reason only if nothing else
+        scope: it states the problem's scope, as a list of machines does; named as a reason only if nothing else
             is.
         signed: the number may be negative.
         rated: the objective is counted per this number, so that values before and after a change do not compare.
@@ -186,7 +200,7 @@ class Offer:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """As plans name what they buy."""
+        """As plans name their purchases."""
         return self.machine, self.region, self.market
 
     @property
@@ -261,7 +275,7 @@ def _walk(model: BaseModel, path: Path, written: bool, above: tuple[tuple[Any, A
 
 
 def _own_name(section: Any) -> str:
-    """What a section calls itself."""
+    """Name of a section."""
     for attribute in ("label", "name", "service", "machine", "region", "model"):
         value = getattr(section, attribute, None)
         if isinstance(value, str) and value:

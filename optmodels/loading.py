@@ -15,7 +15,7 @@ from optmodels.catalog.files import with_models_read
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import as_written, read_document, refuse_strange, validate
 from optmodels.io.write import path_text
-from optmodels.limits import SECONDS_USUAL, SPELLED, restrictions
+from optmodels.limits import SECONDS_USUAL, restrictions, spellings
 from optmodels.problem import Problem
 from optmodels.units import bare_number
 
@@ -33,7 +33,7 @@ def load(
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
-        InputError: every mistake found, with file, path, value and what was expected.
+        InputError: every mistake found, with file, path, value and the expected one.
     """
     from optmodels import formulation
 
@@ -91,9 +91,11 @@ def _older(section: Any, data: Any) -> Iterator[tuple[str, str]]:
     if isinstance(section, BaseModel) and isinstance(data, Mapping):
         for name, field in type(section).model_fields.items():
             key = field.alias or name
-            if name != key and name in data and name in SPELLED:
-                yield name, key
-            yield from _older(getattr(section, name), data.get(key, data.get(name)))
+            older = [name] if name != key else [n for n in spellings(name) if n not in type(section).model_fields]
+            used = next((n for n in (key, *older) if n in data), key)
+            if used != key:
+                yield used, key
+            yield from _older(getattr(section, name), data.get(used))
     elif isinstance(section, Mapping) and isinstance(data, Mapping):
         for name, part in section.items():
             yield from _older(part, data.get(name))

@@ -37,7 +37,7 @@ class Problem(Entry):
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """Mistakes that the block raises without a file are in that of this instance, if it has one."""
+        """Mistakes that the block raises without a file are in this instance's file, if it has one."""
         try:
             yield
         except InputError as error:

@@ -19,7 +19,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.units import REQUESTS, convert, tokens
 
 # Of each GPU: 0.16 to 0.25 GiB for context and communication in vLLM's logs (vllm-project/vllm pulls 12126,
-# 14447), 0.36 for CUDA graphs (gpustack/runner pull 251), and 0.9 of what a device reports less than is
+# 14447), 0.36 for CUDA graphs (gpustack/runner pull 251), and 0.9 of the memory that a device reports less than is
 # marketed: an H100 79.22 of its 80 GiB (vllm pull 10511).
 
 STRETCH = 1.4  # of the limits in the second pass of a fleet that is certified on a trace
@@ -30,7 +30,7 @@ Limit = Duration | tuple[Duration, float]  # of the mean; or of a share of the r
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be served, how fast, and on what.
+    """Workload, SLOs and possible machines.
 
     Attributes:
         model: an LLM of the catalogue, by any of its names (`catalog.spelling`), or a `config.json` or its folder.
@@ -42,7 +42,7 @@ class Question:
         weights, kv: precision; None: the weights as the model's name states or as they are published.
         ttft, tpot, itl, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
-        region: region of all of them; None: each list's default.
+        region: region of every cloud; None: each list's default.
         gpus: the only types to use, by name or by a YAML file; empty: those with a quota, or all without quotas.
         markets: markets that machines are bought on.
         quota: (GPU type, GPUs at most).
@@ -53,7 +53,7 @@ class Question:
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         disaggregate: whether prefill and decode may have machines of their own.
         attention_ranks: attention ranks of an engine of a model with routed experts, to choose from.
-        certify: whether what is promised has to hold in simulation; None: where there is a trace, on its requests.
+        certify: whether the SLOs have to hold in simulation; None: where there is a trace, on its requests.
         max_num_seqs: requests that an engine runs at a time; None: the plan decides.
         own_gpus: GPU types that `gpus` gives by files, by their keys.
     """
@@ -88,7 +88,7 @@ class Question:
     own_gpus: Mapping[str, GpuFile] = dataclasses.field(default_factory=dict)
 
 
-# Where an instance has what an option states: the longest that a mistake's path begins with is named.
+# Place in an instance of each option's value: the longest that a mistake's path begins with is named.
 OPTIONS = {
     "workloads[0].model": "--model", "workloads[0].name": "--model", "workloads[0].precision": "--precision",
     "workloads[0].precision.kv": "--kv",
@@ -105,7 +105,7 @@ OPTIONS = {
 
 
 def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
-    """The fleet instance of a question, for a file in a folder (default: that of the trace).
+    """The fleet instance of a question, for a file in a folder (default: the trace's).
 
     Raises:
         InputError: an unknown cloud, region or GPU, a name given twice, a longest request below the mean, requests
@@ -155,7 +155,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
 
 
 def named(model: str) -> tuple[str, Any, str | None]:
-    """An LLM's name, what a file states about it, and the weight precision it states.
+    """An LLM's name, a file's data on it, and the weight precision it states.
 
     A repository of Hugging Face stays as it is, so that exports start it; a `config.json` becomes its shape.
 
@@ -187,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def read(q: Question) -> Question:
-    """The same question with numbers in their units and with the catalogue's names of all but the model.
+    """The same question with numbers in their units and with the catalogue's names, the model's excepted.
 
     Raises:
         InputError: an unknown model, a precision that its name contradicts, or a number that cannot be read.
@@ -229,12 +229,12 @@ def read(q: Question) -> Question:
 
 
 def allowed_gpus(q: Question) -> Sequence[str]:
-    """The GPU types that may be rented: those of --gpu; without it those with a quota; empty: all."""
+    """The GPU types that may be rented: the types of --gpu; without it the types with a quota; empty: all."""
     return q.gpus or list(dict.fromkeys(g for g, most in q.quota if most > 0))
 
 
 def assumptions(q: Question) -> list[str]:
-    """What a read question leaves to defaults, a sentence each."""
+    """Defaults of a question that was read, a sentence each."""
     found, pools = [], catalog.pools()
     left_out = []
     for cloud in (c for c in dict.fromkeys(q.clouds) if c in pools):

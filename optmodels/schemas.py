@@ -1,4 +1,4 @@
-"""JSON Schema of the documents: instances by formulation, what runs today, results with plans, what verbs write."""
+"""JSON Schema of the documents: instances by formulation, today's fleet, results with plans, documents of verbs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def names() -> list[str]:
-    """What there is a schema of: every formulation's instances, what `evaluate` reads, and what is written."""
+    """Documents with a schema: every formulation's instances, the input of `evaluate`, and written documents."""
     return [*formulation.names(), CURRENT, *WRITTEN]
 
 
 def schema(name: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of instance files of a formulation, or of another document that is read or written.
 
-    ``current`` is what runs today, as `evaluate` reads it, of every formulation that can be evaluated; ``plan`` is the
-    plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``, ``replay``.
+    ``current`` is today's fleet, as `evaluate` reads it, of every formulation that can be evaluated; ``plan`` is the
+    plan.json of results, the others are documents of verbs: ``explanation``, ``compare``, ``sweep``, ``replay``.
 
-    A schema states what a document looks like; what it refers to (catalogue names, files next to it) and whether its
+    A schema states the form of a document; its references (catalogue names, files next to it) and whether its
     parts fit together is for `optmodels.load` to state.
 
     Raises:
@@ -43,7 +43,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _current() -> dict[str, Any]:
-    """What runs today."""
+    """Today's fleet."""
     from pydantic import TypeAdapter
 
     known = [form.current for n in formulation.names() if (form := formulation.get(n)).current is not None]
@@ -55,7 +55,7 @@ def _current() -> dict[str, Any]:
 def refuse_damaged(item: Any, name: str | None) -> None:
     """Refuse a document that cannot be shown and is not as its schema states, with the places.
 
-    Only such a one is asked this: documents of earlier versions may lack what is new.
+    Only such a one is asked this: documents of earlier versions may lack new parts.
 
     Raises:
         InputError: with the file's `name`.
@@ -95,7 +95,7 @@ def _written(name: str) -> dict[str, Any]:
 
 
 def _with_parts(body: dict[str, Any], title: str, parts: tuple[str, ...]) -> dict[str, Any]:
-    """A document whose parts (plan, instance) are those of its formulation."""
+    """A document whose parts (plan, instance) follow the schemas of its formulation."""
     definitions = body.pop("$defs", {})
     cases = []
     for name in formulation.names():

@@ -19,7 +19,7 @@ def root() -> Path:
 
 
 def instances(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Files in a folder and below that hold instances (YAML or JSON that names a formulation), with what they state."""
+    """Files in a folder and below that hold instances (YAML or JSON that names a formulation), with their contents."""
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml", ".json")):
         try:
             data, _ = read_document(path)
@@ -37,7 +37,7 @@ def named(formulation: str) -> Iterator[tuple[str, Path, dict[str, Any]]]:
 
 
 def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bool = False) -> str:
-    """Write a shipped instance to a file, and what it refers to (tables, traces) next to it; returns its text.
+    """Write a shipped instance to a file, and its tables and traces next to it; returns its text.
 
     Args:
         formulation: the instance's.

@@ -28,7 +28,7 @@ _SHORT_RATES = {"rps": "s", "qps": "s", "rpm": "m", "qpm": "m", "rph": "h"}
 _SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)(?:\s*(?:tokens?|tok))?\s*$")
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}
-# What is written most, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
+# The most frequent units, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
 COMMON = {
     ("us", "s"): 1e-6, ("µs", "s"): 1e-6, ("ms", "s"): 1e-3, ("min", "s"): 60.0, ("h", "s"): 3600.0,
     ("GB", "GiB"): 0.9313225746154785, ("TB", "GiB"): 931.3225746154785, ("MiB", "GiB"): 2.0**-10,
@@ -112,7 +112,7 @@ def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Tokens:
-    """Marks a whole number of tokens; see `tokens` for what a user may write."""
+    """Marks a whole number of tokens; see `tokens` for a user's spellings."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(tokens, handler(source))
@@ -132,7 +132,7 @@ def bare_number(value: object) -> float | None:
 
 @dataclass(frozen=True)
 class Unit:
-    """Marks a float field with its unit; see `convert` for what a user may write."""
+    """Marks a float field with its unit; see `convert` for a user's spellings."""
 
     symbol: str
 

@@ -1,8 +1,8 @@
 """The check of a whole solve document: its plan by the formulation's own check, everything else that can be made again.
 
-Three kinds of part, of falling strength, which the verdict keeps apart: the plan is checked independently of what made
-it; the report and the tables next to the document are rebuilt from instance and plan by the program that writes them,
-and compared value by value; the rest is listed as taken on trust.
+Three kinds of part, of falling strength, which the verdict keeps apart: the plan is checked independently of the
+program that made it; the report and the tables next to the document are rebuilt from instance and plan by the program
+that writes them, and compared value by value; the rest is listed as taken on trust.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _about_problem(
 def _rebuild(
     found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
-    """Compare report and tables with those made again, but for parts to `skip`; the names of what is there."""
+    """Compare report and tables with recomputed ones, but for parts to `skip`; the names of existing parts."""
     with deadline(None, (OVER_TIME, HEADROOM)):  # solves, which are on trust
         report = form.report(tables, plan)
     stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
@@ -151,7 +151,7 @@ def _rebuild(
 def _simulated_again(
     found: Findings, form: Formulation, problem: Any, tables: Any, plan: Any, result: Result, trusted: dict[str, str]
 ) -> list[str]:  # fmt: skip
-    """Compare what the plan's certification saw with the same simulation, run again; its name if it was compared."""
+    """Compare the results of the plan's certification with the same simulation run again; its name if compared."""
     part = "plan.certification"
     if form.simulated_again is None:
         return []

@@ -204,7 +204,7 @@ def ao_pair_by_batch(folder: Path) -> pd.DataFrame:
             o, i = tables.optimum, int(np.flatnonzero(pair)[0])
             rows.append({
                 "variant": variant, "batch": batch, "alpha": o.alpha[i], "ttft_ms": 1e3 * o.ttft_s[i],
-                "tbt_ms": 1e3 * o.tbt_s[i], "tps": tables.case.tokens / o.e2e_s[i],
+                "tbt_ms": 1e3 * o.tpot_s[i], "tps": tables.case.tokens / o.e2e_s[i],
             })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -30,7 +30,7 @@ def instances(draw, pools=POOLS, models=MODELS, most_machines=5, calibrated=True
         slo = {"kind": "batch", "tps": tps}
     else:
         ttft, tbt = draw(st.floats(0.02, 60.0)), draw(st.floats(0.005, 0.5))
-        slo = {"kind": "real_time", "tps": tps, "ttft_s": ttft, "tbt_s": tbt}
+        slo = {"kind": "real_time", "tps": tps, "ttft_s": ttft, "tpot_s": tbt}
         if draw(st.booleans()):
             slo["deadline_s"] = draw(st.floats(0.1, 200.0))
     low = draw(st.sampled_from([0.0, 0.0, 0.0, 0.2, 0.7, 1.0]))
@@ -106,7 +106,7 @@ def brute_force(problem, tables, grid=801):
         ttft, tbt, e2e = part.metrics(low[rows] + share * (high[rows] - low[rows]))
         ok = tokens / e2e >= problem.slo.tps
         if real_time:
-            ok &= (ttft <= problem.slo.ttft_s) & (tbt <= problem.slo.tbt_s)
+            ok &= (ttft <= problem.slo.ttft_s) & (tbt <= problem.slo.tpot_s)
             ok &= e2e <= (problem.slo.deadline_s or np.inf)
         np.minimum(found, np.where(ok, e2e, np.inf), out=found)
     best[rows] = found

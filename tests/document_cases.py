@@ -12,7 +12,7 @@ def _cost(family, **changes):
     document = tiny_problem(
         workload={"batch": 8, "input_tokens": 512, "output_tokens": 64}, budget_usd_per_hour=20.0,
         strategies={"families": [family], "replicas": [1, 2], "multi_pass": [2], "parallel": [2], "shared": [2]},
-        slo={"kind": "real_time", "tps": 50.0, "ttft_s": 5.0, "tbt_s": 0.5},
+        slo={"kind": "real_time", "tps": 50.0, "ttft_s": 5.0, "tpot_s": 0.5},
     )  # fmt: skip
     for each in document["pool"]["machines"]:
         each["net_gbps"] = 100
@@ -31,12 +31,12 @@ def _reserved(**changes):
         terms=["reserved_3y", "on_demand", "spot"],
         services=[
             service(request_kb=5.0, answer_kb=80.0, unserved_usd_per_request=0.0004)[0],
-            service(service="mail", demand={"kind": "inline", "unit": "requests_per_second",
+            service(service="mail", demand={"kind": "inline", "unit": "requests_per_s",
                                             "by_region": {"west": [1.0, 3.0], "east": [2.0, 0.5]}})[0],
         ],
         machines=machine(
             prices={"on_demand": 3.0, "reserved_3y": 1.0, "spot": 1.2}, spot_lost_share=0.1, spot_available=2,
-            serves={s: {"requests_per_second": 1.0, "prefill_s": 0.1} for s in ("chat", "mail")},
+            serves={s: {"requests_per_s": 1.0, "prefill_s": 0.1} for s in ("chat", "mail")},
         ),
         growth={"quarters": 2, "factor_per_quarter": 1.3},
         uncertainty={"scenarios": [{"scenario": "a", "probability": 0.6},
@@ -49,7 +49,7 @@ def _reserved(**changes):
 def _days():
     """Two days, of which others are drawn: what the plan is worth on them is in the report."""
     by_region = {"west": [10.0] * 24 + [2.0] * 24, "east": [2.0] * 24 + [10.0] * 24}
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}
     return two_regions(services=service(demand=demand))
 
 
@@ -82,26 +82,26 @@ MET = {"hits": [{"engines": 9, "kv_tokens": 0.0, "share": 0.1}], "engines": 9, "
 # The model finds nothing with these limits; with longer ones a plan that a first simulation refutes and cuts mend.
 CERTIFIED = BATCHING | {
     "workloads": [_listed(BATCHING["workloads"][0]) | {"requests_per_s": 24.0, "slo": {
-        "ttft_s": {"at_most": 0.12, "percentile": 0.9}, "tbt_s": {"at_most": 0.03, "percentile": 0.9}}}],
+        "ttft_s": {"at_most": 0.12, "percentile": 0.9}, "tpot_s": {"at_most": 0.03, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 3.0},
 }  # fmt: skip
 # One deployment does both stages, and of those apart only such as have one degree exchange caches.
 STAGES = APART | {
     "latency": {"model": "roofline"}, "workloads": [_listed(APART["workloads"][0]) | {
         "quality_at_least": 0.9,
-        "slo": APART["workloads"][0]["slo"] | {"tbt_s": {"at_most": 0.02, "percentile": 0.95}}}],
+        "slo": APART["workloads"][0]["slo"] | {"tpot_s": {"at_most": 0.02, "percentile": 0.95}}}],
     "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
 }  # fmt: skip
 IN_FLIGHT = _cost("high_end") | {
     "model": "llama-3.1-8b", "workload": {"batch": 20, "input_tokens": 1500, "output_tokens": 20},
-    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 3.0, "percentile": 0.99}, "tbt_s": 0.2},
+    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 3.0, "percentile": 0.99}, "tpot_s": 0.2},
     "pool": {"machines": [
         {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 2.0}}]},
     "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},
     "strategies": {"families": ["high_end"]},
 }  # fmt: skip
 DEALT = IN_FLIGHT | {  # over attention ranks, whose GPUs exchange over PCIe
-    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 5.0, "percentile": 0.99}, "tbt_s": 0.4},
+    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 5.0, "percentile": 0.99}, "tpot_s": 0.4},
     "model": "deepseek-v2-lite", "strategies": {"families": ["high_end"], "attention_ranks": [4]},
     "pool": {"machines": [
         {"machine": "quad", "gpu": "l40s", "gpu_count": 4, "vram_gib": 192, "prices": {"on_demand": 3.0}}]},

@@ -19,7 +19,7 @@ def instance(**changes: Any) -> CostEfficiency:
     data: dict[str, Any] = {
         "formulation": "cost_efficiency", "schema": 1, "name": "loop", "model": "llama-3.1-8b",
         "workload": {"batch": 60, "input_tokens": 500, "output_tokens": 120},
-        "slo": {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tbt_s": TPOT},
+        "slo": {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tpot_s": TPOT},
         "pool": {"machines": [
             {"machine": "small", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "prices": {"on_demand": 0.8}},
             {"machine": "large", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 1.9}},

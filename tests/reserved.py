@@ -23,7 +23,7 @@ def two_regions(**changes):
                 "slo": {"ttft_s": 0.5},
                 "demand": {
                     "kind": "inline",
-                    "unit": "requests_per_second",
+                    "unit": "requests_per_s",
                     "by_region": {"west": [10.0, 2.0], "east": [2.0, 10.0]},
                 },
             }
@@ -32,7 +32,7 @@ def two_regions(**changes):
             {
                 "machine": "box",
                 "prices": {"on_demand": 3.0, "reserved_3y": 1.0},
-                "serves": {"chat": {"requests_per_second": 1.0, "prefill_s": 0.1}},
+                "serves": {"chat": {"requests_per_s": 1.0, "prefill_s": 0.1}},
             }
         ],
         "terms": ["reserved_3y"],
@@ -68,7 +68,7 @@ def random_instance(seed: int):
             "slo": {"ttft_s": float(g.choice([0.06, 0.12, 0.3]))},
             "kappa": float(g.choice([1.0, 1.0, 1.25])),
             "forwarding_ceiling": float(g.choice([1.0, 1.0, 0.5])),
-            "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": demand},
+            "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": demand},
         }
         if g.random() < 0.3:
             s["unserved_usd_per_request"] = float(g.choice([0.001, 0.005]))
@@ -83,7 +83,7 @@ def random_instance(seed: int):
         m = {
             "machine": f"m{i}",
             "prices": prices,
-            "serves": {s: {"requests_per_second": v, "prefill_s": 0.02} for s, v in rate.items()},
+            "serves": {s: {"requests_per_s": v, "prefill_s": 0.02} for s, v in rate.items()},
         }
         if g.random() < 0.4:
             m["prices_by_region"] = {names[0]: {"on_demand": prices["on_demand"] * 1.3}}

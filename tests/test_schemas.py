@@ -154,7 +154,7 @@ def test_what_runs_today_fits_and_mistakes_do_not():
                   {"deployments": [nothing]}, {"deployments": [nobody]}):  # fmt: skip
         assert not check.is_valid(today | wrong), wrong
         with pytest.raises(InputError):
-            optmodels.evaluate(today | wrong, instance=ROOT / "instances/fleet/day-and-night.yaml")
+            optmodels.evaluate(today | wrong, problem=ROOT / "instances/fleet/day-and-night.yaml")
 
 
 def test_quantities_may_carry_a_unit_and_must_be_in_range():

@@ -32,22 +32,14 @@ PYTHON = {
     "cancel", "command", "how", "policies", "on_event", "on_note", "on_question", "on_result", "on_row", "on_skip",
     "on_step",
 }  # fmt: skip
-# Options whose arguments in Python have kept their earlier names: verb → option → argument; * for every verb.
-EARLIER = {
-    "*": {"problem": "instance"}, "list": {"cloud": "pool"}, "simulate": {"model": "llm"},
-    "rows_to_measure": {"model": "llm"}, "operating_points": {"model": "llm", "tpot_s": "tbt_s"},
-    "calibrate": {"model": "llm", "form": "model"}, "attribute": {"latencies": "model"},
-    "batch_limits": {"latencies": "model"},
-}  # fmt: skip
 
 
 def options_of(verb: str) -> dict[str, Any]:
     """Its parameters on the command line, by the name that Python gives them."""
-    found, earlier = {}, EARLIER["*"] | EARLIER.get(verb, {})
+    found = {}
     for p in COMMANDS[verb.replace("_", "-")].params:
         longest = max(p.opts, key=len) if p.param_type_name == "option" else p.name
         name = (p.opts[0] if p.param_type_name == "option" else longest).lstrip("-").replace("-", "_").lower()
-        name = earlier.get(name, name) if p.param_type_name == "option" else name
         found[f"{name}_" if iskeyword(name) else name] = p
     return found
 
@@ -150,7 +142,7 @@ def test_verbs_about_a_plan_from_python(solved: tuple[Path, Path], tmp_path: Pat
 
 def test_reference_from_python(tmp_path: Path) -> None:
     assert {r["name"] for r in optmodels.list()} >= {"fleet", "orchestration"}
-    assert {r["region"] for r in optmodels.list("machines", pool="gcp", region="europe-west4")} == {"europe-west4"}
+    assert {r["region"] for r in optmodels.list("machines", cloud="gcp", region="europe-west4")} == {"europe-west4"}
     assert optmodels.schema("fleet")["title"] and str(optmodels.schema("fleet", keys=True)).startswith("#")
     assert optmodels.new("fleet", tmp_path / "fleet.yaml") == (tmp_path / "fleet.yaml").read_text(encoding="utf-8")
     assert Path(optmodels.new("formulation", "my_own", tmp_path)).is_dir()
@@ -185,22 +177,24 @@ def test_latencies_from_python(tmp_path: Path) -> None:
     cells = [(b, c) for b in (1, 2, 4, 8, 16, 32) for c in (100, 500, 1000, 2000)]
     steps.write_text("n,ctx,ms\n" + "".join(f"{b},{c},{10 + 1e-4 * b * c + 0.1 * b}\n" for b, c in cells))
     column = {"decode_requests": "n", "decode_context_tokens": "ctx", "latency_s": "ms:ms"}
-    model = optmodels.calibrate(steps, model="two_segment", column=column, out=tmp_path / "model.yaml")
+    model = optmodels.calibrate(steps, form="two_segment", column=column, out=tmp_path / "model.yaml")
     assert model.model == "two_segment"
     batch = {"schema": 1, "requests": [{"id": "a", "tenant": "x", "tokens": 1, "context_tokens": 900}]}
     shares = optmodels.attribute(batch, tmp_path / "model.yaml")
     assert shares["requests"][0]["share_s"] == pytest.approx(shares["latency_s"])
-    limits = optmodels.batch_limits(1e5, input_mean=500, output_mean=100, model=tmp_path / "model.yaml", limit_s=0.02)
+    limits = optmodels.batch_limits(
+        1e5, input_mean=500, output_mean=100, latencies=tmp_path / "model.yaml", limit_s=0.02
+    )
     assert 0 < limits["batch"] <= limits["b_sla"]
     curve = optmodels.tables(tmp_path / "model.yaml", x="decode_requests=1:32", y="latency_s", max_error=0.01,
                              set={"decode_context_tokens": 500})  # fmt: skip
     assert curve.max_error <= 0.01
     rows = optmodels.operating_points(
         "default", machine="one", batch=8, input_tokens=500, output_tokens=100, engine="vllm", gpu="h100",
-        llm="llama-3.1-8b",
+        model="llama-3.1-8b",
     )["operating_points"]  # fmt: skip
     assert rows[0]["e2e_s"] > 0
-    chosen = optmodels.rows_to_measure(engine="vllm", gpu="h100", llm="llama-3.1-8b", tp=[1], rows=2)
+    chosen = optmodels.rows_to_measure(engine="vllm", gpu="h100", model="llama-3.1-8b", tp=[1], rows=2)
     assert len(chosen["rows"]) == 2 and chosen["commands"]
     served = tmp_path / "served.csv"
     served.write_text("concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s\n8,500,100,1,0.1,0.02\n")
@@ -215,4 +209,14 @@ def test_fewest_gpus_and_evaluate_from_python() -> None:
     with pytest.raises(InputError, match="a problem file of fleet"):
         optmodels.fewest_gpus(file)
     with pytest.raises(InputError, match="a problem file of fleet"):
-        optmodels.evaluate({"instance": "x", "formulation": "fleet"}, instance=file)
+        optmodels.evaluate({"instance": "x", "formulation": "fleet"}, problem=file)
+
+
+def test_older_names_of_arguments_are_read_with_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="list: pool is called cloud now"):
+        older = optmodels.list("machines", pool="gcp")  # type: ignore[call-arg]
+    assert older == optmodels.list("machines", cloud="gcp")
+    file = tmp_path / "none.csv"
+    for older_names in ({"model": "steps"}, {"model": "steps", "llm": "llama-3.1-8b", "gpu": "h100"}):
+        with pytest.warns(DeprecationWarning, match="model is called form now"), pytest.raises(InputError):
+            optmodels.calibrate(file, **older_names)  # type: ignore[arg-type]

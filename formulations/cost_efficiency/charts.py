@@ -185,7 +185,7 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
 
 
 def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[BatchLimits], Index]]:
-    """Tables without what can never win, and which of their candidates may win under given limits.
+    """Tables without dominated candidates, and the candidates that may win under given limits.
 
     A configuration is never better than at its fastest α, never earlier than at its least α, never steadier than at
     its calmest one; each is found once, not for every limit. Whoever is feasible at the fastest α beats what costs as
@@ -203,8 +203,8 @@ def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[BatchLimits],
     value = tables.objective(e2e[of], cost)
 
     def nearly(limits: BatchLimits) -> Index:
-        may = ((e2e <= limits.e2e_s) & (earliest <= limits.ttft_s) & (calmest <= limits.tbt_s))[of]
-        sure = np.flatnonzero(may & ((ttft <= limits.ttft_s) & (tbt <= limits.tbt_s))[of])
+        may = ((e2e <= limits.e2e_s) & (earliest <= limits.ttft_s) & (calmest <= limits.tpot_s))[of]
+        sure = np.flatnonzero(may & ((ttft <= limits.ttft_s) & (tbt <= limits.tpot_s))[of])
         if len(sure):
             sure = sure[np.argsort(cost[sure], kind="stable")]
             best = np.concatenate([[np.inf], np.minimum.accumulate(value[sure])])
@@ -216,7 +216,7 @@ def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[BatchLimits],
 
 
 def _scaled(limits: BatchLimits, factor: float) -> BatchLimits:
-    return replace(limits, ttft_s=limits.ttft_s * factor, tbt_s=limits.tbt_s * factor, e2e_s=limits.e2e_s * factor)
+    return replace(limits, ttft_s=limits.ttft_s * factor, tpot_s=limits.tpot_s * factor, e2e_s=limits.e2e_s * factor)
 
 
 def _alternatives(tables: CostTables, plan: CostPlan, report: Mapping[str, Any]) -> Chart | None:

@@ -61,7 +61,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         stated = (p.family, *bought, count, p.alpha, p.tensor_parallel, p.replicas_per_machine)
         found.require("plan is its operating point", used == stated, stated, used)
         e2e = point.e2e_s if point.e2e_s is not None else case.tokens / (point.tps or 1.0)
-        ttft, tbt = point.ttft_s, point.tbt_s
+        ttft, tbt = point.ttft_s, point.tpot_s
         memory: list[MemoryLimit] = []
         found.require(
             "no load is claimed of a measured point", p.prediction.ao_load is None, p.prediction.ao_load, None
@@ -82,7 +82,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             least = ttft + (output - 1.0) * tbt if at_users is None else at_users["e2e_s"]
             if least > e2e:
                 e2e, whole = least, max(whole, least)
-        for name, key, bound in (("TTFT", "ttft_s", ttft), ("TPOT", "tbt_s", tbt), ("E2E", "e2e_s", e2e)):
+        for name, key, bound in (("TTFT", "ttft_s", ttft), ("TPOT", "tpot_s", tbt), ("E2E", "e2e_s", e2e)):
             if at_users is not None:
                 found.at_most(f"predicted {name} ≤ at most", at_users[key], bound, "s")
     else:
@@ -91,7 +91,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count
         )
         true_run = latencies(found, case, run, main, ao)
-        ttft, tbt, e2e, memory = true_run.ttft_s, true_run.tbt_s, true_run.e2e_s, true_run.memory
+        ttft, tbt, e2e, memory = true_run.ttft_s, true_run.tpot_s, true_run.e2e_s, true_run.memory
         if true_run.ao_load is None:
             claimed = p.prediction.ao_load
             found.require("load only of a shared AO machine", claimed is None, claimed, None)
@@ -99,7 +99,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             found.equal("predicted load of the AO machine", p.prediction.ao_load, true_run.ao_load)
     tps = case.tokens / e2e
     for name, stated_value, true in (
-        ("predicted TTFT", p.prediction.ttft_s, ttft), ("predicted TPOT", p.prediction.tbt_s, tbt),
+        ("predicted TTFT", p.prediction.ttft_s, ttft), ("predicted TPOT", p.prediction.tpot_s, tbt),
         ("predicted E2E", p.prediction.e2e_s, e2e), ("predicted TPS", p.prediction.tps, tps),
     ):  # fmt: skip
         if true is not None:
@@ -139,7 +139,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
 
 
 def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPlan, main: Machine) -> Seen | None:
-    """Latencies of requests on the plan's engines, each with its part of those in flight; None where unknown."""
+    """Latencies of requests on the plan's engines, each with its part of the requests in flight; None where unknown."""
     found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
     line, gpu = p.engine, main.gpu or ""
     if line is None or gpu not in case.gpus:
@@ -165,7 +165,7 @@ def _engine(found: Findings, problem: CostEfficiency, case: BatchCase, p: CostPl
 
 
 def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
-    """The plan's own table of limits states what is so."""
+    """The plan's own table of limits states the true values."""
     stated = [(line.name, line.unit, line.sense) for line in p.limits]
     expected = [(name, unit, sense) for name, _, _, unit, sense in true]
     found.require("the limits listed are those of the problem", stated == expected, stated, expected)

@@ -36,7 +36,7 @@ def _latencies(report: Mapping[str, Any]) -> Mapping[str, Any]:
 def _slo(report: Mapping[str, Any]) -> Iterator[str]:
     """Predictions next to limits; the mean at the users there are and the bound, where they differ."""
     mean = report.get("predicted") or {}
-    keys = {"TTFT": "ttft_s", "TPOT": "tbt_s", "ITL": "itl_s", "E2E": "e2e_s"}
+    keys = {"TTFT": "ttft_s", "TPOT": "tpot_s", "ITL": "itl_s", "E2E": "e2e_s"}
     for x in _latencies(report)["predicted"]:
         if x["slo"] is None or x["predicted"] is None or x["name"] not in keys:
             continue

@@ -76,7 +76,7 @@ def build_literal(problem: CostEfficiency, tables: CostTables) -> Any:
 
 
 def literal(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
-    """The literal form on all candidates, for `check --prove`: nothing of what `exact` prunes or tightens is used."""
+    """The literal form on all candidates, for `check --prove`: none of the pruning or tightening of `exact` is used."""
     if len(tables.candidates) > MOST_CANDIDATES:
         reason = f"{len(tables.candidates):,} candidates; the literal form is for up to {MOST_CANDIDATES:,}"
         return Outcome("no_solution_found", None, log={"reason": reason})

@@ -66,7 +66,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
 
     if p.slo.kind == "real_time":
         require("TTFT", ttft, limits.ttft_s, "s")
-        require("TPOT", tbt, limits.tbt_s, "s")
+        require("TPOT", tbt, limits.tpot_s, "s")
         if p.slo.deadline_s is not None:
             require("E2E", _whole_s(tables.engines, row, e2e), seconds_and_quantile(p.slo.deadline_s)[0], "s")
     if p.slo.itl is not None and tables.engines is not None:
@@ -92,7 +92,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         passes=count if family == "multi_pass" else 1, alpha=alpha, batch_split=batch_split(p.workload.batch, parts),
         prediction=LatencyPrediction(
             ttft_s=ttft if known or point.ttft_s is not None else None,  # type: ignore[union-attr]
-            tbt_s=tbt if known or point.tbt_s is not None else None,  # type: ignore[union-attr]
+            tpot_s=tbt if known or point.tpot_s is not None else None,  # type: ignore[union-attr]
             e2e_s=e2e, tps=tps, ao_load=float(curve.load(at)[0]) if family == "ao_shared" and known else None,
         ),
         usd_per_hour=cost,
@@ -198,13 +198,13 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
     of, cost = s.configuration[rows], s.usd_per_hour[rows]
     curves = tables.curves
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        saturated = in_memory(curves)[of] & ~np.isfinite(o.tbt_s[of])
+        saturated = in_memory(curves)[of] & ~np.isfinite(o.tpot_s[of])
         every = np.ones(len(rows))
         load = np.where(saturated, curves.load(curves.alpha_lo)[of], 0.0)
         ratios = {
             "load of the shared AO machine": (load, every, ""),
             "TTFT": (o.ttft_s[of], limits.ttft_s * every, "s"),
-            "TPOT": (o.tbt_s[of], limits.tbt_s * every, "s"),
+            "TPOT": (o.tpot_s[of], limits.tpot_s * every, "s"),
             "E2E": (o.e2e_s[of], tables.case.deadline_s * every, "s"),
             "TPS": (tables.case.tokens / o.e2e_s[of], tables.case.problem.slo.tps * every, "tokens/s"),
             "budget": (cost, limits.usd_per_hour * every, "USD/h"),

@@ -22,7 +22,7 @@ MIN_PIECE = 1e-7  # α-width below which a chord's slope is rounding noise; leav
 
 @dataclass(frozen=True)
 class CurvePieces:
-    """Chords u + v·α of the candidates' curves as shares of a limit; shape (m,), those of a candidate in a run."""
+    """Chords u + v·α of the candidates' curves as shares of a limit; shape (m,), each candidate's in a run."""
 
     row: Index  # of the candidate in `Data`
     candidate: Index
@@ -66,7 +66,7 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
     # one (or with a saturated AO machine, infinitely slow) the candidate has no place in the model.
     meets = [
         (value <= limit).any(axis=1)
-        for value, limit in ((nodes.ttft_s, limits.ttft_s), (nodes.tbt_s, limits.tbt_s), (nodes.e2e_s, limits.e2e_s))
+        for value, limit in ((nodes.ttft_s, limits.ttft_s), (nodes.tpot_s, limits.tpot_s), (nodes.e2e_s, limits.e2e_s))
     ]
     hopeful = np.logical_and.reduce(meets) & np.isfinite(nodes.e2e_s).all(axis=1)
     shortest = float(nodes.e2e_s[hopeful].min()) if hopeful.any() else 1.0
@@ -90,7 +90,7 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
         vram_fixed=(part.vram_fixed / vram)[i], kv_in_vram=(part.kv / vram)[i], kv_in_host=host_share[i],
         longest_e2e=np.minimum(limits.e2e_s, nodes.e2e_s.max(axis=1))[i] / shortest,
         ttft=_pieces(candidate, i, nodes.alpha, nodes.ttft_s, limits.ttft_s, within=1.0),
-        tbt=_pieces(candidate, i, nodes.alpha, nodes.tbt_s, limits.tbt_s, within=1.0),
+        tbt=_pieces(candidate, i, nodes.alpha, nodes.tpot_s, limits.tpot_s, within=1.0),
         e2e=_pieces(candidate, i, nodes.alpha, nodes.e2e_s, shortest),
         budget=limits.usd_per_hour,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.latency.strategies import FAMILY_TITLES, Family
+from optmodels.limits import either
 from optmodels.plans.lines import Count, EngineLine, LimitLine, MachineLine, Money, RankedDocument, SeveralRanks
 from optmodels.plans.outcome import Document
 
@@ -17,7 +18,7 @@ class LatencyPrediction(Document):
     """Predicted latencies of the batch."""
 
     ttft_s: float | None
-    tbt_s: float | None
+    tpot_s: float | None = Field(validation_alias=either("tpot_s"))
     e2e_s: Rate
     tps: Rate = Field(description="B·(S_in + S_out)/E2E, LP(6)")
     ao_load: float | None = Field(default=None, description="ρ of a shared AO machine")

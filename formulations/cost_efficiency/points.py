@@ -1,4 +1,4 @@
-"""Operating points of the cost-efficiency problem: those of static batches with an objective, pruned with proof."""
+"""Operating points of the cost-efficiency problem: static batches with an objective, pruned with proof."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def prune(tables: CostTables) -> PrunedPoints:
     counts: dict[str, int] = {"candidates": len(s)}
     fits = in_memory(c)
     ttft_lb, tbt_lb, e2e_lb = c.lower_bounds() if len(c) else (np.zeros(0),) * 3
-    meets = (ttft_lb <= limits.ttft_s) & (tbt_lb <= limits.tbt_s) & (e2e_lb <= limits.e2e_s)
+    meets = (ttft_lb <= limits.ttft_s) & (tbt_lb <= limits.tpot_s) & (e2e_lb <= limits.e2e_s)
     of = s.configuration
     alive = fits[of]
     counts["memory"] = int((~alive).sum())
@@ -225,7 +225,7 @@ def prune(tables: CostTables) -> PrunedPoints:
         ok = np.zeros(len(c), dtype=bool)
         e2e = np.full(len(c), np.inf)
         ttft, tbt, e2e_trial = part.metrics(part.balance())
-        ok[trial] = (ttft <= limits.ttft_s) & (tbt <= limits.tbt_s) & (e2e_trial <= limits.e2e_s)
+        ok[trial] = (ttft <= limits.ttft_s) & (tbt <= limits.tpot_s) & (e2e_trial <= limits.e2e_s)
         e2e[trial] = e2e_trial
         bound = tables.objective(e2e_lb[of], s.usd_per_hour)
         proved = alive & ok[of]
@@ -262,7 +262,7 @@ def candidate_order(tables: CostTables, e2e_s: Array) -> Iterator[int]:
 
 
 def linearised(tables: CostTables, max_error: float) -> tuple[Any, float]:
-    """Node table of the curves that may still be optimal (what the MILP sees), and the worst certified error."""
+    """Node table of the curves that may still be optimal (the MILP's input), and the worst certified error."""
     import pandas as pd
 
     kept = prune(tables).tables.compact()
@@ -273,7 +273,7 @@ def linearised(tables: CostTables, max_error: float) -> tuple[Any, float]:
     index = [i for i in range(n) for _ in range(J)]
     frame = pd.DataFrame({
         "configuration": index, "family": [FAMILIES[kept.configurations.family[i]] for i in index],
-        "alpha": nodes.alpha.ravel(), "ttft_s": nodes.ttft_s.ravel(), "tbt_s": nodes.tbt_s.ravel(),
+        "alpha": nodes.alpha.ravel(), "ttft_s": nodes.ttft_s.ravel(), "tpot_s": nodes.tpot_s.ravel(),
         "e2e_s": nodes.e2e_s.ravel(), "certified_error": [float(nodes.error[i]) for i in index],
     })  # fmt: skip
     return frame.drop_duplicates(["configuration", "alpha"]), float(nodes.error.max())

@@ -32,7 +32,7 @@ def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     loops = {n: loop(engine.costs, engine.slower, limits, *lengths, float(n), engine.ranks) for n in {*users}}
     seen, rate = loops[max(users)], sum(loops[n].requests_per_s for n in users)
     return {
-        "ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "e2e_s": seen.e2e_s, "requests_per_s": rate,
+        "ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "requests_per_s": rate,
         "tokens_per_s": rate * sum(lengths),
     }  # fmt: skip
 

@@ -4,7 +4,7 @@ N = `workload.batch` users ask again as soon as they are answered. Each stays wi
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
 Of several attention ranks of an engine a request goes to the one with the fewest waiting and running.
 
-Policies state how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks
+Policies state how the users begin: ``spread`` over the time of one request (how a loop that has run for long looks
 like where all requests are equal), or ``at_once``, so that requests which are all equal stay in step with one another
 and their prompts come together for ever. Requests have the lengths of the workload, drawn by their shares where there
 are several, or lengths drawn from a trace, whose times of arrival state nothing in a closed-loop run.
@@ -56,13 +56,13 @@ def replay(
         problem: the instance.
         plan: its plan as JSON data.
         trace: source of the lengths; None: the workload's own lengths.
-        options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
+        options: policy and seed; steps last as long as on the plan's engines, so ``speed`` changes nothing.
 
     Returns:
         ``predicted`` (means, users who begin one after another; of several lengths the plan's own bounds) and
         ``policies`` with the same metrics: latencies (of several sizes of engines, of the fullest), requests and tokens
-        a second and their cost, of all engines; ``promises``: each with its SLO's ``limit``, the plan's
-        ``planned_bound`` and what was ``replayed``.
+        a second and their cost, over the engines; ``promises``: each with its SLO's ``limit``, the plan's
+        ``planned_bound`` and the ``replayed`` value.
 
     Raises:
         InputError: a plan of static batches, unknown policy, or a request larger than a cache.
@@ -93,7 +93,7 @@ def replay(
     }  # fmt: skip
     seen = predicted(problem, p) or bounds
     expected_s = {ours: {"mean": seen[theirs]} for ours, theirs in
-                  (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s")) if theirs in seen}  # fmt: skip
+                  (("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("e2e_s", "e2e_s")) if theirs in seen}  # fmt: skip
     rates = {name: seen[name] for name in ("requests_per_s", "tokens_per_s")}
     usd = p.usd_per_hour / (3600 * seen["tokens_per_s"]) * 1e6
     return {
@@ -107,7 +107,7 @@ class _Loop:
     """Latencies of one engine's users after the warm-up, and the rates meanwhile."""
 
     def __init__(self, seen: ServedRequests, users: int, slower: float, edges_s: Floats) -> None:
-        """`slower`: what measured engines' first tokens take over those of their steps, a factor."""
+        """`slower`: factor of measured engines' TTFT over the TTFT of their steps."""
         a, extra = seen.arrivals, (slower - 1.0) * seen.ttft_s
         look = _observed(users, len(a))
         begin, end = float(a.arrival_s[look.start]), float(a.arrival_s[-1])
@@ -165,7 +165,7 @@ def _observed(users: int, total: int) -> slice:
 def _figures(
     problem: CostEfficiency, p: CostPlan, sizes: list[_Loop]
 ) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
-    """Metrics of a run, and every promise with what was seen of it."""
+    """Metrics of a run, and every promise with its observed value."""
     fullest, engines = sizes[-1], [p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
     first, each, whole = _promised(problem)
@@ -190,7 +190,7 @@ def _figures(
     slo, f = problem.slo, p.prediction
     if slo.kind == "real_time":
         promise(f"TTFT {first}, s", seconds_and_quantile(slo.ttft_s)[0], f.ttft_s, row["ttft_s"][first], 1)
-        promise(f"TPOT {each}, s", seconds_and_quantile(slo.tbt_s)[0], f.tbt_s, row["tpot_s"].get(each), 1)
+        promise(f"TPOT {each}, s", seconds_and_quantile(slo.tpot_s)[0], f.tpot_s, row["tpot_s"].get(each), 1)
         if slo.deadline_s is not None:
             bound = next(line.value for line in p.limits if line.name == "E2E")
             promise(f"E2E {whole}, s", seconds_and_quantile(slo.deadline_s)[0], bound, row["e2e_s"][whole], 1)

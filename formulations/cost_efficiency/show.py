@@ -72,7 +72,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
 
 
 def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | None:
-    """Source and interval of the plan's latencies, of those it was compared with, and the SLO at the pessimistic end.
+    """Source and interval of the plan's latencies, of the compared plans' latencies, and the SLO at the pessimistic
+    end.
 
     None where they are measured points of the instance.
     """
@@ -94,15 +95,15 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
 
 
 def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Predictions next to the SLO, and what they are where TPOT and TTFT are this many times as long."""
+    """Predictions next to the SLO, and their values where TPOT and TTFT are this many times as long."""
     case, pr = tables.case, plan.prediction
     tps: float | None = None
     ttft = tbt = None
-    if at_end is not None and pr.ttft_s is not None and pr.tbt_s is not None:
-        decode = (mean_tokens(case.lengths)[1] - 1) * pr.tbt_s
+    if at_end is not None and pr.ttft_s is not None and pr.tpot_s is not None:
+        decode = (mean_tokens(case.lengths)[1] - 1) * pr.tpot_s
         first = pr.e2e_s / plan.passes - decode
         one = at_end[1] * first + at_end[0] * decode
-        ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
+        ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tpot_s
         tps = case.tokens / (plan.passes * one)
         if plan.engine is not None:  # E2E is a mean next to TTFT and TPOT at percentiles
             ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
@@ -111,7 +112,7 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         {"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": "tokens/s"}
     ]
     if slo.kind == "real_time":
-        times = [("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s)]
+        times = [("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tpot_s, tbt, limits.tpot_s)]
         for line in plan.limits:
             if line.name in ("E2E", "ITL") and line.limit is not None:
                 end = None if tps is None else line.value * pr.tps / tps  # longer as TPS, tokens over E2E, is less
@@ -133,7 +134,7 @@ def _number(value: float | None, more: int = 0, *, unit: str) -> str:
 
 
 def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None) -> list[str]:
-    """`seen`: what is predicted at the users there are, where the plan's own prediction is a bound."""
+    """`seen`: prediction at the planned number of users, where the plan's own prediction is a bound."""
     p = CostPlan.model_validate(plan)
     pr = p.prediction
     lines = [f"[bold]{plain(p.headline())}[/bold]"]
@@ -157,10 +158,10 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
     if seen is not None:
-        said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tbt_s"),
+        said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"),
                                                                           ("E2E", "e2e_s")))  # fmt: skip
         lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:,.0f} tokens/s")
-    known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
+    known = [("TTFT", pr.ttft_s), ("TPOT", pr.tpot_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     bound = ("predicted", "") if e is None else ("at most", "at least ")
     lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:,.0f} tokens/s{load}")
@@ -216,7 +217,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
 
 
 def _source_lines(report: Mapping[str, Any]) -> list[str]:
-    """Where latencies and prices come from, and what the plan is at their pessimistic end."""
+    """Where latencies and prices come from, and the plan's figures in their pessimistic case."""
     lines: list[str] = []
     known = report.get("latencies")
     if known:
@@ -292,7 +293,7 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
         "ao_market": market[np.where(s.ao_market[order] == NONE, -1, s.ao_market[order])],
         "tensor_parallel": c.tp[of], **({"attention_ranks": c.ranks[of]} if (c.ranks > 1).any() else {}),
         "replicas": c.dp[of], "count": c.count[of], "batch_per_replica": c.batch[of],
-        "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tbt_s": o.tbt_s[of], "e2e_s": o.e2e_s[of],
+        "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tpot_s": o.tpot_s[of], "e2e_s": o.e2e_s[of],
         "tps": tables.case.tokens / o.e2e_s[of], "usd_per_hour": cost,
         "usd_per_million_tokens": tables.objective(o.e2e_s[of], cost),
         "feasible": feasible,

@@ -237,7 +237,7 @@ def max_rate(
         plan: plan of the instance, JSON data; None: any fleet within its stock, quota and budget.
         trace: requests for the simulation, labelled as for a replay; None: the instance's own, or Poisson arrivals.
         simulate: bisect the factor by replays, too, where engines batch continuously.
-        seed: random seed of what is drawn.
+        seed: random seed of the draws.
         time_limit: seconds of each solve.
 
     Returns:

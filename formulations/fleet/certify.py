@@ -1,11 +1,11 @@
-"""Plans whose promised latencies hold in simulation: solve, simulate what was chosen, cut what fails, solve again.
+"""Plans whose promised latencies hold in simulation: solve, simulate the chosen plan, cut failing points, solve again.
 
 Every line of a plan is one engine at a level with its share of the buckets. It is simulated with Poisson streams of
-requests as long as those of the trace that a bucket was cut from, or of its mean lengths
-(`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does with what arrives does
+requests as long as in the trace that a bucket was cut from, or of its mean lengths
+(`optmodels.simulation.promises`); its promises are the limits of the SLO. The behaviour of one engine does
 not depend on the level that it was planned at. So where a promise breaks, the share of these rates at which it holds is
 looked for, and each level of the engine that has room for more of them, in whatever market, is planned less full from
-then on, or does without the bucket where that would leave most of it empty.
+then on, or does without the bucket where that would leave most of the engine empty.
 
 Where every workload was cut from a trace, nothing is drawn: the trace's own requests are sent as the plan states, in
 turn and at random, and a promise is kept if its share of them is within the limit (`formulations.fleet.on_trace`).
@@ -60,7 +60,7 @@ from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Statio
 from optmodels.solver.highs import PROVED
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves an engine, where it is not simulated for it
-GIVEN_UP = 0.3  # of its load: a level that may have so little of it left does not serve the bucket
+GIVEN_UP = 0.3  # of its load: a level that has so little load left does not serve the bucket
 GIVEN_UP_ON_TRACE = 0.005  # the same on a trace: bursts may need engines that idle between
 METRICS: tuple[Metric, ...] = get_args(Metric)
 NEAR = 1.05  # times the limit: half of that less load is enough as a rule
@@ -94,7 +94,7 @@ class Together:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A promise of a plan with what the simulation found."""
+    """A promise of a plan with its result in the simulation."""
 
     period: str
     of: Promised
@@ -222,7 +222,7 @@ class FleetRounds:
         self, outcome: Outcome[FleetPlan], before: Sequence[Round[FleetPlan]], tables: FleetTables,
         seconds: float | None,
     ) -> Outcome[FleetPlan]:  # fmt: skip
-        """As it is: what an earlier fleet costs stays, and that is why it was cut."""
+        """Unchanged: the cost of an earlier fleet stays, and that is why it was cut."""
         return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
@@ -232,7 +232,7 @@ class FleetRounds:
         return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
 
     def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
-        """With the worst of what was seen."""
+        """With the worst observed value."""
         return _round(plan, judged, loose)
 
     def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
@@ -295,14 +295,14 @@ def stretched(tables: FleetTables, stretch: float) -> FleetTables:
 
 
 def _limits(case: FleetCase, d: DeploymentLine, s: ShareLine) -> Iterator[tuple[Metric, float, float | None]]:
-    """What a line promises a demand: its limits, soft ones where they are missed, of what the line does of requests."""
+    """Limits that a line promises a demand, soft ones where they are missed, for the line's stage."""
     w = case.workload(s.demand.split("/")[0])
     up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
     output = next(x.output_tokens for x in case.demands if x.name == s.demand)
     for metric in METRICS:
         limit: LatencyLimit | None = getattr(w.slo, metric)
         elsewhere = d.stage != "both" and (metric == "ttft_s") != (d.stage == "prefill")
-        if limit is None or s.requests_per_s <= 0 or (metric in ("tbt_s", "itl_s") and output == 1) or elsewhere:
+        if limit is None or s.requests_per_s <= 0 or (metric in ("tpot_s", "itl_s") and output == 1) or elsewhere:
             continue
         seconds, q = seconds_and_quantile(limit)
         yield metric, seconds * up_to, q
@@ -329,7 +329,7 @@ def simulations(case: FleetCase, period: PeriodLine, stretch: float) -> Iterator
 
 
 def _alone(case: FleetCase, d: DeploymentLine) -> Together:
-    """One engine of a line, what arrives there, and what it promises."""
+    """One engine of a line, its arrivals and its promises."""
     engines = d.count * (d.replicas_per_machine or 1)
     streams = []
     for s in d.serves:
@@ -383,9 +383,9 @@ def _station(case: FleetCase, d: DeploymentLine) -> Station:
 
 
 def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: float, load: float) -> Stream:
-    """Requests of a bucket, of which the first line's engines have some in their cache.
+    """Requests of a bucket, some of them in the cache of the first line's engines.
 
-    They are as long as those of the trace that it was cut from, or all of its mean lengths.
+    They are as long as in the trace that it was cut from, or have its mean lengths.
     """
     demand, e = next(x for x in case.demands if x.name == s.demand), on[0].engine
     assert e is not None
@@ -432,7 +432,7 @@ def _judge(
 
 
 def at_piece(case: FleetCase, period: PeriodLine, factors: Sequence[float]) -> PeriodLine:
-    """A period's plan at the rates of a piece of a trace; of what was planned at the mean, the same."""
+    """A period's plan at the rates of a piece of a trace; the same for the plan at the mean rates."""
     named = {d.name: float(f) for d, f in zip(case.demands, factors, strict=True)}
 
     def there(s: ShareLine) -> ShareLine:
@@ -497,7 +497,7 @@ def _with_blame(judged: list[_Judged]) -> list[_Judged]:
 
 
 def _seed(seed: int, what: object) -> list[int]:
-    """A seed of what is simulated: the same in every round, so that a check can draw it again; another for others."""
+    """A seed of the simulation: the same in every round, so that a check can draw it again; another for others."""
     return [seed, int.from_bytes(blake2b(repr(what).encode(), digest_size=8).digest())]
 
 
@@ -536,7 +536,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
         tables: tables of the pass, without cuts.
         cuts: so far, made deeper.
         bad: promises that are not kept, of a plan under these cuts.
-        seed: random seed of what is simulated for it.
+        seed: random seed of its simulation.
     """
     blamed: dict[int, tuple[DeploymentLine, list[_Judged]]] = {}
     for x in bad:
@@ -589,7 +589,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
 def _room(
     tables: FleetTables, of: tuple[Any, ...], names: Sequence[str], d: DeploymentLine
 ) -> Iterator[tuple[_Key, float]]:  # fmt: skip
-    """Levels of a line's engine that its requests can be on, and what they would take of each."""
+    """Levels of a line's engine that its requests can be on, and the load that they would put on each."""
     assert tables.capacities is not None
     x, key, (gpu, gib, tp, ranks, replicas) = tables.points, point_of(tables.case, d), of
     mine = (x.model == tables.case.which(d.loads, d.model)) & (gpu == key[3]) & (tp == key[5])

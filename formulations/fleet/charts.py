@@ -1,4 +1,4 @@
-"""Charts of a fleet: what is paid for by machine, who serves whom, how full everything is."""
+"""Charts of a fleet: cost by machine, who serves whom, how full everything is."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _allocation(plan: FleetPlan) -> Chart | None:
 
 
 def _use(plan: FleetPlan) -> Chart | None:
-    """How much of every deployment's full capacity is in use, against what is planned at most."""
+    """How much of every deployment's full capacity is in use, against the planned maximum."""
     peak = _peak(plan)
     found = sorted(peak.deployments, key=lambda d: -d.count * d.usd_per_hour_each)[:DEPLOYMENTS_SHOWN]
     if not found:

@@ -285,7 +285,7 @@ def _well_formed(
         claimed = [d.family, d.loads, d.passes]
         found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, 1], claimed, None)
         for line in d.serves:
-            figures = [line.alpha, line.ttft_s, line.tbt_s, line.itl_s, line.e2e_s]
+            figures = [line.alpha, line.ttft_s, line.tpot_s, line.itl_s, line.e2e_s]
             found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 5, figures, None)
         return len(found.violations) == before
     found.require(f"{where}: no measured point in this problem", d.point is None, d.point, None)
@@ -331,7 +331,7 @@ def _well_formed(
         found.require(f"{where}: α of {line.demand}", inside, line.alpha, (low, high))
         if d.engine is None:
             found.require(f"{where}: no ITL of {line.demand}", line.itl_s is None, line.itl_s, None)
-        figures = [line.ttft_s, line.tbt_s, line.e2e_s]
+        figures = [line.ttft_s, line.tpot_s, line.e2e_s]
         needed = {"both": figures, "prefill": figures[::2], "decode": figures[1:]}[d.stage]
         found.require(f"{where}: latencies of {line.demand} are stated", None not in needed, figures, "seconds")
     return len(found.violations) == before
@@ -400,7 +400,7 @@ def _deployment(
                     able[name] = [f * e2e / (d.batch * d.load_level) for f in factors[name]]
     loads = [0.0] * len(next(iter(factors.values())))  # by piece of a trace
     longest = 0.0
-    others = []  # what it serves of workloads that do not accept its model
+    others = []  # shares of workloads that do not accept its model
     view = case.loading(d.loads, d.model)
     for s in d.serves:
         demand = demands[s.demand]
@@ -422,7 +422,7 @@ def _deployment(
                 others.append(s.demand)
                 continue
             ttft, tbt, e2e = _latencies(found, view, d, s, view.workload(w.name), demand, where)
-            for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TPOT", s.tbt_s, tbt), ("E2E", s.e2e_s, e2e)):
+            for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TPOT", s.tpot_s, tbt), ("E2E", s.e2e_s, e2e)):
                 found.close(
                     f"{where}: predicted {label} of {s.demand}", stated if stated is not None else math.nan, true, "s"
                 )
@@ -472,7 +472,7 @@ def _latencies(
         return math.nan, math.nan, math.nan
     for v in inner_found.violations:
         found.add(f"{where}: {s.demand}: {v.requirement}", v.value, v.limit, v.unit)
-    return true.ttft_s, true.tbt_s, true.e2e_s
+    return true.ttft_s, true.tpot_s, true.e2e_s
 
 
 def _slo(
@@ -493,8 +493,8 @@ def _slo(
         worst = max(worst, value / seconds)
         found.at_most(f"{where}: {label} of {s.demand}", value, seconds * up_to, "s")
     if not measured:
-        if w.slo.tbt_s is not None and tbt is not None:
-            seconds = w.slo.tbt_s.at_most if isinstance(w.slo.tbt_s, Percentile) else w.slo.tbt_s
+        if w.slo.tpot_s is not None and tbt is not None:
+            seconds = w.slo.tpot_s.at_most if isinstance(w.slo.tpot_s, Percentile) else w.slo.tpot_s
             worst = max(worst, tbt / seconds)
             found.at_most(f"{where}: TPOT of {s.demand}", tbt, seconds * up_to, "s")
         if w.slo.tps is not None:
@@ -508,7 +508,7 @@ def _slo(
 
 
 def _waited(problem: Fleet, d: DeploymentLine, limit: float | Percentile, base_s: float) -> tuple[float, float]:
-    """Seconds with waiting at the line's planned load, and what they may be."""
+    """Seconds with waiting at the line's planned load, and their limits."""
     at_most, percentile = (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
     return base_s + _wait(problem, d.batch, d.load_level, d.service_cap_s or 0.0, percentile), at_most
 
@@ -551,7 +551,7 @@ def _counted(q: PeriodLine) -> dict[tuple[str, str, str], int]:
 
 
 def _has_gpu(machine: Machine | None, line: StockLine) -> bool:
-    """Whether a limit counts a machine, by its GPU; what is no machine has none."""
+    """Whether a limit counts a machine, by its GPU; a resource that is no machine has none."""
     return fnmatch.fnmatchcase("" if machine is None or machine.gpu is None else machine.gpu, line.gpu)
 
 
@@ -597,7 +597,7 @@ def _able(
 ) -> tuple[int, int]:  # fmt: skip
     """(at least, at most) deployments that can serve a workload, or engines: those that do, and that load its model.
 
-    `stage`: only of those that do it.
+    `stage`: only of deployments of that stage.
     """
     least = most = 0
     for d in q.deployments:
@@ -714,7 +714,7 @@ def _limits(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     p: FleetPlan,
 ) -> None:  # fmt: skip
-    """Every period's own table of limits states what is so.
+    """Every period's own table of limits states the true values.
 
     A stock line may be absent only where the plan uses none of its machines: machines that cannot serve anything
     have no line.
@@ -895,7 +895,7 @@ def _moved(problem: Fleet, case: FleetCase, p: FleetPlan) -> _Moved:
 
 
 def _changes(found: Findings, problem: Fleet, case: FleetCase, p: FleetPlan) -> float:
-    """USD per hour of starting and stopping machines; checks the limits on them and what is stated."""
+    """USD per hour of starting and stopping machines; checks the limits on them and the stated cost."""
     c, usd = problem.change, 0.0
     for q, (up, down) in zip(p.periods, _moved(problem, case, p), strict=True):
         for verb, number, bound, stated in (

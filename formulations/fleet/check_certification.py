@@ -1,7 +1,7 @@
-"""Independent check of what a plan states about its certification: its cuts are kept, its figures fit one another.
+"""Independent check of a plan's statements about its certification: its cuts are kept, its figures fit one another.
 
-What the simulation saw is taken on trust (`optmodels replay` shows it with any seed); how many promises the plan makes,
-which limits they are, and that a certified plan has none that is not kept are counted again.
+The simulation's results are not recomputed (`optmodels replay` shows it with any seed); how many promises the plan
+makes, which limits they are, and that a certified plan has none that is not kept are counted again.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def check_certification(
                 if line is not None and s.demand in line.forbidden:
                     found.add(f"{q.name}: {d.name}: {s.demand} is cut off", s.requests_per_s, 0.0, "1/s")
                 w = case.workload(demands[s.demand].workload)
-                for metric in ("ttft_s", "tbt_s", "itl_s", "deadline_s"):
+                for metric in ("ttft_s", "tpot_s", "itl_s", "deadline_s"):
                     limit = getattr(w.slo, metric)
-                    one_token = metric in ("tbt_s", "itl_s") and demands[s.demand].output_tokens == 1
-                    others = {"both": (), "prefill": ("tbt_s", "itl_s", "deadline_s"), "decode": ("ttft_s",)}[d.stage]
+                    one_token = metric in ("tpot_s", "itl_s") and demands[s.demand].output_tokens == 1
+                    others = {"both": (), "prefill": ("tpot_s", "itl_s", "deadline_s"), "decode": ("ttft_s",)}[d.stage]
                     if limit is None or s.requests_per_s <= 0 or one_token or metric in others:
                         continue
                     seconds, at = seconds_and_quantile(limit)

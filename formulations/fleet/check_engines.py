@@ -38,7 +38,7 @@ from optmodels.plans.engines import (
 from optmodels.plans.findings import Findings
 from optmodels.plans.lines import latency_source
 
-Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
+Models = Mapping[tuple[str, str | None], str]  # loaded models, by workload and position in its list
 
 
 def loadable(models: Models, d: DeploymentLine, workload: str) -> bool:
@@ -154,14 +154,14 @@ def check_engines(
             found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
             continue
         moved = on_the_way.get(s.demand, 0.0)
-        if s.tbt_s is not None:
-            quantile = seconds_and_quantile(case.workload(demand.workload).slo.tbt_s)[1]
+        if s.tpot_s is not None:
+            quantile = seconds_and_quantile(case.workload(demand.workload).slo.tpot_s)[1]
             least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
-            found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tbt_s, "s")
+            found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tpot_s, "s")
         _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
         _pause(found, case, level, s, demand, d, costs, told, moved, stretch, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
-    if d.stage == "both" and max(used.values()) > d.count * (1 + SLACK):  # else what it is at most holds
+    if d.stage == "both" and max(used.values()) > d.count * (1 + SLACK):  # else its upper bound holds
         _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
@@ -177,7 +177,7 @@ def _predicted(
     found: Findings, case: FleetCase, d: DeploymentLine, level: Level, costs: StepCosts, slower: float, kv: float,
     rates: Mapping[str, float], told: EngineLimits, where: str,
 ) -> None:  # fmt: skip
-    """Where requests take more of an engine than there is, what each bucket sees is no more than it is at most.
+    """Where requests take more of an engine than there is, each bucket's latency is no more than its bound.
 
     Elsewhere the bounds of its level hold whatever an estimate says, and screens state the smaller of the two.
     """
@@ -191,7 +191,7 @@ def _predicted(
     for k, s in enumerate(d.serves):
         slo = case.workload(s.demand.partition("/")[0]).slo
         for name, what, limit, most in (
-            ("TTFT", "ttft_s", slo.ttft_s, s.ttft_s), ("TPOT", "tpot_s", slo.tbt_s, s.tbt_s),
+            ("TTFT", "ttft_s", slo.ttft_s, s.ttft_s), ("TPOT", "tpot_s", slo.tpot_s, s.tpot_s),
             ("E2E", "e2e_s", slo.deadline_s, s.e2e_s), ("ITL", "itl_s", slo.itl_s, s.itl_s),
         ):  # fmt: skip
             if what == "itl_s" and limit is None:
@@ -201,7 +201,7 @@ def _predicted(
 
 
 def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[float]]:
-    """Rate of every demand over its mean in each piece of the traces; [1] of all where there are none."""
+    """Rate of every demand over its mean in each piece of the traces; [1] for every demand where there are none."""
     ends: dict[str, list[float]] = {}
     for name, pieces in case.pieces_of.items():
         total = 0.0
@@ -222,10 +222,10 @@ def over_time(case: FleetCase, demands: Mapping[str, Demand]) -> dict[str, list[
 
 
 def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: float) -> tuple[float, dict[str, float]]:
-    """Share of the KV cache that prefixes have, and of each workload's prompts what they are at least.
+    """Share of the KV cache that prefixes have, and the least share of each workload's prompts.
 
     Of the measured numbers of engines those up to the first that is the instance's or more; of each the largest size
-    that fits into what is kept.
+    that fits into the cache.
     """
     shares = {name: case.workload(name).prefix_hit_share for name in workloads}
     cache, kept = problem.prefix_cache, 0.0
@@ -253,7 +253,7 @@ def _keeps(
     """Whether requests of a demand meet their limits on the line."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
-    limits = [seconds_and_quantile(limit) for limit in (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s)]
+    limits = [seconds_and_quantile(limit) for limit in (w.slo.ttft_s, w.slo.tpot_s, w.slo.deadline_s)]
     seen = latencies(
         level, level.requests[demand.name], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
         request_s, (limits[0][1], limits[1][1], limits[2][1]), e.place_wait_s > 0,
@@ -268,7 +268,7 @@ def _share(
     """Latencies of one bucket on the line, and its limits; `moved_s`: of its KV cache, from or to the line."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
-    named = (("TTFT", w.slo.ttft_s), ("TPOT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
+    named = (("TTFT", w.slo.ttft_s), ("TPOT", w.slo.tpot_s), ("deadline", w.slo.deadline_s))
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     seen = latencies(
@@ -289,7 +289,7 @@ def _share(
         true = None, each + joins / rest, rest * at + joins
     found.require(f"{where}: no other wait of {s.demand}", s.wait_s == 0, s.wait_s, 0)
     up_to, worst = 1.0 if w.soft is None else w.soft.up_to, 0.0
-    for (what, seconds, _), stated, value in zip(limits, (s.ttft_s, s.tbt_s, s.e2e_s), true, strict=True):
+    for (what, seconds, _), stated, value in zip(limits, (s.ttft_s, s.tpot_s, s.e2e_s), true, strict=True):
         if value is None:
             found.require(f"{where}: no {what} of {s.demand}", stated is None, stated, None)
             continue
@@ -340,7 +340,7 @@ def _pause(
 
 
 def _cache_bytes(case: FleetCase, demand: Demand) -> float:
-    """Of the KV cache of a bucket's prompt, and of what draft tokens for it."""
+    """Of the KV cache of a bucket's prompt, and of the draft model's."""
     w = case.workload(demand.workload)
     model, precisions, prompt = case.architectures[w.name], (w.precision.weights, w.precision.kv), demand.input_tokens
     drafts = drafts_of(case.problem.engine, model, *precisions)
@@ -353,7 +353,7 @@ def check_stages(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     q: PeriodLine, stretch: float = 1.0,
 ) -> None:  # fmt: skip
-    """What is prefilled apart is decoded by deployments that exchange caches with it, in time; and the transfers.
+    """Disaggregated prefills are decoded by deployments that exchange caches with it, in time; and the transfers.
 
     In time is within deadlines `stretch` times as long, where simulation vouches.
 

@@ -1,6 +1,6 @@
 """Today's deployments of engines that batch continuously: cost, load and latencies.
 
-Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
+Deployments that serve the same workloads are a group behind one dispatcher. Its effect on the load of each is
 predicted (`optmodels.engine.running`) and simulated step by step; `routing` asks next to it how the same engines, with
 the same settings, would best be used: shares of every bucket and a level of each engine, at counts that are given.
 """
@@ -54,7 +54,7 @@ Ints = npt.NDArray[np.int64]
 Dispatcher = Literal["round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 LIMITS = (
     ("ttft", "ttft_s", "ttft_s"),
-    ("tpot", "tbt_s", "tpot_s"),
+    ("tpot", "tpot_s", "tpot_s"),
     ("itl", "itl_s", "itl_s"),
     ("e2e", "deadline_s", "e2e_s"),
 )
@@ -115,7 +115,7 @@ class _Line:
     machine: Machine
     market: Market
     machines: int
-    usd_per_hour: float  # of all machines
+    usd_per_hour: float  # all machines
     count: int
     kind: EngineKind
     limits: EngineLimits
@@ -135,14 +135,14 @@ class _Group:
 
 
 def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: ReplayOptions) -> Evaluated:
-    """Cost, predicted and replayed latencies of what runs, and the best use of it.
+    """Cost, predicted and replayed latencies of today's fleet, and its best use.
 
     Args:
         problem: the instance.
         current: the deployments that run.
         trace: requests, labelled as for `replay`: rates and lengths of the buckets are then the trace's. None: the
             busiest period of the instance: the requests that it was cut from, else 100,000 Poisson arrivals.
-        options: seed of what is drawn.
+        options: seed of the draws.
 
     Raises:
         InputError: names that the instance does not have, engines that do not fit, or an instance of static batches.
@@ -197,7 +197,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
             problem.latency.safety,
         ),
     }  # fmt: skip
-    judged = hows if trace is not None or case.trace is not None else hows[:1]  # what is drawn decides nothing
+    judged = hows if trace is not None or case.trace is not None else hows[:1]  # draws decide nothing
     keeps = all(d[f"{how}_keeps"] for how in judged if how != "planned_routing" for d in demands)
     return Evaluated(problem, report, _value(case, usd, demands), keeps)
 
@@ -427,7 +427,7 @@ def _with_limits(case: FleetCase, limits: EngineLimits) -> FleetCase:
 
 
 def _predicted(lines: list[_Line], groups: list[_Group], dispatcher: str) -> tuple[Array, list[Running | None]]:
-    """Share of its group's requests that an engine of each line gets, and what it does then."""
+    """Share of its group's requests that an engine of each line gets, and its predicted latencies."""
     share = np.zeros(len(lines))
     states: list[Running | None] = [None] * len(lines)
     for g in groups:
@@ -498,12 +498,12 @@ class _Simulation:
         }  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------- the best use of it
+# ------------------------------------------------------------------------------------- the best use of the fleet
 
 
 @dataclass(frozen=True)
 class PlannedRouting:
-    """The best use of what runs.
+    """The best use of today's fleet.
 
     Attributes:
         shares: shares of each demand on each line, (W, L).
@@ -518,7 +518,7 @@ class PlannedRouting:
     proved: bool
 
     def sent(self, groups: list[_Group], weight: Array) -> Array:
-        """Shares with a last column of what is refused; groups that nothing serves in time go as `weight` (L,)
+        """Shares with a last column for refused requests; groups that nothing serves in time go as `weight` (L,)
         states.
         """
         shares = self.shares.copy()
@@ -624,7 +624,7 @@ def _demands(
     case: FleetCase, groups: list[_Group], weight: Array, states: list[Running | None], code: Ints,
     runs: Mapping[str, ServedRequests], best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """By demand: every limit with what is predicted and what was replayed; `within` counts all limits together.
+    """By demand: every limit with its predicted and its replayed value; `within` counts all limits together.
 
     `weight` (L,) is the share of its group's requests that all engines of a line get.
     """
@@ -691,7 +691,7 @@ def _deployments(
     case: FleetCase, lines: list[_Line], groups: list[_Group], share: Array, states: list[Running | None],
     serve: _Simulation, seen: ServedRequests | None, best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """By line: what it is and costs, its load as predicted and as replayed."""
+    """By line: its machines and cost, its load as predicted and as replayed."""
     rows = []
     engine_line = np.array([*serve.line, -1])
     rate = {j: float(g.rates.sum()) for g in groups for j in g.lines}

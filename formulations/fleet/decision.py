@@ -70,9 +70,9 @@ def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -
     if not rows:
         for s in (s for q in p.periods for d in q.deployments if d.stage == "both" for s in d.serves):
             row = rows.setdefault(s.demand, {})
-            for name, value in (("ttft_s", s.ttft_s), ("tbt_s", s.tbt_s), ("deadline_s", s.e2e_s)):
+            for name, value in (("ttft_s", s.ttft_s), ("tpot_s", s.tpot_s), ("deadline_s", s.e2e_s)):
                 if value is not None:
-                    waited = value + (0.0 if name == "tbt_s" else s.wait_s)
+                    waited = value + (0.0 if name == "tpot_s" else s.wait_s)
                     row[name] = max(row.get(name) or 0.0, waited)
     for demand, row in rows.items():
         for name, title in LATENCY_NAMES.items():
@@ -84,7 +84,7 @@ def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -
 
 
 def _verdict(p: FleetPlan, report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """On the replay, on certification, on what is served, on the latencies."""
+    """On the replay, on certification, on unserved requests, on the latencies."""
     yield from _replayed(report)
     if lost := [
         x["demand"] for x in report.get("predicted") or () if any(x.get(name, 0.0) is None for name in LATENCY_NAMES)

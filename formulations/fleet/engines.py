@@ -3,7 +3,8 @@
 An engine is one model instance on some GPUs. Its levels are step times t and, at each, waits ω
 (`optmodels.engine.levels`). With a relaxed limit no plan is worse or impossible. Each point p that a limit allows has a
 point q at a relaxed limit that serves every bucket of p, no later, and holds what p holds: all that q takes of any
-capacity for a bucket is no more than p takes of it or of one and the same other one. Points are of three kinds:
+capacity for a bucket is no more than p takes, or no more than p takes of one fixed other capacity. Points are of three
+kinds:
 
 *Fixed steps.* t is one of some that depend on no limit. A bucket w meets its limits up to a wait ω_w, which grows with
 them, and each ω_w is offered. Let p serve S and wait for ω ≤ ω_w, w in S. At a relaxed limit q is p's step with the
@@ -12,14 +13,14 @@ to one of `WAITS` from a second to the next two, which keeps the order.
 
 *Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w meets its limits with it and takes
 no more of anything than of time. A relaxed limit does not shorten it. The point of (t, g), t = t_w for some w, serves
-S = {v : t_v ≥ t} alone. At a relaxed limit q is that of t' = the least t_v of S. It serves S, t' ≥ t, and takes no more
-of anything than of time, of which it takes less than p, as a longer step does. Of one bucket t_w is found exactly, with
+S = {v : t_v ≥ t} alone. At a relaxed limit q is the point at t' = the least t_v of S. It serves S, t' ≥ t, and takes no
+more of anything than of time, and less time than p, as a longer step does. Of one bucket t_w is found exactly, with
 the longest wait that it keeps (`with_best_steps`).
 
 *Stages.* An engine that only prefills leaves decoding what remains of a deadline, so that a longer wait or step is not
 better: with deadlines the fixed steps are offered with fixed waits alone.
 
-What is cut of these has another in place of it that is q (`_needless`, `_short_enough`).
+Each point cut here has another in its place that is q (`_needless`, `_short_enough`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class EngineKind:
 
     @property
     def gpus(self) -> int:
-        """Of all ranks."""
+        """Summed over ranks."""
         return self.tensor_parallel * self.attention_ranks
 
 
@@ -105,8 +106,8 @@ class FleetLevels:
         place_wait_s: mean wait for a slot or KV cache; 0: requests seldom wait for these, (n,).
         max_num_seqs: requests that a rank runs at a time, at most, (n,).
 
-    Of engines of one stage: TTFT with sending the cache, and no time per token, of those that prefill; a time per token
-    with receiving it, and no TTFT, of those that decode; E2E is either's part of it.
+    Of engines of one stage: TTFT with sending the cache, and no time per token, where they prefill; a time per token
+    with receiving it, and no TTFT, where they decode; E2E is either's part.
     """
 
     engine: Index
@@ -215,7 +216,7 @@ def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenanc
 def kv_tokens_of(
     case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float, limits: EngineLimits
 ) -> float:
-    """Tokens that the KV caches of all ranks hold next to weights and a pass; 0 where they do not fit.
+    """Tokens that the KV caches of the ranks hold next to weights and a pass; 0 where they do not fit.
 
     Args:
         case: the instance.
@@ -351,7 +352,7 @@ def _levels(
         return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks, placed)
 
     least = np.zeros(len(demands))
-    if stage == "prefill":  # of engines of which none decodes nothing is left in time
+    if stage == "prefill":  # no request meets its limits where no engine decodes
         assert rest_s is not None
         least = rest_s.min(axis=1, initial=np.inf)
     every = case.problem.certify != "none"
@@ -415,11 +416,11 @@ def _one_by_one(
 def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
     """Each bucket's time per token at the quantile of its limit, at most, (P, L, D); none of engines that prefill.
 
-    Of engines that only decode with what it takes to join: at the end of the step in which the cache has come.
+    Of engines that only decode with the time to join: at the end of the step in which the cache has come.
     """
     if stage == "prefill":
         return np.zeros(points.work_s.shape)
-    asked = [seconds_and_quantile(w.slo.tbt_s)[1] for w in works]
+    asked = [seconds_and_quantile(w.slo.tpot_s)[1] for w in works]
     each = {q: points.tpot_s(q) for q in set(asked)}
     found = np.stack([each[q][..., k] for k, q in enumerate(asked)], axis=-1)
     if stage == "decode":
@@ -469,7 +470,7 @@ class _Within:
         ttft_s, e2e_s, tpot_s: without waiting; of engines that only prefill with sending the cache.
         itl_s: time between tokens; NaN without a limit.
         per_ttft, per_e2e: times ω that waiting adds, (P, 1, D).
-        allowed_s, soft_s: longest waits within the limits and within those of soft SLOs; none: 0 or less.
+        allowed_s, soft_s: longest waits within the limits and within soft SLOs; none: 0 or less.
         missed: TPOT over its limit, or ITL, whichever is more.
         fits: levels that a bucket can be on; `can`: and meets its limits, if they are soft those.
     """
@@ -496,7 +497,7 @@ class _Within:
 
 @dataclass(frozen=True)
 class _Engines:
-    """Engines of one model and what is asked of them.
+    """Engines of one model and the demands on them.
 
     Attributes:
         works: workload of each of the D buckets.
@@ -532,7 +533,7 @@ class _Engines:
         up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
         for k, slo in enumerate(w.slo for w in works):
             (at_ttft, q_ttft), (at_tpot, _), (at_e2e, q_e2e) = map(
-                seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+                seconds_and_quantile, (slo.ttft_s, slo.tpot_s, slo.deadline_s)
             )
             ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
             e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
@@ -570,7 +571,7 @@ class _Engines:
         return np.concatenate([load, shares[None]]), prefill
 
     def ends(self, points: Points, of: _Within, most: float, turns: float) -> tuple[Mask, Array, Array]:
-        """Where buckets take no more of anything that waits do not lessen than of time, and of what they do lessen.
+        """Where buckets take no more of capacities that waits do not lessen than of time, and of the others.
 
         Returns:
             (P, L, D); the waits for prefill, 0 where these are to be chosen, (P, L); those that make places no scarcer
@@ -613,7 +614,7 @@ class _Engines:
         of, works = self.within(points, most), self.works
         why = [
             _why(points, of.fits[..., k], [
-                ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], of.tpot_s[..., k]),
+                ("TPOT", w.slo.tpot_s, seconds_and_quantile(w.slo.tpot_s)[0], of.tpot_s[..., k]),
                 ("ITL", w.slo.itl_s, seconds_and_quantile(w.slo.itl_s)[0], of.itl_s[..., k]),
                 ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], of.ttft_s[..., k]),
                 ("E2E", w.slo.deadline_s, np.inf if w.slo.deadline_s is None else e2e_s - least_s, of.e2e_s[..., k]),
@@ -756,10 +757,11 @@ def _offered(of: _Within, soft: bool, every: bool) -> tuple[Index, Array]:
 
 
 def _short_enough(rows: Array, keeps: Mask, level: Index) -> Mask:
-    """Waits that the one before stands in for, (m,): it serves as much and takes no more of what waits lessen.
+    """Waits that the one before stands in for, (m,): it serves as much and takes no more of the capacities that waits
+    lessen.
 
     Args:
-        rows: (6, m, D), of which a wait changes those of waiting and of places.
+        rows: (6, m, D), a wait changes the rows of waiting and of places.
         keeps: buckets that are served, (m, D).
         level: level of each wait, which ascend, (m,).
     """
@@ -784,10 +786,10 @@ def _decoding(
     keeps: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     why = []
     for k, slo in enumerate(w.slo for w in works):
-        (at_tpot, _), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
+        (at_tpot, _), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tpot_s, slo.deadline_s))
         e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
         why.append(_why(points, keeps[..., k], [
-            ("TPOT", slo.tbt_s, at_tpot, tpot[..., k]),
+            ("TPOT", slo.tpot_s, at_tpot, tpot[..., k]),
             ("ITL", slo.itl_s, seconds_and_quantile(slo.itl_s)[0], itl[..., k]),
             ("E2E", slo.deadline_s, at_e2e, e2e[..., k]),
         ]))  # fmt: skip
@@ -812,7 +814,7 @@ def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit
     """Why no level serves a bucket.
 
     Args:
-        points: points of all engines.
+        points: every engine's points.
         fits: those whose memory it fits, (P, L).
         latencies: name, limit as the file has it, what of that is left in s, and the seconds without waiting, (P, L).
     """

@@ -30,7 +30,7 @@ from optmodels.plans.lines import EngineLine, LimitLine, MachineLine
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
-ROUNDING = 1e-6  # of loads and of what is served of a demand: the tolerance of solvers
+ROUNDING = 1e-6  # of loads and of served shares: the tolerance of solvers
 
 
 def resource_name(resource: tuple[str, str, str]) -> str:
@@ -155,7 +155,7 @@ def _at_one_level(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
     x = tables.points
     if tables.case.problem.certify == "none" or tables.capacities is None or tables.penalty is not None:
         return choice
-    if len(choice.n) > 1:  # what runs on is counted by point
+    if len(choice.n) > 1:  # running deployments are counted by point
         return choice
     same = np.stack([x.block, x.configuration, x.main_market, x.ao_market, x.pool], axis=1)
     kinds = np.unique(same[(choice.n[0] > 0) & (x.stage == BOTH)], axis=0)
@@ -187,7 +187,7 @@ def _at_one_level(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
 def _evened(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
     """The choice with deployments of a period that are equal but for region, market or price equally full.
 
-    As feasible as before: such points have the same coefficients in every row but that of their own count, which has
+    As feasible as before: such points have the same coefficients in every row but the one of their own count, which has
     room for its part. Those on spot are equal only within a pool, whose reserve is its own; disaggregated stages stay
     as they are paired.
     """
@@ -305,7 +305,7 @@ def _tensor_parallel(tables: FleetTables, p: int) -> int | None:
 def _deployment(
     tables: FleetTables, choice: FleetChoice, t: int, p: int, shares: list[int], used_of_each: Array
 ) -> DeploymentLine:  # fmt: skip
-    """One line of a plan; `used_of_each` (Q,) is the load of all its deployments on each capacity."""
+    """One line of a plan; `used_of_each` (Q,) is the load of its deployments on each capacity."""
     used = float(used_of_each.max())
     case, x, rates = tables.case, tables.points, tables.rates[t]
     count = int(choice.n[t, p])
@@ -323,7 +323,7 @@ def _deployment(
         seen = {}
         if tables.latencies is not None:
             figures = {
-                f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "itl_s", "e2e_s")
+                f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tpot_s", "itl_s", "e2e_s")
             }
             seen = {f: v for f, v in figures.items() if not np.isnan(v)}
         serves.append(ShareLine(
@@ -448,9 +448,9 @@ def _limits(
     stops: dict[str, int],
     cheapest: float,
 ) -> list[LimitLine]:
-    """Every limit of the instance with what the plan makes of it.
+    """Every limit of the instance with its value in the plan.
 
-    The budget binds if what is left of it buys no further deployment of the `cheapest` kind in the plan.
+    The budget binds if the rest buys no further deployment of the `cheapest` kind in the plan.
     """
     case, problem, stage = tables.case, tables.case.problem, tables.points.stage
     lines: list[LimitLine] = []

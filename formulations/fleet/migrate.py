@@ -113,7 +113,7 @@ class _Served:
 
 
 def _most_stops(served: _Served, current: Array, k: int, most: int, goal: float) -> int:
-    """The most deployments of a kind that can stop: what is served falls with each."""
+    """The most deployments of a kind that can stop: the served share falls with each."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -84,7 +84,7 @@ class FleetModel(Parameters):
         self.able = (possible[:, :, None] & of[:, None, :]).any(axis=0)  # (P, I): p can serve a bucket of i
         least = np.array([w.min_replicas for w in case.workloads], dtype=float)
         self.replicas = np.where(least > 0, least, -np.inf)  # (I,)
-        # Machines that are started and stopped: those of points, and others that run now.
+        # Machines that are started and stopped: the points' own, and others that run now.
         changing = problem.running is not None or (self.T > 1 and changes_matter(problem))
         running: dict[Any, int] = {}
         for r in problem.running or ():
@@ -94,7 +94,7 @@ class FleetModel(Parameters):
         self.use = sp.hstack([tables.use[:, : len(used)], sp.csr_matrix((P, len(idle)))], format="csr")  # (P, G), u
         self.before = np.zeros((self.T, len(used + idle)))  # machines that run before the first period
         self.before[0] = [running.get(r, 0) for r in used + idle]
-        self.cyclic = problem.running is None  # else the day follows what runs now
+        self.cyclic = problem.running is None  # else the day follows the running fleet
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
         self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
@@ -278,7 +278,7 @@ def deadlines(m: FleetModel) -> Rows:
 
 
 def alike(entries: Index, one: Index, other: Index) -> list[tuple[int, int, Index]]:
-    """The entries that have both labels alike, with these labels, in their order; by one sort of all."""
+    """The entries that have both labels equal, with these labels, in their order; by one sort."""
     entries = entries[np.lexsort((other[entries], one[entries]))]
     labels = np.column_stack([one[entries], other[entries]])
     ends = np.flatnonzero((labels[1:] != labels[:-1]).any(axis=1)) + 1
@@ -288,7 +288,7 @@ def alike(entries: Index, one: Index, other: Index) -> list[tuple[int, int, Inde
 def breakpoints(rest_s: Array, possible: Any) -> list[float]:
     """Least time of the decode entries that the same number of prefill ones is in time for, unless all are.
 
-    Of such rows of `deadlines` that of the least time has the most decode entries: it implies the others.
+    Of such rows of `deadlines` the row of the least time has the most decode entries: it implies the others.
 
     Args:
         rest_s: (R,).
@@ -451,7 +451,7 @@ def drawn_served(m: FleetModel) -> Rows:
 
 
 def drawn_capacities(m: FleetModel) -> Rows:
-    """Σ_w λ_cw·g_cp·l_qwp/S_qcp·x_cwp ≤ n_p: counts are those of all draws; machines of p are g_cp times as slow."""
+    """Σ_w λ_cw·g_cp·l_qwp/S_qcp·x_cwp ≤ n_p: counts are shared by the draws; machines of p are g_cp times as slow."""
     if m.draws is None:
         return no_rows()
     c, w, p = m.drawn.labels
@@ -528,7 +528,7 @@ def usd_per_hour(m: FleetModel) -> Expression:
 
 
 def served(m: FleetModel, value: Array) -> Expression:
-    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,); over demands that some point can serve."""
+    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of a request's value, (W,); over demands that some point can serve."""
     _, demand = m.s.labels
     s = m.s[np.isfinite(m.load.T[:, demand]).any(axis=0)]
     t, w = s.labels

@@ -40,10 +40,10 @@ SEED = 0  # of who gets a request at random, as a replay has it where it is not 
 MOST_TIMES = 64  # as many deployments of a line are tried at most
 CALLED = {
     "ttft_s": "ttft_s",
-    "tbt_s": "tpot_s",
+    "tpot_s": "tpot_s",
     "itl_s": "itl_s",
     "deadline_s": "e2e_s",
-}  # of an SLO → of what was seen
+}  # of an SLO → of the observed latencies
 
 
 class OnTrace:
@@ -67,7 +67,7 @@ class OnTrace:
 
     @cached_property
     def seen(self) -> dict[str, ReplayedRequests]:
-        """Latencies of requests by policy, with the same draws as in a replay of all policies."""
+        """Latencies of requests by policy, with the same draws as in a replay of every policy."""
         rng = np.random.default_rng(SEED)
         return {
             policy: simulate_engines(
@@ -92,7 +92,7 @@ class OnTrace:
         return min(float((x[~np.isnan(x)] <= limit_s * (1 + ROUNDING)).mean()) for x in each)
 
     def of_line(self, j: int, demand: str, metric: str, quantile: float | None) -> float:
-        """The same of the requests that one line began to serve; of lines that decode for others, of all."""
+        """The same of the requests that one line began to serve; for lines that decode for others, of every request."""
         mine = self.code == self.names.index(demand)
         decodes = self.line.deployments[j].stage == "decode"
         k, one = self.names.index(demand), None if decodes else j
@@ -174,7 +174,7 @@ def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
 
 
 def of_whole_trace(case: FleetCase, plan: FleetPlan, seconds: float) -> dict[str, Any] | None:
-    """The verdict of all requests of a long trace, if the time limit leaves time for it.
+    """The verdict on every request of a long trace, if the time limit leaves time for it.
 
     Args:
         case: the instance.
@@ -191,7 +191,7 @@ def of_whole_trace(case: FleetCase, plan: FleetPlan, seconds: float) -> dict[str
 
 
 def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, Any]:
-    """What a plan made for a trace does on that trace, and on other requests: blocks of it drawn again.
+    """Results of a plan made for a trace on that trace, and on other requests: blocks of it drawn again.
 
     Args:
         case: the instance, all of whose workloads were cut from traces.
@@ -199,7 +199,7 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
         out_of_sample: whether other requests are replayed, too.
 
     Returns:
-        For a report. Of engines ``replayed``, the `verdict`, and ``replayed_whole`` of a trace of which the instance
+        For a report. With engines: ``replayed``, the `verdict`, and ``replayed_whole`` for a trace where the instance
         keeps a stretch. ``out_of_sample``: ``trace``, ``requests`` and ``policy``; ``promises``: of every limit of
         every bucket the ``promised`` share of its requests within it (None: the limit is of their mean), the one
         ``replayed`` on the plan's own and that ``out_of_sample`` (None: no such request).

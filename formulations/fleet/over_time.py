@@ -1,4 +1,4 @@
-"""GPUs over time: what a trace would need if the fleet could follow it, next to the one fleet that carries all of it.
+"""GPUs over time: GPUs needed by a fleet that follows a trace, next to the one fleet that carries the whole trace.
 
 Each piece of the trace is planned by itself, on the operating points of the plan under the cuts of its certification.
 Starting and stopping take no time here, and nothing is simulated: a lower bound on what following the trace saves.

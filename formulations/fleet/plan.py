@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from optmodels.certification import document as certification
 from optmodels.certification.document import Whole
 from optmodels.engine.continuous import Stage
 from optmodels.latency.strategies import Family
+from optmodels.limits import SPELLED, either
 from optmodels.plans.lines import (
     Amount,
     Count,
@@ -31,7 +32,7 @@ class ShareLine(Document):
     """A share of one demand on one deployment, with what its requests see.
 
     With continuous batching latencies are bounds at the percentile that the SLO names (none: the mean), waiting
-    included; the load is that on the capacity of which the share takes most. A deployment that only prefills states
+    included; the load is on the share's scarcest capacity. A deployment that only prefills states
     TTFT with sending the KV cache, one that only decodes the time per token with receiving it, and either its part of
     E2E at the percentile of the deadline: the part of any of the former and of any of the latter that it can go to.
     """
@@ -42,7 +43,7 @@ class ShareLine(Document):
     load: Amount = Field(description="load of all counted deployments together, in deployments at their planned load")
     alpha: Annotated[float, Field(ge=-1e-6, le=1 + 1e-6)] | None = None
     ttft_s: Amount | None = Field(default=None, description="without waiting")
-    tbt_s: Amount | None = None
+    tpot_s: Amount | None = Field(default=None, validation_alias=either("tpot_s"))
     itl_s: Amount | None = Field(default=None, description="time between tokens; where the SLO limits it")
     e2e_s: Amount | None = Field(default=None, description="without waiting")
     wait_s: Amount = Field(default=0.0, description="mean, or at the SLO's percentile")
@@ -118,14 +119,16 @@ class PromiseLine(certification.PromiseLine):
     period: str
     deployment: str
     demand: str
-    latency: Literal["ttft_s", "tbt_s", "itl_s", "deadline_s"]
+    latency: Annotated[
+        Literal["ttft_s", "tpot_s", "itl_s", "deadline_s"], BeforeValidator(lambda name: SPELLED.get(name, name))
+    ]
     percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
     at_most_s: Money
     seen_s: Amount
 
 
 class RoundLine(certification.RoundLine):
-    """One round of certification: a plan, and what the simulation of its engines found."""
+    """One round of certification: a plan, and the result of its engines' simulation."""
 
     stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
     objective: Amount
@@ -196,7 +199,7 @@ class PeriodLine(Document):
 
 
 class ScenariosLine(Document):
-    """What the plan's engines serve in the draws of the instance's scenarios, under the best routing of each draw."""
+    """Shares that the plan's engines serve in the scenarios' draws, under the best routing of each."""
 
     draws: Count
     unserved_share: Share = Field(description="mean over the draws")

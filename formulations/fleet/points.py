@@ -88,7 +88,7 @@ class PointLatencies:
 
     alpha: Array
     ttft_s: Array  # without waiting
-    tbt_s: Array
+    tpot_s: Array
     itl_s: Array  # NaN without a limit
     e2e_s: Array
 
@@ -169,7 +169,7 @@ class FleetTables:
 
     @cached_property
     def each_load(self) -> Array:
-        """Load on each capacity, (Q, W, P); of those of a point that never are the scarcest, 0."""
+        """Load on each capacity, (Q, W, P); 0 for capacities that are never the scarcest of a point."""
         if self.capacities is None:
             return self.load[None]
         can = np.isfinite(self.load)
@@ -181,7 +181,8 @@ class FleetTables:
         return np.where(can, each, np.inf)
 
     def blended(self) -> FleetTables:
-        """The same tables with one load that never exceeds that of all capacities: of the one scarcest for all demands.
+        """The same tables with one load that never exceeds the load of every capacity: the one scarcest for every
+        demand.
 
         Any mixture of capacities bounds the deployments needed from below, so a relaxation of these tables is one of
         the others.
@@ -288,7 +289,7 @@ def build_tables(problem: Fleet) -> FleetTables:
 def build_case(case: FleetCase, memory: PointMemory | None = None) -> FleetTables:
     """`build_tables` of a resolved problem; rows of models that `memory` has are not made again.
 
-    A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` of it.
+    A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` deployments.
 
     Raises:
         InputError: the demand takes more than that even of the points that it takes fewest of.
@@ -351,7 +352,7 @@ def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:
 
 
 def _paired(tables: FleetTables) -> FleetTables:
-    """The tables without what no deployment of the other stage goes with: none exchanges caches in time."""
+    """The tables without points that no deployment of the other stage goes with: none exchanges caches in time."""
     if tables.part_s is None:
         return tables
     load, blocked = tables.load.copy(), dict(tables.blocked)
@@ -434,7 +435,7 @@ class _Rows:
         )  # fmt: skip
 
     def besides(self, reserve: bool) -> Array:
-        """What the points of one machine set are compared by but their capacities, (n, keys)."""
+        """Keys that compare the points of one machine set, capacities excepted, (n, keys)."""
         parts = [] if self.part_s is None else [self.part_s.T]
         after = [self.load.T * self.rho[:, None]] if reserve else []
         return np.concatenate([self.penalty.T, *parts, *after], axis=1)
@@ -474,7 +475,7 @@ def _modelled(case: FleetCase, memory: PointMemory) -> FleetTables:
 
 
 def _content(case: FleetCase, own: FleetCase) -> bytes:
-    """Of all that the rows of one model depend on."""
+    """Everything that the rows of one model depend on."""
     found = blake2b(case.problem.model_dump_json(exclude={"workloads", "name", "title", *OUTSIDE, "change"}).encode())
     for w in own.workloads:
         found.update(w.model_dump_json(exclude={*OUTSIDE_WORKLOAD, "requests"}).encode())
@@ -611,7 +612,7 @@ def _engine_rows(
         slots=joined("max_num_seqs").astype(np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
         latencies={
-            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"),
+            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tpot_s": joined("tpot_s"),
             "itl_s": joined("itl_s"), "e2e_s": e2e,
         },
         level=np.stack([joined(f) for f in LEVEL], axis=1), capacities=capacities, spread=spread,
@@ -662,7 +663,7 @@ def _levels(
         ok = o.feasible | use_relaxed
         pick.append({
             name: np.where(ok, np.where(use_relaxed, getattr(r or o, source), getattr(o, source)), np.nan)
-            for name, source in (("alpha", "alpha"), ("ttft_s", "ttft_s"), ("tbt_s", "tbt_s"), ("e2e_s", "e2e_s"))
+            for name, source in (("alpha", "alpha"), ("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("e2e_s", "e2e_s"))
         })  # fmt: skip
     latencies = {k: np.stack([p[k] for p in pick]) for k in pick[0]}
     e2e = latencies["e2e_s"]
@@ -683,7 +684,7 @@ def _levels(
                 if np.isfinite(seconds):
                     wait = 0.0 if q.model == "none" else waiting(batch, rho, factor, percentile) * cap
                     excess = np.fmax(excess, (base + wait) / seconds)
-            excess = np.fmax(excess, latencies["tbt_s"][k] / seconds_and_quantile(w.slo.tbt_s)[0])
+            excess = np.fmax(excess, latencies["tpot_s"][k] / seconds_and_quantile(w.slo.tpot_s)[0])
             if w.slo.tps is not None:
                 d = case.demands[demands[k]]
                 excess = np.fmax(excess, w.slo.tps * e2e[k] / (batch * d.tokens))
@@ -700,7 +701,7 @@ def _levels(
 def _longest_services(service: Array, classes: int) -> list[Array]:
     """Longest service times that waiting is planned for, (n,) by class: quantiles of the distinct ones, (D, n).
 
-    Every one where there are no more than `classes`; the longest of all is always the last.
+    Every one where there are no more than `classes`; the longest is always the last.
     """
     ranked = np.sort(np.where(np.isfinite(service), service, -1.0), axis=0)  # impossible ones first
     again = np.diff(ranked, axis=0, append=np.inf) <= 0  # stands in the next row, too
@@ -739,7 +740,7 @@ def _remember(
         return
     tokens = batch * d.tokens
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratios = np.stack([o.ttft_s / limits.ttft_s, o.tbt_s / limits.tbt_s, o.e2e_s / limits.e2e_s])
+        ratios = np.stack([o.ttft_s / limits.ttft_s, o.tpot_s / limits.tpot_s, o.e2e_s / limits.e2e_s])
     ratios[:, ~fits] = np.inf
     worst = ratios.max(axis=0)
     c = int(np.nanargmin(np.where(np.isnan(worst), np.inf, worst)))
@@ -748,7 +749,7 @@ def _remember(
     if ratios[0, c] > 1:
         texts.append(f"TTFT {o.ttft_s[c]:.4g} s > {limits.ttft_s:.4g} s")
     if ratios[1, c] > 1:
-        texts.append(f"TPOT {o.tbt_s[c]:.4g} s > {limits.tbt_s:.4g} s")
+        texts.append(f"TPOT {o.tpot_s[c]:.4g} s > {limits.tpot_s:.4g} s")
     if ratios[2, c] > 1:
         slo = tokens / limits.e2e_s
         texts.append(f"{tokens / o.e2e_s[c]:.4g} tokens/s < {slo:.4g} tokens/s (TPS or deadline)")
@@ -793,7 +794,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     part_s = np.zeros((W, total)) if apart else None
     stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
     groups: dict[tuple[int, str, int], int] = {}
-    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "itl_s", "e2e_s")}
+    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tpot_s", "itl_s", "e2e_s")}
     columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}
@@ -1084,7 +1085,7 @@ def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]
 
     Args:
         capacities: l, (Q, W, n).
-        besides: other things of which the one that stands in may take no more, (n, K).
+        besides: other things that the substitute may take no more of, (n, K).
     """
     most = capacities.max(axis=0)
     order = np.lexsort((np.where(np.isfinite(most), most, 0.0).sum(axis=0), -np.isfinite(most).sum(axis=0)))
@@ -1159,7 +1160,7 @@ def engines(tables: FleetTables) -> tuple[npt.NDArray[np.str_], Array, Index, In
 def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     """The tables under what certification found: points planned less full, and pairs that are none.
 
-    A cut names an engine at a level, and holds for every point of it, whatever its machine, market and region.
+    A cut names an engine at a level, and holds for every point at that level, whatever its machine, market and region.
     """
     if not cuts:
         return tables

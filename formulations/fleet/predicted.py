@@ -1,13 +1,13 @@
 """Predicted latencies on a plan's engines at the planned rates, next to the bounds of their levels.
 
-A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are those
-of `optmodels.engine.running`, as for engines that run already.
+A level bounds latencies of the fullest engine that keeps to it. At the rates that a plan gives an engine they are the
+latencies of `optmodels.engine.running`, as for engines that run already.
 
-Disaggregated prefill and decode are two such engines in a row, to both of which requests are taken to come at random
-(Poisson): the first makes first tokens only, the second has what comes with its KV cache. TTFT is of the first, with
-sending the cache; receiving it, joining a step and the steps of S_out − 1 tokens are time per output token, of the
-second; E2E at a quantile is the sum of both at theirs. Sent in turn, requests come more evenly, and TTFT is shorter
-than predicted. ``python benchmarks/apart_predicted.py`` has the errors.
+Disaggregated prefill and decode are two such engines in a row, and requests are assumed to come to both at random
+(Poisson): the first makes first tokens only, the second has requests that come with their KV cache. TTFT belongs to the
+first, with sending the cache; receiving it, joining a step and the steps of S_out − 1 tokens are time per output token,
+of the second; E2E at a quantile is the sum of both at theirs. Sent in turn, requests come more evenly, and TTFT is
+shorter than predicted. ``python benchmarks/apart_predicted.py`` has the errors.
 """
 
 from __future__ import annotations
@@ -26,13 +26,18 @@ from optmodels.engine.between import after_first
 from optmodels.engine.continuous import EngineLimits, seconds_and_quantile
 from optmodels.engine.running import Running, decoding, prefilling, running
 
-LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "itl_s": "itl_s", "deadline_s": "e2e_s"}  # of an SLO → of `Running`
+LATENCIES = {
+    "ttft_s": "ttft_s",
+    "tpot_s": "tpot_s",
+    "itl_s": "itl_s",
+    "deadline_s": "e2e_s",
+}  # of an SLO → of `Running`
 
 
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT, E2E, and ITL where limited, at its limits' percentiles (none: means), at the longest.
 
-    None where a share asks more of an engine than that can serve in the long run. An estimate beyond what the plan
+    None where a share asks more of an engine than that can serve in the long run. An estimate beyond the plan's
     bounds is wrong: the bound holds for every mixture within the engine's capacities, the one planned among them. Then
     it takes the estimate's place, and `at_bound` names the latency.
     """
@@ -43,7 +48,7 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
         for j, d in enumerate(q.deployments):
             rows = predicted_of(case, d) or [dict.fromkeys(LATENCIES, math.inf)] * len(d.serves)
             for s, seen in zip(d.serves, rows, strict=True):
-                bounds = {"ttft_s": s.ttft_s, "tbt_s": s.tbt_s, "itl_s": s.itl_s, "deadline_s": s.e2e_s}
+                bounds = {"ttft_s": s.ttft_s, "tpot_s": s.tpot_s, "itl_s": s.itl_s, "deadline_s": s.e2e_s}
                 holds = d.engine is not None and max(d.engine.capacities.values(), default=0.0) <= 1.0 + 1e-6
                 known = {name: bound for name, bound in bounds.items() if holds and bound is not None}
                 over = {name: bound for name, bound in known.items() if bound < seen[name] < math.inf}
@@ -77,7 +82,7 @@ def predicted_of(
 ) -> list[dict[str, float]] | None:
     """The same of each share of a line, infinite where it asks too much; None without such an engine or a request.
 
-    Of a line of one stage its part of E2E, and 0 for what is the other stage's.
+    For a line of one stage its part of E2E, and 0 for the other stage's part.
 
     Args:
         case: the instance.
@@ -119,18 +124,18 @@ def predicted_of(
         elif d.stage == "prefill":
             sends = float(moved[k]) + case.problem.deployment.link.latency_s
             ttft, whole = (sends + _at(pieces, "ttft_s", k, at[name]) for name in ("ttft_s", "deadline_s"))
-            found.append({"ttft_s": ttft, "tbt_s": 0.0, "itl_s": 0.0, "deadline_s": whole})
+            found.append({"ttft_s": ttft, "tpot_s": 0.0, "itl_s": 0.0, "deadline_s": whole})
         else:
             first, more = float(moved[k]) + _at(pieces, "ttft_s", k, None), max(float(output[k]) - 2.0, 0.0)
             rest = {
-                name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tbt_s", "deadline_s")
+                name: first + (more and more * _at(pieces, "tpot_s", k, at[name])) for name in ("tpot_s", "deadline_s")
             }
-            each = rest["tbt_s"] / max(float(output[k]) - 1.0, 1.0)
+            each = rest["tpot_s"] / max(float(output[k]) - 1.0, 1.0)
             pause = 0.0
             if slo.itl_s is not None:
                 n = max(float(output[k]) - 1.0, 1.0) / costs.tokens  # its first time between tokens is until it joins
                 q = None if at["itl_s"] is None else after_first(at["itl_s"], max(n, 1.0))
                 pause = _at(pieces, "itl_s", k, at["itl_s"] if q is None else q)
                 pause = pause + first / n if at["itl_s"] is None else pause if q is not None else max(first, pause)
-            found.append({"ttft_s": 0.0, "tbt_s": each, "itl_s": pause, "deadline_s": rest["deadline_s"]})
+            found.append({"ttft_s": 0.0, "tpot_s": each, "itl_s": pause, "deadline_s": rest["deadline_s"]})
     return found

@@ -52,7 +52,7 @@ from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
-from optmodels.limits import ELEMENT, Limit, Price
+from optmodels.limits import ELEMENT, Limit, Price, either
 from optmodels.problem import Problem
 from optmodels.traces.buckets import BucketRequests, CutTrace, bucket_trace
 from optmodels.traces.pieces import Pieces, without_dominated
@@ -142,9 +142,9 @@ class FleetSlo(Entry):
     ttft_s: Annotated[LatencyLimit | None, latency_limit("TTFT", off=None)] = Field(
         default=None, description="time to the first token, waiting included"
     )
-    tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT", off=None)] = Field(
+    tpot_s: Annotated[LatencyLimit | None, latency_limit("TPOT", off=None)] = Field(
         default=None,
-        alias="tpot_s",
+        validation_alias=either("tpot_s"),
         description="time per output token (TPOT); percentiles with serving: continuous",
     )
     itl_s: Annotated[LatencyLimit | None, latency_limit("ITL", off=None)] = Field(
@@ -170,7 +170,7 @@ class SoftSlo(Entry):
 
 
 class ModelOption(NamedModel):
-    """A model at a precision that may answer a workload's requests, and the user's quality score of it."""
+    """A model at a precision that may answer a workload's requests, and the user's quality score."""
 
     name: str = Field(default="", max_length=100, description="name in plans; default: model and precision")
     model: AnyLlm = Field(description="name of the catalogue, or the model's shape")
@@ -1007,7 +1007,7 @@ class FleetCase:
         )
         tokens = batch * (lengths.input_tokens + lengths.output_tokens)
         tps = max(slo.tps or 0.0, tokens / (_seconds(slo.deadline_s) or 1e9)) / slack
-        latencies = {"ttft_s": _seconds(slo.ttft_s), "tpot_s": _seconds(slo.tbt_s)}
+        latencies = {"ttft_s": _seconds(slo.ttft_s), "tpot_s": _seconds(slo.tpot_s)}
         limits: RealTime | Batch
         if any(v is not None for v in latencies.values()):
             limits = RealTime(kind="real_time", tps=tps, **{k: (v or 1e9) * slack for k, v in latencies.items()})

@@ -1,4 +1,4 @@
-"""What a fleet serves in each draw of demand and slow machines, under the best routing of that draw."""
+"""Shares that a fleet serves in each draw of demand and slow machines, under the best routing of that draw."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TPOT
 bucket and bursts do to a plan that was made for means. Slots serve in order of arrival.
 
 Engines that batch continuously are simulated step by step (`optmodels.simulation.continuous`), each with step costs,
-KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, next to
-what the plan promised. Disaggregated prefill and decode are simulated one after the other, for nothing comes back: a
+KV cache and limits as planned; then TTFT, time per output token and E2E are the requests' own, next to
+the plan's bounds. Disaggregated prefill and decode are simulated one after the other, for nothing comes back: a
 request has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after
-those of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`). Of an engine of
-several attention ranks a request goes to the one with the fewest waiting and running, as by vLLM's own balancer.
+the seconds of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`). Of an engine
+of several attention ranks a request goes to the one with the fewest waiting and running, as by vLLM's own balancer.
 
 Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line;
 where the plan's prefix-cache hits are of a routing that keeps requests together and the trace states which, these take
 their turn as one) and
-``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
+``random`` (drawn by the same shares: as the plan's waiting formulas assume, Poisson streams staying Poisson).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReplayedRequests:
     wait_s: Array
     ttft_s: Array
     e2e_s: Array
-    busy_s: float  # of all slots together; of all engines
+    busy_s: float  # slots together; engines together
     tpot_s: Array | None = None  # of engines
     edges_s: Array | None = None  # of counted times between tokens, where a limit is on them
     gaps: Ints | None = None  # by demand and line, (D, J, B + 1)
@@ -90,7 +90,7 @@ def replay(
         problem: the instance.
         plan: its plan as JSON data.
         trace: requests, with a label ``class`` (``workload/bucket``) or ``model`` (workload) unless there is one
-            workload; those of a workload go to the bucket with the nearest lengths. None: the instance's own, where its
+            workload; such requests go to the bucket with the nearest lengths. None: the instance's own, where its
             workloads were cut from traces, else 100,000 Poisson arrivals at the plan's rates.
         options: policy and seed; service times are the plan's, so ``speed`` changes nothing.
 
@@ -146,7 +146,7 @@ def replay(
 
 
 def _sent_words(case: FleetCase, own: bool, trace: Trace | None) -> str | None:
-    """Which requests were replayed, in words; None: those of a trace that was given."""
+    """Which requests were replayed, in words; None: a given trace."""
     if trace is None:
         where = "pieces of the trace" if len(case.pieces[0]) > 1 else "mean rates"
         return f"{DRAWN:,} requests drawn at random (Poisson) at the plan's {where}"
@@ -268,7 +268,7 @@ def simulate_engines(
 ) -> ReplayedRequests:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
-    What a workload's prefix cache has is there from the beginning, unless the trace states what prompts share.
+    A workload's prefix cache is full from the beginning, unless the trace states shared prefixes.
     """
     engines: list[Engine] = []
     first, slower, sends, receives = [], [], [], []
@@ -357,7 +357,7 @@ def _sent(
     period: PeriodLine, code: Ints, planned: list[list[tuple[int, ShareLine]]], policy: str,
     rng: np.random.Generator, engines: bool = False, group: Ints | None = None,
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request.
+    """Line of deployments (−1: none) and member (deployment, or engine among them) of every request.
 
     Requests of one `group` are kept together.
     """
@@ -368,7 +368,7 @@ def _sent(
         share = np.array([s.share for _, s in lines])
         if not len(rows) or not len(lines):
             continue
-        # What the plan does not serve is a last line of its own.
+        # Unserved requests are a last line of their own.
         shares = np.append(share, max(0.0, 1.0 - share.sum())) / max(1.0, share.sum())
         if group is not None:
             groups, at = np.unique(group[rows], return_inverse=True)
@@ -438,7 +438,7 @@ def figures(
             ("ttft", slo.ttft_s, seen.ttft_s, "ttft_s"), ("deadline", slo.deadline_s, seen.e2e_s, "e2e_s"),
         ]  # fmt: skip
         if seen.tpot_s is not None:
-            limits.insert(1, ("tpot", slo.tbt_s, seen.tpot_s, "tbt_s"))
+            limits.insert(1, ("tpot", slo.tpot_s, seen.tpot_s, "tpot_s"))
         for name, limit, values, field in limits:
             if limit is None:
                 continue

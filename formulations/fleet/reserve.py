@@ -6,7 +6,7 @@ MOST_SPARES = 20_000  # of a pool; a reserve that needs more is refused, not cut
 
 
 def spares(size: int, unavailable: float, miss: float) -> int:
-    """Fewest k such that of `size` deployments more than k are lost with probability at most `miss`.
+    """Fewest k such that among `size` deployments more than k are lost with probability at most `miss`.
 
     Deployments are lost independently, each a share `unavailable` of the time, so the losses are binomial.
     """

@@ -42,7 +42,7 @@ ROUTINGS = {
     "first_block": "prompts that begin alike go to the same engine",
     "session": "requests of a session go to the same engine",
 }
-METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
+METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _of_mean_lengths(case: FleetCase) -> list[str]:
     """What percentiles are of; certification has the lengths of a trace's requests."""
     if case.problem.certify != "none" or case.points is not None:
         return []
-    limits = [x for w in case.workloads for x in (w.slo.ttft_s, w.slo.tbt_s, w.slo.itl_s, w.slo.deadline_s)]
+    limits = [x for w in case.workloads for x in (w.slo.ttft_s, w.slo.tpot_s, w.slo.itl_s, w.slo.deadline_s)]
     return of_lengths(limits, "the mean lengths of each bucket")
 
 
@@ -113,9 +113,9 @@ def _of_trace(tables: FleetTables, plan: FleetPlan) -> dict[str, Any]:
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """Source and interval of the plan's latencies, and the limits that are missed at their pessimistic end.
 
-    Every bucket's worst: what is predicted of engines whose steps take as long as 9 of 10 measurements stay below, or,
-    where nothing is predicted, what is promised at the planned steps this many times; how much fuller slower
-    deployments are is in the former only. None: the end is not known of all of them.
+    Every bucket's worst: the prediction for engines whose steps take as long as 9 of 10 measurements stay below, or,
+    where nothing is predicted, this multiple of the bound at the planned steps; how much fuller slower
+    deployments are is in the former only. None: the end is not known for every one.
     """
     safety, known = case.problem.latency.safety, True
     of: list[tuple[str, Provenance]] = []
@@ -133,7 +133,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         for k, s in enumerate(d.serves):
             slo, wait = case.workload(s.demand.partition("/")[0]).slo, 0.0 if case.problem.continuous else s.wait_s
             slower = seen[k] if seen is not None else {
-                "ttft_s": end[1] * (s.ttft_s or 0.0) + wait, "tbt_s": end[0] * (s.tbt_s or 0.0),
+                "ttft_s": end[1] * (s.ttft_s or 0.0) + wait, "tpot_s": end[0] * (s.tpot_s or 0.0),
                 "deadline_s": max(end) * (s.e2e_s or 0.0) + wait,
             }  # fmt: skip
             for name, seconds in slower.items():
@@ -226,14 +226,14 @@ def _shares(found: Mapping[str, Any]) -> Table:
 
 
 def _attained(share: float, required: float | None) -> str:
-    """A share of requests, by colour at least what is required or less."""
+    """A share of requests, by colour at least the requirement or less."""
     if required is None:
         return f"{share:.2%}"
     return f"[{'green' if share >= required else 'red'}]{share:.2%}[/]"
 
 
 def _stages(stages: Mapping[str, Any] | None, unit: str, bounds: bool = True) -> list[str]:
-    """Whether disaggregated prefill and decode pay; `bounds`: by the model's on latencies, not by what was measured."""
+    """Whether disaggregated prefill and decode pay; `bounds`: by the model's on latencies, not by measurements."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -271,7 +271,7 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
 def _promises(
     p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False
 ) -> Table | None:
-    """What requests see against what they are promised, tightest first; None: measured points do not state.
+    """Predicted latencies next to their SLOs, tightest first; None: measured points do not state.
 
     Predicted at the planned rates where engines batch continuously, next to the most that their levels allow. Figures
     of a plan that its own replay refutes have no colour.
@@ -295,7 +295,7 @@ def _promises(
         wait = 0.0 if continuous else share.wait_s
         seen = [
             ("ttft_s", share.ttft_s, wait),
-            ("tbt_s", share.tbt_s, 0.0),
+            ("tpot_s", share.tpot_s, 0.0),
             ("itl_s", share.itl_s, 0.0),
             ("deadline_s", share.e2e_s, wait),
         ]
@@ -395,7 +395,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 
 
 def _of_latency(name: str) -> str:
-    """A demand and its latency, "chat/600x200: tbt_s", in words."""
+    """A demand and its latency, "chat/600x200: tpot_s", in words."""
     demand, _, latency = name.rpartition(": ")
     return plain(f"{demand} {METRICS[latency]}" if latency in METRICS else name)
 
@@ -524,7 +524,7 @@ def _of_point(d: DeploymentLine) -> str:
 
 
 def _replicas(d: DeploymentLine) -> str:
-    """Number of engines on a machine, whose settings are those of one; nothing for one engine."""
+    """Number of engines on a machine, with the settings of one; nothing for one engine."""
     replicas = d.replicas_per_machine or 1
     return f"; {replicas} replicas on each machine" if replicas > 1 else ""
 

@@ -1,4 +1,5 @@
-"""A plan under more demand, slower engines and losses: what it still serves, and what a plan for that would cost.
+"""A plan under more demand, slower engines and losses: the share still served, and the cost of a plan for that
+scenario.
 
 Under latency factor g every second of an engine's step becomes g seconds. An operating point then meets its limits if
 it kept limits 1/g as long before, and a request loads it g times as much: both are exact, since capacities and
@@ -103,7 +104,7 @@ def _slower(tables: FleetTables, factor: float, stretch: float) -> FleetTables:
 def _judged(
     tables: FleetTables, engines: Engines, t: int, factors: float | Array, time_limit: float
 ) -> dict[str, Any]:  # fmt: skip
-    """Served share of all requests, and of the demand that is served least."""
+    """Served share of the requests, and of the demand that is served least."""
     tables = scaled(tables, np.broadcast_to(np.asarray(factors, dtype=float), (len(tables.demands),)))
     rates = tables.rates[t]
     m = CarriedModel(tables, t, engines.kind, engines.counts, common=False)
@@ -240,7 +241,7 @@ def _slow_types(
 ) -> FleetPlan | None:  # fmt: skip
     """The fleet of least cost that serves all if any `gamma` machine types are slow (Bertsimas and Sim's budget).
 
-    Only types in use matter: those of each plan join until none is new.
+    Only types in use matter: the types of each plan join until none is new.
     """
     factor = max(float(x.max()) for x in draws.slow.values())
     sets: dict[tuple[str, ...], None] = {(): None}

@@ -1,7 +1,7 @@
 """Requests on given instances without a linear programme: reservations, class by class or bin by bin.
 
 A class's arrivals of a bin start as early as slots allow within their wait, on the slowest configuration that has room
-(or the fastest); what is left for the next is whole, so every inequality of the column form holds by construction.
+(or the fastest); the rest for the next is whole, so every inequality of the column form holds by construction.
 Which class comes first is what matters: orders by value, by haste and by patience are tried, then improved by swaps,
 for each model by itself, as models share no instances.
 """
@@ -34,7 +34,7 @@ def reserve(
         goal: weights of S, T and L.
         seed: random seed of the swaps.
         swaps: tried.
-        clock: when it is over, what is found is enough; the first order is tried in any case.
+        clock: when it is over, the best found is returned; the first order is tried in any case.
     """
     return _Reservations(t, np.asarray(counts, dtype=np.int64), goal).best(np.random.default_rng(seed), swaps, clock)
 
@@ -70,7 +70,7 @@ class _Reservations:
         self.room = (counts * t.capacity / self.one).T  # (C, R)
 
     def run(self, blocks: Ints, preference: int) -> tuple[Array, Array, Array]:
-        """Starts, stocks, and what each class gains."""
+        """Starts, stocks, and the gain of each class."""
         T = self.t.bins
         started, waiting = np.zeros((len(self.k), T)), np.zeros((len(self.k), T))
         gained = np.zeros(len(self.t.classes))
@@ -163,9 +163,10 @@ def _reserve(  # type: ignore[no-untyped-def]
     started,
     waiting,
 ):
-    """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
+    """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and the gain of each class.
 
-    `free` holds what is left of every configuration's resources in every bin, `after` the `share` in the one after all.
+    `free` holds the free part of every configuration's resources in every bin, `after` the `share` in the one after
+    all.
     """
     T = arrivals.shape[1]
     admitted = np.zeros(len(order))  # of the arrivals of one bin, by pair

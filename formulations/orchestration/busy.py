@@ -17,8 +17,8 @@ LEAST = 1e-12  # of a share
 def busy_shares(service_s: float, bin_s: float) -> Array:
     """Mean slots kept busy in the bin of the start and each one after it.
 
-    Read-only: a search asks for the same hundreds of times. What is beyond the most bins that there can be, and the one
-    after them, belongs to no request and is left out.
+    Read-only: a search asks for the same hundreds of times. The part beyond the most bins that there can be, and the
+    one after them, belongs to no request and is left out.
     """
     shares = held(service_s, bin_s, bins_of(service_s, bin_s))
     shares = shares[: np.flatnonzero(shares > LEAST).max(initial=0) + 1]
@@ -32,14 +32,14 @@ def bins_of(service_s: float, bin_s: float) -> int:
 
 
 def held(until_s: float, bin_s: float, bins: int) -> Array:
-    """(bins,) of what is 1 from the start until `until_s` later."""
+    """Mean by bin, (bins,), of the function that is 1 from the start until `until_s` later."""
     z = bin_s * np.arange(bins + 1, dtype=np.float64)
     found: Array = np.diff(_past(z, bin_s) - _past(z - until_s, bin_s)) / bin_s
     return found
 
 
 def growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
-    """(bins,) of what grows from 0 at `since_s` after the start to 1 at `until_s` and ends there."""
+    """Mean by bin, (bins,), of a function from 0 at `since_s` after the start to 1 at `until_s`, 0 after that."""
     if until_s <= since_s:
         return np.zeros(bins)
     z = bin_s * np.arange(bins + 1, dtype=np.float64)

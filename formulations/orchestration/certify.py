@@ -1,8 +1,8 @@
-"""Plans whose dispatcher attains what they promise: solve, replay step by step, plan less full what fails, solve again.
+"""Plans whose dispatcher attains their promise: solve, replay step by step, lower the load where it fails, solve again.
 
 A plan promises of each model the share of its requests that the linear model has in time. The dispatcher that the plan
 names is replayed: on the trace itself, where nothing is left to chance, or on draws of the requests (blocks of the
-trace, Poisson arrivals at rates), each of which states by one number, the requests in time less the promised share of
+trace, Poisson arrivals at rates), each summarised by one number, the requests in time less the promised share of
 all, whether the promise holds in the mean: Student's t over the draws. Every promise of every round gets an equal part
 of the error, so that by the union bound all that is called kept is kept together.
 
@@ -42,7 +42,7 @@ from optmodels.traces.shape import resampled
 Array = npt.NDArray[np.float64]
 COPIES = 32  # of requests that come as rates
 LEAST_KEPT, MOST_KEPT = 0.8, 0.98  # of its capacities that one cut leaves a model's engines
-BELOW, BELOW_DRAWN = 0.999, 0.99  # of what was seen: a promise right at it would hang on rounding, or on other draws
+BELOW, BELOW_DRAWN = 0.999, 0.99  # of the observed value: a promise equal to it would depend on rounding or draws
 CLOSE = 0.01  # of its objective that a plan may promise less than the best, if it attains more
 SAME = 1e-9
 LOOSER = 2.0  # a pass's name
@@ -158,7 +158,7 @@ class AttainmentRounds:
         self, outcome: Outcome[OrchestrationPlan], before: Sequence[Round[OrchestrationPlan]],
         tables: OrchestrationTables, seconds: float | None,
     ) -> Outcome[OrchestrationPlan]:  # fmt: skip
-        """Or the instances that did best in replays so far, with what the cuts let them promise.
+        """Or the instances that did best in replays so far, with the promise that the cuts allow.
 
         A solve that time cut short may have less; of plans that promise about as much the one is taken that does best
         in a replay of its own.
@@ -225,7 +225,7 @@ class AttainmentRounds:
         )  # fmt: skip
 
     def add_cuts(self, cuts: dict[str, CutLine], bad: Sequence[_Judged]) -> None:
-        """By model: less full by what was missed; from the second time on also no more in time than was seen."""
+        """By model: less full by the missed share; from the second time on also no more in time than was seen."""
         below = BELOW_DRAWN if self.copies else BELOW
         for x in bad:
             old = cuts.get(x.name)
@@ -254,7 +254,7 @@ def simulated_again(
 
 
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
-    """The model that a document's bound belongs to; infeasibility is proved for the models of all passes."""
+    """The model that a document's bound belongs to; infeasibility is proved for every pass's model."""
     if problem.certify == "none":
         return [Bounded("", problem, tables)]
     found = ((document.get("plan") or {}).get("certification") or {}).get("bound_looser")
@@ -280,7 +280,7 @@ def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
 
 
 def _judged(model: str, promised: float, good: Array, came: Array, error: float) -> _Judged:
-    """What the draws state of a promise: each is a number of requests in time, of this many."""
+    """The draws' evidence on a promise: each is a number of requests in time, of this many."""
     total = float(came.sum())
     seen = float(good.sum()) / total if total > 0 else 1.0
     found: Verdict = "kept" if seen >= promised - SAME else "broken"

@@ -5,7 +5,7 @@ and time bins are recomputed from the instance (`recomputed`, which shares with 
 and rates), and so is everything a plan states: every GPU is held once and works, units share a server, stock, numbers
 of instances, what stays where it runs; no request is admitted before it arrives, or starts before that or later than
 the deadline allows; busy slots are integrals of the curves of starts. Not checked: names and labels, and which
-dispatcher is named (a decision, of which replay states what it attains; that its parts fit together is checked).
+dispatcher is named (a decision, whose attainment replay states; the check is that its parts fit together).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
 
 
 def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
-    """Stock by GPU type, numbers of instances by model, changes against what runs."""
+    """Stock by GPU type, numbers of instances by model, changes against the running instances."""
     problem = true.case.problem
     used: Counter[str] = Counter()
     count: Counter[str] = Counter()
@@ -187,7 +187,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     for r in problem.change.running:
         running[_running_key(true, r)] += r.count
     found.equal("started", float(p.started), float(sum((plan - running).values())))
-    # What runs on no usable configuration any more is no instance of the plan's to stop.
+    # An instance on no usable configuration any more is not one of the plan's to stop.
     usable: Counter[Key] = Counter({k: n for k, n in running.items() if _usable(true, k)})
     found.equal("stopped", float(p.stopped), float(sum((usable - plan).values())))
     found.equal("prediction.gpus_used", float(p.prediction.gpus_used), float(sum(used.values())))
@@ -195,7 +195,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: RunningInstance) -> Key:
-    """That of what runs; of an engine, of which a plan has one level next to what runs, the first."""
+    """The running instance's; the first one for an engine with a planned level next to the running one."""
     degrees, limits = (r.tp, r.pp, r.attention_ranks, r.dp), true.case.problem.continuous
     level = None if limits is None else (limits.choices[0], limits.wait_levels[0], 0.0)
     return r.model, r.gpu or true.case.gpu_types[0], degrees, r.batch, level, r.stage
@@ -481,7 +481,7 @@ def _seen(
             waited = float(np.cumsum(m - started[i, route]).sum()) * true.bin_s
             ttft += waited + n * first_s(starts, way)
             spare += n * true.in_time(q, way)[1] - waited
-            # Decoded apart, it is in a stage of its own; else what is left of the service is decoding.
+            # Decoded apart, it is in a stage of its own; else the rest of the service is decoding.
             apart = way[0] is not way[1]
             after += n * (service_s(ends, way[1]) - (0.0 if apart else first_s(starts, way)))
         if served <= least:

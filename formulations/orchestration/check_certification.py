@@ -1,7 +1,7 @@
-"""Independent check of what a plan states about its certification: its cuts are kept, its figures fit one another.
+"""Independent check of a plan's statements about its certification: its cuts are kept, its figures fit one another.
 
-What the replays saw is taken on trust (`optmodels replay` shows it, with any seed); which promises the plan makes, that
-a certified plan has none that is not kept, and that it keeps to its cuts and margins are recomputed.
+The replays' results are not recomputed (`optmodels replay` shows it, with any seed); which promises the plan makes,
+that a certified plan has none that is not kept, and that it keeps to its cuts and margins are recomputed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COPIES_OF_RATES = 32
 
 
 def under(true: Recomputed, p: OrchestrationPlan) -> Recomputed:
-    """The instance as a certified plan was made for it: engines with the margins of its pass, less what was cut."""
+    """The instance as a certified plan was made for it: engines with the margins of its pass, less the cuts."""
     c = p.certification
     if c is None:
         return true

@@ -54,7 +54,7 @@ def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -
 
 
 def _unquoted(cell: str) -> str:
-    """A text as it was before it was written: one apostrophe less before what a spreadsheet takes for a formula."""
+    """A text as it was before it was written: without the apostrophe before a spreadsheet's formula."""
     return re.sub(r"^'(?='*[=+\-@\t\r])", "", cell)
 
 

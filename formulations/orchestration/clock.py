@@ -1,4 +1,4 @@
-"""How long a method may go on: every loop that can be long asks, and every solve gets what is left."""
+"""How long a method may go on: every loop that can be long asks, and every solve gets the remaining time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Counted(Options):
 
 @dataclass(frozen=True)
 class Clock:
-    """The time of one method, or of one part of it.
+    """The time of one method, or of a part.
 
     Attributes:
         options: options of the method.
@@ -37,7 +37,7 @@ class Clock:
         return cls(options, now, float("inf") if options.time_limit is None else now + options.time_limit)
 
     def part(self, share: float) -> Clock:
-        """From now until a share of what is left has passed."""
+        """From now until a share of the remaining time has passed."""
         now = time.perf_counter()
         return replace(self, began=now, until=now + share * max(0.0, self.until - now))
 

@@ -1,7 +1,7 @@
-"""Instances that a user runs today: what they attain under a dispatcher, and the best use of the same instances.
+"""Instances that a user runs today: their attainment under a dispatcher, and the best use of the same instances.
 
 The best use is the linear model's at given counts, so that the distance to the best plan is one within a model: no plan
-of it gains more than its bound. What the dispatcher attains is replayed on the trace.
+of it gains more than its bound. The dispatcher's attainment is replayed on the trace.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class CurrentCluster(Entry):
 
 
 def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | None, options: ReplayOptions) -> Evaluated:
-    """Attainment of what runs, replayed, and the best use of it.
+    """Attainment of the running instances, replayed, and their best use.
 
     Args:
         problem: the instance.
         current: the instances that run.
-        trace: requests in place of the instance's, for what runs and for the best plan alike.
-        options: seed of what is drawn; `keep` gets a table of requests for each replay.
+        trace: requests in place of the instance's, both for the running instances and for the best plan.
+        options: seed of the draws; `keep` gets a table of requests for each replay.
 
     Raises:
         InputError: names that the instance does not have, instances that fit neither memory nor servers, or a
@@ -129,7 +129,7 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
 
 
 def start(problem: Orchestration) -> list[dict[str, Any]]:
-    """One instance of every model that the instance has a candidate for: that of the fewest GPUs.
+    """One instance of every model that the instance has a candidate for: the one with the fewest GPUs.
 
     Raises:
         InputError: no model has a candidate.
@@ -191,7 +191,7 @@ def _configurations(
 
     limits, update = problem.continuous, dict[str, Any]()
     if limits is not None:
-        told = {"max_num_seqs": limits.slots}  # what runs has a number, which no plan chooses
+        told = {"max_num_seqs": limits.slots}  # running instances have a number, which no plan chooses
         told |= {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
         update["engine"] = validate(Continuous, limits.model_dump() | told, prefix=at)
     batches = (problem.models[m].candidates or problem.candidates).batch if d.batch is None else (d.batch,)
@@ -209,7 +209,7 @@ def _configurations(
 def _best_use(
     t: OrchestrationTables, lines: list[list[Configuration]], counts: Sequence[int]
 ) -> tuple[OrchestrationPlan | None, OrchestrationTables]:
-    """The linear model's best schedule at these counts, with the tables of what runs.
+    """The linear model's best schedule at these counts, with the tables of the running instances.
 
     Levels are chosen one deployment after the other by a schedule by reservations, the last schedule by a linear
     programme. The plan is None where instances do not fit the servers.
@@ -263,7 +263,7 @@ def _ascended(start: list[int], levels: Sequence[int], value: Callable[[Sequence
 
 
 def _with_limits(p: OrchestrationPlan, t: OrchestrationTables) -> OrchestrationPlan:
-    """The plan with each engine's own max_num_seqs: what runs admits as many as it is told."""
+    """The plan with each engine's own max_num_seqs: running engines admit as many as they are set to."""
     lines = []
     for line, x in zip(p.configurations, t.configurations, strict=True):
         if line.engine is not None and x.engine is not None:

@@ -1,8 +1,9 @@
-"""Levels of engines that batch continuously, as configurations carry them, and what a start takes of one bin by bin.
+"""Levels of engines that batch continuously, as configurations carry them, and the capacity that a start takes, bin by
+bin.
 
 The theory is `optmodels.engine`'s: a level is a step time t at which `batch` requests run in the mean, with a mean wait
-for prefill and, where slots or KV cache are scarcest, one for a place. What one request/s takes of a capacity
-(`ROWS`, of an engine of one stage its network besides) is what one start takes of it in all, in seconds. A start takes
+for prefill and, where slots or KV cache are scarcest, one for a place. The share of a capacity that one request/s takes
+(`ROWS`, of an engine of one stage its network besides) is the total that one start takes, in seconds. A start takes
 it over time: its prompt's work, tokens, chunks and wait until the first token, its decodes' work after it, a slot all
 along, and KV that grows from its prompt to all its tokens. Times are the level's means; who is in time is told by TTFT
 and E2E at `engine.quantile`.
@@ -83,7 +84,7 @@ class Transfer:
     Attributes:
         work, drafts: work of the model's layers and of the draft model: the bytes of a cache.
         net_bytes_per_s: its share of the server's network.
-        link: share of it that is planned, and latency of a transfer.
+        link: planned share, and latency of a transfer.
     """
 
     work: LayerWork
@@ -160,7 +161,7 @@ class Engine:
 
     @property
     def kv_tokens(self) -> float:
-        """KV-cache capacity of all its ranks, tokens."""
+        """KV-cache capacity over its ranks, tokens."""
         return self.of.with_slots(self.limits.slots).kv_tokens
 
     @cached_property
@@ -294,7 +295,7 @@ def engines_at(
 ) -> Iterator[Engine]:  # fmt: skip
     """Every level of an engine: of each batch, max_num_seqs and wait.
 
-    A larger max_num_seqs only where slots are what the smaller one lacks; a longer wait only where the level's own
+    A larger max_num_seqs only where the smaller one lacks slots; a longer wait only where the level's own
     requests take more than `QUEUED` of the shorter one's row; a wait for a place only where places are scarcest.
 
     Args:
@@ -324,7 +325,7 @@ def _of_slots(
     costs: EngineCosts, limits: Continuous, stream: Stream, batches: Sequence[int], stage: Stage,
     transfer: Transfer | None, cached: Hits | None,
 ) -> Iterator[tuple[int, list[Engine], bool]]:  # fmt: skip
-    """By batch the levels of one max_num_seqs, and whether slots are what they lack."""
+    """By batch the levels of one max_num_seqs, and whether they lack slots."""
     kv, held_s = costs.with_slots(limits.slots).kv_tokens, np.zeros(1)
     if transfer is not None:
         held_s = transfer.seconds(stream.kind.input_tokens, latency=stage == "prefill")

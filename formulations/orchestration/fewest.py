@@ -9,7 +9,7 @@ from optmodels.plans.fewest import Fewest, Solve, least_number
 
 
 def fewest(problem: Orchestration, attainment: float, solve: Solve) -> Fewest:
-    """The fewest GPUs on which a share of all requests is in time; limits and floors of the instance hold as well.
+    """The fewest GPUs on which a share of the requests is in time; limits and floors of the instance hold as well.
 
     Raises:
         InputError: GPUs of several types, whose numbers cannot be compared.

@@ -105,7 +105,7 @@ def latency_threshold(t: OrchestrationTables) -> float:
 
 
 class BinDemand(NamedTuple):
-    """Arrivals as the model counts them: no more than all GPUs can start, in a unit of which there are one or more.
+    """Arrivals as the model counts them: no more than the GPUs can start together, in a unit that occurs once or more.
 
     Attributes:
         arrivals: (K, T) in units.
@@ -117,7 +117,7 @@ class BinDemand(NamedTuple):
 
 
 def demand(t: OrchestrationTables) -> BinDemand:
-    """What may arrive. Of more than all GPUs could start from the first bin to the last, what is beyond changes no row:
+    """Possible arrivals. Arrivals beyond the number that the GPUs could start in every bin together change no row:
 
     φ·a is at least that many for the least share φ, too. A start is in slots for its whole service or, from a uniform
     time of the last bin on, until the end of the bin after that: slots are counted until then.
@@ -127,7 +127,7 @@ def demand(t: OrchestrationTables) -> BinDemand:
     if len(t.configurations):
         np.maximum.at(each, t.gpu_of, np.array([x.most_running for x in t.configurations]) / t.gpus_of)
     slot_s = float(each @ t.case.free_gpus) * (t.bins + 1) * t.bin_s
-    after = np.maximum(2.0 * t.bin_s - t.service_s, 0.0)  # as `busy_shares`: 3/2 bins less what is free of them
+    after = np.maximum(2.0 * t.bin_s - t.service_s, 0.0)  # as `busy_shares`: 3/2 bins less the free part
     free_s = np.where(after < t.bin_s, after**2 / (2.0 * t.bin_s), after - t.bin_s / 2.0)
     least_s = np.where(able, 1.5 * t.bin_s - free_s, np.inf).min(axis=1, initial=np.inf)
     least = np.where(able, t.share, 1.0).min(axis=1, initial=1.0)
@@ -158,7 +158,7 @@ def kept_models(t: OrchestrationTables) -> list[int]:
 def busiest(t: OrchestrationTables, a: Assignment) -> Array:
     """(R, C) share of each capacity taken of one engine in the busiest bin of its configuration (continuous serving).
 
-    Of what starts in the last bin most may be in the one after it, when all of it has started.
+    Most starts of the last bin may be in the one after it, when all of it has started.
     """
     total = np.zeros((len(t.capacity), len(t.configurations), t.bins + 1))
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
@@ -171,7 +171,7 @@ def busiest(t: OrchestrationTables, a: Assignment) -> Array:
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
-    kept = [1.0 if x.engine is None else x.engine.keep for x in t.configurations]  # shares are of what is left
+    kept = [1.0 if x.engine is None else x.engine.keep for x in t.configurations]  # shares are of the remainder
     found: Array = busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations]) * kept
     return found
 

@@ -16,7 +16,7 @@ it), so a request on i lasts prefill + l_r / F_c.
     Σ_t z_rit = x_ri ≤ a_i,   Σ_r Σ_τ busy_ri(t − τ)·z_riτ ≤ slots_i·a_i                                   MS(2)
     with continuous serving the last for each resource of an engine (`engines`), at the request's own lengths
 
-Starts are spread over a bin and a request may be spread over two of them, as in the column form: what is compared is
+Starts are spread over a bin and a request may be spread over two of them, as in the column form: the compared value is
 what happens to GPUs and requests, not how time is cut.
 """
 
@@ -61,7 +61,7 @@ class Literal:
             for copy in range(min(int(t.case.free_gpus[x.gpu]) // x.gpus, _most(t, x.model)))
         ]  # fmt: skip
         self.busy, self.last = {}, {}
-        number = np.zeros(len(trace), dtype=np.int64)  # of each request, among those of its model
+        number = np.zeros(len(trace), dtype=np.int64)  # of each request, among its model's requests
         for m in range(len(t.case.models)):
             mine = t.case.request_model == m
             number[mine] = np.arange(mine.sum())
@@ -84,7 +84,7 @@ class Literal:
                         self.last[r, c] = wait
 
     def starts(self, r: int, c: int) -> list[tuple[int, float]]:
-        """Bins in which r may start on c, and the share of it that may: arrival bin and the wait after it."""
+        """Bins in which r may start on c, and the share that may: arrival bin and the wait after it."""
         wait = self.last[r, c] / self.t.bin_s
         first, T = int(self.arrival_bin[r]), self.t.bins
         if wait < NO_WAIT_BINS:

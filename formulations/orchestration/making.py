@@ -43,7 +43,7 @@ def make_plan(
 
     Args:
         t: the tables.
-        a: instances and what they serve.
+        a: instances and their served requests.
         subclusters: subclusters of every used configuration, the sub-cluster of each of its instances.
         on_servers: False leaves out the instances by name (`with_instances` adds them): of tens of thousands they take
             longer than all else.
@@ -238,7 +238,7 @@ def _apart(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> l
 def _seen(t: OrchestrationTables, a: Assignment) -> dict[int, dict[str, float]]:
     """TTFT, time per output token, E2E and its limit of each class that has requests in time: means over these.
 
-    Who waits does so until its start; from there on all take what the planned level states about those that may start.
+    Who waits does so until its start; from there on each takes the planned level's figures for requests that may start.
     """
     k, r, m = a.request_class, a.configuration, a.admitted.sum(axis=1)
     waited = np.cumsum(a.admitted - a.started, axis=1).sum(axis=1) * t.bin_s

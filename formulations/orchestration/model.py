@@ -61,8 +61,8 @@ class FlowModel(Model):
         k, c: (P,) class and route of the pairs whose requests may be in time; a route is a configuration, or one that
             prefills and one that decodes (`OrchestrationTables.legs`).
         pair: (K, routes) which of them; −1: none.
-        of_pair, on: (U,) pair and configuration of what pairs take: of a route that is apart there are two.
-        levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
+        of_pair, on: (U,) pair and configuration that pairs use: a disaggregated route has two.
+        levels: stocks of the pooled form; in the exact form, pairs whose shares are upper bounds below 1.
         wait_bins: (K, routes) of the exact form, 0 where there is no stock.
         busy: (R, U, …) mean of each resource that a start takes, bin by bin; of them busy_bins (U,) are not 0.
         binds: (R, C) whether a resource can be short where no other is.
@@ -180,14 +180,14 @@ class FlowModel(Model):
 
     @property
     def tokens(self) -> Terms:
-        """Tokens of requests in time, as a share of what T counts as 1."""
+        """Tokens of requests in time, as a share of T's unit."""
         return self.x * self.weights.throughput[self.x.labels[0]]
 
     def _scores(self) -> None:
         """MS(6–8) as expressions, and MS(6) or one of its parts after the other as objectives."""
         t, w, p = self.t, self.weights, self.t.case.problem
         k, c, _ = self.x.labels
-        last = np.append(np.diff(self.levels.k) > 0, True)  # the level of all pairs of a class
+        last = np.append(np.diff(self.levels.k) > 0, True)  # the level of every pair of a class
         stock = self.I[last[self.I.labels[0]]] if self.pooled else self.Y
         prompt = (self.x * (w.latency - w.first_token[k, c])).by()
         parts = {
@@ -235,7 +235,7 @@ def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]
 def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> CountLevels:
     """Stocks of the pooled form: the first few configurations of a class in the order of their shares, the last all.
 
-    One ends before a share or a wait noticeably above those of the first configuration that the one before has not.
+    One ends before a share or a wait noticeably above the first configuration's that the one before has not.
     """
     made = []
     for q in np.unique(k):
@@ -262,10 +262,10 @@ def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> CountLevels:
 
 
 def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]:
-    """(R, C) whether a resource of c can be short where no other is: not if each start takes no more of it than of one.
+    """(R, C) whether a resource of c can be short where no other is: not if each start takes no more than of another.
 
     Args:
-        busy: (R, P, …) of what an instance has of it (1 in all), pair by pair.
+        busy: (R, P, …) of an instance's amount (1 in all), pair by pair.
         c: (P,) configuration of each pair.
         configurations: C.
     """
@@ -342,7 +342,7 @@ def stopped(m: FlowModel) -> Rows:
 
 
 def balance(m: FlowModel) -> Rows:
-    """Σ_{c in l} x_kct + I_lt − I_l,t−1 ≤ φ_l·a_kt: what is left is refused (pooled form)."""
+    """Σ_{c in l} x_kct + I_lt − I_l,t−1 ≤ φ_l·a_kt: the rest is refused (pooled form)."""
     if not m.pooled:
         return no_rows()
     arrivals = m.levels.share[:, None] * m.arrivals[m.levels.k]
@@ -350,7 +350,7 @@ def balance(m: FlowModel) -> Rows:
 
 
 def arrivals(m: FlowModel) -> Rows:
-    """Σ_c m_kct ≤ a_kt, where m_kct = x_kct + Y_kct − Y_kc,t−1: what is left is refused (exact form)."""
+    """Σ_c m_kct ≤ a_kt, where m_kct = x_kct + Y_kct − Y_kc,t−1: the rest is refused (exact form)."""
     return no_rows() if m.pooled else at_most(m.arrivals, m.m.by("k", "t"))
 
 

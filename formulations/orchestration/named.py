@@ -4,7 +4,7 @@ The column form states how many requests of a class, arriving in a bin, are mean
 them gets an instance, a slot and a start, or is refused:
 
 1. *Flow* (networkx), class by class. Requests of a bin that may use the same configurations are one node; a
-   configuration takes in each bin what its curve of admissions, rounded, rises by, or what a neighbouring bin has left
+   configuration takes in each bin the rise of its rounded curve of admissions, or the rest of a neighbouring bin
    at a price. The most that can, moved the least: a minimum-cost maximum flow, hence integral.
 
        source → (bin, who may use what): requests → (configuration, bin) → sink: ⌊M(t) + ½⌋ − ⌊M(t − 1) + ½⌋
@@ -131,7 +131,7 @@ def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[
 
 
 def _digest(t: OrchestrationTables, p: OrchestrationPlan) -> bytes:
-    """Of all that the names depend on: a solve asks for them when it chooses a dispatcher, reports and writes."""
+    """Everything that the names depend on: a solve asks for them when it chooses a dispatcher, reports and writes."""
     trace, o = t.case.trace, t.case.problem.objective
     assert trace is not None and t.deadline_s is not None and t.class_of is not None
     found = blake2b(p.model_dump_json(include={"configurations", "instances", "shares"}).encode())
@@ -282,7 +282,7 @@ def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[
 
 
 def requests_table(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[str, Any]:
-    """One row a request of the trace, in its order: what it is, instance, slot, planned times; refused: none, −1."""
+    """One row a request of the trace, in order: model, class, instance, slot, planned times; refused: none, −1."""
     trace, served = t.case.trace, named.served
     assert trace is not None and t.deadline_s is not None and t.class_of is not None
     each = np.array([t.configurations[c].prefill_s_per_token for c in rows_of(t, p)])

@@ -1,4 +1,4 @@
-"""Units of instances into servers: the inequalities that state whether they fit, and a packing of those that do.
+"""Units of instances into servers: the inequalities that state whether they fit, and a packing of the units that do.
 
 Servers with equally many working GPUs are interchangeable, so packing needs no variable per server:
 
@@ -192,7 +192,7 @@ def fits_by_patterns(room: Room, units: Mapping[int, int]) -> bool:
 
 
 def _times(room: Room, need: Mapping[int, int]) -> npt.NDArray[np.int64] | None:
-    """How many servers follow each pattern so that units of all sizes fit; None: they do not."""
+    """How many servers follow each pattern so that every unit fits; None: they do not."""
     if not any(need.values()):
         return np.zeros(len(room.patterns), dtype=np.int64)
     entries: list[tuple[int, int, float]] = []

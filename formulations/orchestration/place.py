@@ -1,4 +1,4 @@
-"""Counts of instances → instances on named GPUs of named servers; what runs already stays where it is if it can."""
+"""Counts of instances → instances on named GPUs of named servers; running instances stay where it is if it can."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rooms_of(t: OrchestrationTables) -> tuple[Room, ...]:
 
 
 def running_counts(t: OrchestrationTables) -> Ints:
-    """(C,) instances of each configuration that run already (those of no usable configuration are not counted)."""
+    """(C,) instances of each configuration that run already (instances of no usable configuration are not counted)."""
     counts = np.zeros(len(t.configurations), dtype=np.int64)
     for c, count, _ in _running(t):
         if c is not None:

@@ -169,7 +169,7 @@ class AttainmentPrediction(Document):
 
 
 class ScoreLines(Document):
-    """MS(6–8) and what is taken off."""
+    """MS(6–8) and penalties."""
 
     satisfaction: float
     throughput: float
@@ -227,7 +227,7 @@ class CutLine(Document):
 
 
 class CertificationLine(certification.CertificationLine):
-    """How far replays confirmed what a plan promises, and the cuts that this took."""
+    """How far replays confirmed a plan's promise, and the cuts that this took."""
 
     copies: Count = Field(description="draws of the requests replayed; 0: the trace itself, once, without chance")
     bound_looser: bool = Field(
@@ -267,10 +267,10 @@ class OrchestrationPlan(Document):
     certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
 
     def headline(self) -> str:
-        """One line: what runs and what it attains."""
+        """One line: instances and attainment."""
         p = self.prediction
         count, kinds = len(self.instances), len({c.model for c in self.configurations})
-        # In slots of a decay model prefill takes no time: what is counted is then the wait alone.
+        # In slots of a decay model prefill takes no time: then only the wait is counted.
         until = "wait and prefill" if any(c.engine is None for c in self.configurations) else "first token after"
         first = f"{until} {p.mean_latency_s:.3g} s"
         if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine

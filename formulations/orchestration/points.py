@@ -35,7 +35,7 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-HELD = 1 + 1e-9  # rounding of what a candidate can hold
+HELD = 1 + 1e-9  # rounding of a candidate's capacity
 BINS_WANTED, ENGINE_BINS = 16, 48  # until the last arrival; on engines a burst of prompts delays everybody
 SERVICE_BINS = 1.0
 STAGES: tuple[Stage, Stage] = ("prefill", "decode")
@@ -43,7 +43,7 @@ STAGES: tuple[Stage, Stage] = ("prefill", "decode")
 
 @dataclass(frozen=True)
 class Configuration:
-    """One way to run one model: an instance of it is what a plan counts.
+    """One way to run one model: a plan counts its instances.
 
     Attributes:
         model, gpu: index into the case's models and GPU types.
@@ -54,7 +54,7 @@ class Configuration:
         prefill_s_per_token: prefill seconds per token of the prompt.
         gib_per_gpu: weights, KV cache of a full batch and activations.
         engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
-            `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
+            `tokens_per_s` theirs, and the prefill of the mean prompt. None: MaaSO's slots.
         provenance: provenance of the step latencies; None where these do not come from `latency.model`.
         ranks: data-parallel attention ranks of each replica.
     """
@@ -188,7 +188,7 @@ class OrchestrationTables:
         bin_s: width of a time bin.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
         service_s: (K, R) prefill and decoding at the worst-case rate; inf where the model differs.
-        first_s: (K, R) of it until the first token; 0 where the model differs.
+        first_s: (K, R) from the start until the first token; 0 where the model differs.
         taken: capacity that requests take of the engine of each configuration; None: MaaSO's slots.
         share: (K, R) of the class's requests that meet their deadline on an unloaded instance.
         wait_s: (K, R) longest wait that still meets the deadline, mean of those requests; negative: there is none.
@@ -257,7 +257,7 @@ class OrchestrationTables:
 
     @cached_property
     def capacity(self) -> Array:
-        """(R, C) what an instance has of each resource: slots; or with continuous serving 1 of each of `CAPACITIES`."""
+        """(R, C) an instance's amount of each resource: slots; or with continuous serving 1 of each of `CAPACITIES`."""
         shape = (1 if self.taken is None else len(CAPACITIES), len(self.configurations))
         return np.ones(shape) if self.taken is not None else self.slots_of[None, :].astype(float)
 
@@ -292,7 +292,7 @@ class OrchestrationTables:
         return np.hstack((each, each[:, self.apart[:, 0]] + each[:, self.apart[:, 1]]))
 
     def busy(self, k: int, c: int, since_s: float = 0.0) -> Array:
-        """(R, L) what a start of class k takes of c's capacities, in the bin of its start and those after it.
+        """(R, L) share of c's capacities that a start of class k takes, in the bin of its start and the bins after.
 
         With engines: a start that comes to c `since_s` later.
         """
@@ -350,7 +350,7 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
         discarded.append(Discarded(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch,
                                    f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
     kept = np.array([i for i in range(len(found)) if i not in cut], dtype=np.int64)
-    # Grouped by all that is usable, so that what is cut as dominated changes no group.
+    # Grouped by every usable configuration, so that a dominated one changes no group.
     paced = tuple(x for x in found if x.stage != "prefill")
     classes, bin_s, class_of, deadline = _classes(case, paced, t_slice, most)
     service, first, share, wait, taken = served(case, tuple(found), classes, class_of, deadline, most)
@@ -406,7 +406,7 @@ def most_tokens(case: OrchestrationCase) -> Array:
     """(M,) tokens of one request that the roomiest candidate holds next to the weights; ∞ where none holds even those.
 
     (A model too big for all servers has no candidates, whose reasons name its own lengths.) Engines state by themselves
-    what they hold, so that no limit on memory changes how requests are grouped: ∞.
+    their capacity, so that no limit on memory changes how requests are grouped: ∞.
     """
     p, most = case.problem, np.zeros(len(case.models))
     if p.continuous is not None:
@@ -493,7 +493,7 @@ def _candidates(
                 rates = source.rates(m, g, tp, pp, max(choose.batch))
                 unit = p.cluster.unit(tp, pp)
                 for dp, batch in levels:
-                    # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
+                    # MS(d): weights and KV cache over the GPUs of a replica, a pass over the GPUs of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
                     gib = (share + float(pass_bytes(work, tp, min(prompt[m], CHUNK_TOKENS), 1)) / tp) / GIB
                     reason = _misfit(case, unit, largest[g], tp * pp * dp, g)
@@ -541,7 +541,7 @@ def _engines(
     for dp, batch in product(sorted(set(choose.dp)), batches):
         misfit = _misfit(case, unit, largest, tp * pp * ranks * dp, g)
         mine = [] if misfit else [e for e in made if e.batch == batch]
-        mine = mine[:1] if case.problem.change.running else mine  # what runs does not state its level
+        mine = mine[:1] if case.problem.change.running else mine  # running instances do not state their level
         for e in mine:
             yield Configuration(
                 m, g, tp, pp, dp, batch, unit, np.full(batch * ranks * dp, 1.0 / e.token_s),
@@ -842,7 +842,7 @@ def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) 
     r copies of c' do the work of c if they fit where c stands (unit by unit), have as many slots together, decode at
     least as fast and prefill at least as fast: every request may then wait as long, is done no later, and keeps a slot
     busy no longer. With a limit on a model's instances only r = 1 counts; nothing is cut while changes have a price,
-    nor of engines' levels, of which each keeps other promises.
+    nor of engines' levels, each with other promises.
     """
     if case.problem.change.running or case.problem.continuous is not None:
         return {}

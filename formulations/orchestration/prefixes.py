@@ -2,9 +2,9 @@
 
 An engine that gets the part p of its model's requests is one of N = 1/p alike. The requests are dealt to them by the
 first block of their prompts, so that what begins alike meets (`simulation.prefix_hits.engines_of`), as the dispatcher
-`prefix_affine` does; every cache forgets what was used longest ago and keeps what running requests leave of it in the
-mean. Whoever is too late even with what the cache has is refused and leaves nothing in it. So what a request finds
-depends on those before it alone.
+`prefix_affine` does; every cache evicts the least recently used blocks and keeps the part that running requests leave
+in the mean. Whoever is too late even with the cached prefix is refused and leaves nothing in it. So what a request
+finds depends on those before it alone.
 """
 
 from __future__ import annotations

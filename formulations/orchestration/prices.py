@@ -6,7 +6,7 @@ other, is relaxed: mean requests in slots ≤ slots, in every bin. Whatever the 
     in time ≤ Σ_cb π_cb·slots_c·Δ + Σ_r max(0, 1 − min_{c, s} ∫_s^{s + service_rc} π_c),    release_r ≤ s ≤ latest_rc,
 
 so every step of the subgradient method gives a bound. The integral is piecewise linear in s, with corners where s or
-s + service meets an edge of a bin. What a request chooses at the last prices states where it should go.
+s + service meets an edge of a bin. A request's choice at the last prices states where it should go.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Pruning of the configuration tree (MaaSO §IV-D): by dominance, which cuts nothing optimal, and by the paper's rules.
 
 *Dominance.* Let r instances of configuration a need no more GPUs than one of b, fit the servers wherever it does, and
-have as many slots; and let a serve every class that b may serve no slower, as large a share of it, with as long a wait
+have as many slots; and let a serve every class that b may serve no slower, as large a share, with as long a wait
 allowed and as early a first token. Then any assignment of the column form moves from b to a: busy shares grow with the
 service time, deadlines loosen with the wait, MS(6–8) only gain. So b is never needed. A configuration that no class may
-use is never needed either, unless a model's minimum of instances asks for it. (The tables leave out what is dominated
+use is never needed either, unless a model's minimum of instances asks for it. (The tables leave out dominated ones
 whatever the requests; this looks at the classes there are.)
 
 *The paper's rules*, which are rules of thumb: a parallelism that is no faster than one with fewer GPUs goes; so does a
 batch size that admits no request, or no more than a larger one does. They ignore that many slow slots can beat few fast
-ones, so they may cut what is optimal.
+ones, so they may cut an optimal plan.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _copies(a: Configuration, b: Configuration, single: bool) -> int:
 
 
 def paper_rules(t: OrchestrationTables) -> PrunedConfigurations:
-    """The two rules of MaaSO §IV-D as printed; what runs already is left alone."""
+    """The two rules of MaaSO §IV-D as printed; running instances are left alone."""
     keep = np.ones(len(t.configurations), dtype=bool)
     cut: dict[int, str] = {}
     running = running_counts(t) > 0
@@ -138,7 +138,7 @@ def together(t: OrchestrationTables) -> OrchestrationTables:
 
 
 def restrict(t: OrchestrationTables, keep: Mask) -> OrchestrationTables:
-    """The tables with some of the configurations only; scores stay those of the full tables."""
+    """The tables with some of the configurations only; scores stay the full tables' scores."""
     keep = np.asarray(keep, dtype=bool)
     chosen, routes = np.flatnonzero(keep), np.logical_and(*keep[t.legs].T)
     place = np.cumsum(keep) - 1

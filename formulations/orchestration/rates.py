@@ -28,7 +28,7 @@ class Rates:
     """Rates of a replica of one parallelism.
 
     Attributes:
-        tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.
+        tokens_per_s: (W,) of one request among 1 … W; NaN beyond the known range.
         prefill_s_per_token: prefill seconds per token of the prompt.
         reason: why there is nothing, where there is nothing.
         provenance: provenance of the latencies.
@@ -47,7 +47,7 @@ class CautiousSteps:
     Attributes:
         costs: with the safety asked for.
         later: first tokens take this many times as long as these costs state.
-        central: costs without safety and without draft tokens: what was promised does not depend on them.
+        central: costs without safety and without draft tokens: the promise does not depend on them.
         provenance: provenance of the whole.
     """
 
@@ -58,7 +58,7 @@ class CautiousSteps:
 
 
 def _shortest(case: OrchestrationCase, model: int) -> float:
-    """Prompt and output of a model's shortest request, each of which an engine takes for a token at least."""
+    """Prompt and output of a model's shortest request, each counted as a token at least."""
     if case.trace is not None:
         mine = case.request_model == model
         prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]
@@ -163,7 +163,7 @@ class RateSource:
     def idle_s(self, model: int, gpu: int) -> float:
         """Seconds per token of one request alone on one GPU (MaaSO's t_slice); NaN where that cannot be told.
 
-        Central and without draft tokens, whatever the engines do: it states what was promised.
+        Central and without draft tokens, whatever the engines do: it states the promise.
         """
         if self.case.problem.latency.model is None:
             return float(1.0 / self.rates(model, gpu, 1, 1, 1).tokens_per_s[0])

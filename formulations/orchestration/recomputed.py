@@ -55,7 +55,7 @@ class Candidate:
         refused: why no plan may use it; empty if one may.
         stage: stage of its requests that it does.
         level: level of its engines, with continuous serving.
-        able: share of those in time by its latencies that certification lets count.
+        able: share of the requests in time by its latencies that certification lets count.
     """
 
     model: int
@@ -118,7 +118,7 @@ class Recomputed:
     """An instance as a plan is checked against it.
 
     Attributes:
-        candidates: those refused too; of engines those of a plan's lines.
+        candidates: refused ones too; for engines the plan's lines.
         groups: groups in the order of the plan's classes.
         bins: T.
         bin_s: width of each.
@@ -140,7 +140,7 @@ class Recomputed:
         return float(able.mean()) * way[1].able, float(slack[able].sum() / may.sum())
 
     def starting(self, q: Group, way: Way, c: Candidate) -> Group:
-        """The group with those of its requests that may start on one of a way's engines.
+        """The group with the part of its requests that may start on one of a way's engines.
 
         That can be on it and, where it serves them whole, are done by their deadline.
         """
@@ -289,7 +289,7 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
 
 
 def _replicated(work: LayerWork, tp: int) -> tuple[float, float]:
-    """Copies of each KV head among tp GPUs, whole heads on each, and all their weights with what each holds whole."""
+    """Copies of each KV head among tp GPUs, whole heads on each, and their weights with each GPU's unsplit parts."""
     copies = tp * math.ceil(work.kv_heads / tp) / work.kv_heads
     again = (copies - 1) * work.kv_weight_bytes + (tp - 1) * work.whole_weight_bytes
     padding = float(work.expert_padding_bytes(tp))
@@ -437,7 +437,7 @@ def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r:
         "step_s": step, "wait_s": 1.0, "place_wait_s": 0.0, "most_of_wait": None, "level_num_seqs": limits.choices[0],
         "waits": limits.wait_levels[0], "token_s": 1.0,
     }  # fmt: skip
-    engine = EngineLine.model_construct(**stated)  # the rest of a line is what is recomputed
+    engine = EngineLine.model_construct(**stated)  # the rest of a line is recomputed
     ranks = r.attention_ranks if r.attention_ranks > 1 else None
     return ConfigurationLine(
         model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=ranks,
@@ -477,7 +477,7 @@ def _cached(
 
 
 def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array:
-    """Of the KV caches of prompts and of what draft tokens for them, whatever the number of GPUs that hold them."""
+    """Of the KV caches of prompts, the draft model's included, whatever the number of GPUs that hold them."""
     if drafts is not None:
         guessed = 0.0 if drafts.work is None else _cache_bytes(drafts.work, None, prompt)
         return (1.0 + drafts.head) * _cache_bytes(work, None, prompt) + guessed

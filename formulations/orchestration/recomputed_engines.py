@@ -1,6 +1,6 @@
 """Engines that batch continuously, recomputed for the check: the level that a line states, and starts over time.
 
-The level is the one check of all engines' (`optmodels.plans.engines`), request by request. What is orchestration's own
+The level's check is shared by every engine (`optmodels.plans.engines`), request by request. Orchestration's own part
 is written here from its README: who is in time, and what starts take of an engine bin by bin, as integrals of the curve
 of starts. Shares no code with engines.py or busy.py.
 """
@@ -135,7 +135,7 @@ def planned(
         stage: stage of the requests that it does.
         sent: caches of one stage.
         cached: tokens of each prompt in its prefix cache.
-        other: instead of what the requests see, what they would at the same level with this many tokens cached.
+        other: instead of the requests' latencies, their latencies at the same level with this many tokens cached.
     """
     n, steps = len(asked.prompt), drafted(costs.alone or costs.costs, costs.draft, costs.speculation)
     kv, places = costs.with_slots(line.level_num_seqs).kv_tokens, line.level_num_seqs
@@ -208,7 +208,7 @@ def as_planned(
 
 
 def _wait_s(of: Derived, batch: int) -> float:
-    """Mean wait for prefill: that at `engine.quantile` is `waits` mean turns, of all prompts of a batch alone."""
+    """Mean wait for prefill: the wait at `engine.quantile` is `waits` mean turns, each of a batch's prompts alone."""
     above = 1 - of.limits.quantile
     factor = 1.0 if above >= 0.5 else max(math.log(x / above) / x for x in (1.0, min(1.0, math.e * above)))
     return of.line.waits * of.ranks * of.turn_s * (batch if of.stage == "prefill" else 1) / factor
@@ -261,7 +261,7 @@ def _requests(asked: Asked, cached: Array, stage: Stage, weight: Array) -> dict[
 
 
 def check_line(found: Findings, where: str, of: Derived, batch: int, limits: Continuous) -> None:
-    """What a line states about its level: its figures are those of its step and waits, within the instance's limits."""
+    """A line's statements on its level: its figures follow from its step and waits, within the instance's limits."""
     e, level = of.line, of.of
     for what, stated, true in (
         ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
@@ -300,7 +300,7 @@ def _exceeded(mean: float, load: float, seldom: float) -> float:
     return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
 
 
-# ------------------------------------------------------------------------------------------ what is taken over time
+# ------------------------------------------------------------------------------------------ capacity taken over time
 
 
 def started_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:
@@ -328,9 +328,9 @@ def started_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
 
 
 def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:
-    """The same of what every start grows to 1, from `since_s` after it to `until_s`.
+    """The same for the function that grows to 1, from `since_s` after it to `until_s`.
 
-    It is the mean over s of those that started between `until_s` and s before, which is quadratic in s between
+    It is the mean over s of the requests that started between `until_s` and s before, which is quadratic in s between
     multiples of the bin: two points of Gauss a piece are exact.
     """
     if until_s <= since_s:
@@ -350,7 +350,7 @@ def taken(of: Derived, who: npt.NDArray[np.int64], x: Array, bin_s: float, since
 
     Args:
         of: the engine.
-        who: numbers of the requests, of which means are taken.
+        who: numbers of the requests that means are taken over.
         x: starts by bin.
         bin_s: width of a bin.
         since_s: from their start until they come to this engine.

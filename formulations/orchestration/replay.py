@@ -1,4 +1,4 @@
-"""A plan in the simulator: attainment, latency percentiles and throughput replayed, next to what was predicted."""
+"""A plan in the simulator: attainment, latency percentiles and throughput replayed, next to the prediction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shar
 ENGINE_POLICIES: tuple[Way, ...] = ("planned_shares", "earliest_finish", "least_kv", "shortest_queue")
 MOST_DRAWN = 2_000_000
 MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
-MOST_ADMITTED = 1e100  # in a bin: sums and shares of it stay finite
+MOST_ADMITTED = 1e100  # in a bin: sums and shares stay finite
 FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
 ONLINE = (
     FOLLOWED,
@@ -51,7 +51,7 @@ ONLINE = (
 PLANNED = Dispatcher(policy="planned")
 NARROW, WIDE = 0.7, 1.5  # times max_num_seqs as planned: what engines are let in to besides
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
-JUDGED_ON = 2  # the same of those that a dispatcher is chosen on
+JUDGED_ON = 2  # the same for the draws that a dispatcher is chosen on
 CAUTIONS = (1.5, 2.0)
 MOST_PROMISING = 3  # ways to send that are tried with every caution
 ENGINES_ONLINE = tuple(
@@ -85,7 +85,7 @@ def replay(
         tables: the instance's, where they are at hand.
 
     Returns:
-        ``predicted``, ``named`` where requests have names, and, for each policy, what the simulation saw.
+        ``predicted``, ``named`` where requests have names, and, for each policy, the simulation's results.
 
     Raises:
         InputError: unknown policy, or requests of a model that the instance does not have.
@@ -131,7 +131,7 @@ def replay(
 
 
 def out_of_sample(t: OrchestrationTables, p: OrchestrationPlan, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan on requests that it was not made for, next to what it predicts and what a replay of its own saw.
+    """The plan on requests that it was not made for, next to its prediction and to a replay of its own requests.
 
     Args:
         t: tables of an instance with a trace.
@@ -242,8 +242,8 @@ def _judged(
     """MS(6) in simulation, and the plan with its dispatcher; where it is too large to simulate, by its shares.
 
     Engines then send to whichever finishes first: on MaaSO's traces that was 7 points better than shares. A way to send
-    is as good as it is on the worse of the plan's own requests and of others like them: shares by bin are what one
-    would do who knew what comes, and under overload may keep 77 % of the one and 35 % of the other.
+    is as good as it is on the worse of the plan's own requests and of others like them: shares by bin are one
+    policy with known arrivals, and under overload may keep 77 % of its own and 35 % of the others.
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
@@ -428,8 +428,8 @@ def divided(
 def shares_of(t: OrchestrationTables, p: OrchestrationPlan, others: Requests | None = None) -> Shares:
     """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
 
-    What the plan does not admit may be refused. Of requests `others` than the instance's own, whose bins it does not
-    know, a class gets its shares over all bins; one that it admits in part no more a second than it does.
+    Requests that the plan does not admit may be refused. Of requests `others` than the instance's own, whose bins it
+    does not know, a class gets its shares over all bins; one that it admits in part no more a second than it does.
     Nobody is refused of requests that ask for no more tokens a second than it admits.
 
     Raises:
@@ -469,7 +469,7 @@ def _over_bins(t: OrchestrationTables, shares: Shares) -> Shares:
 
 
 def _on_others(t: OrchestrationTables, admitted: Array, others: Requests) -> tuple[Array, bool]:
-    """Shares of other requests, (K, J), of what is admitted of the own, (K, J); whether they ask for more than that."""
+    """Shares of other requests, (K, J), of the admitted own requests, (K, J); whether they ask for more than that."""
     q, own = t.classes, t.case.trace
     span_s = t.bins * t.bin_s if own is None else own.duration_s
     other_s = float(np.ptp(others.arrival_s)) if len(others) else 0.0

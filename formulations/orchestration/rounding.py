@@ -50,7 +50,7 @@ def holds(t: OrchestrationTables, a: Assignment) -> bool:
 
 
 def scheduled(t: OrchestrationTables, counts: Ints, clock: Clock | None = None) -> Scheduled | None:
-    """The best schedule of given instances; None where they cannot hold what is asked of them.
+    """The best schedule of given instances; None where they cannot meet the requirements.
 
     Where the linear programme is too large, ends without an answer or fails, it is one by reservations.
     """
@@ -124,7 +124,7 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, clock: Cloc
     """Exchange one instance for another of at most its GPUs (of any model) as long as that helps.
 
     At most `EVALUATIONS` schedules are tried, so that without a time limit the same instance gives the same plan.
-    What it leaves untried the bound does not hide: it is a bound of every plan.
+    Untried plans do not weaken the bound: it holds for every plan.
 
     Args:
         t: the tables.

@@ -48,7 +48,7 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
 
 
 def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | None:
-    """Content blocks that are whole blocks of the engines' caches; others state nothing of what these share."""
+    """Content blocks that are whole blocks of the engines' caches; others state nothing about shared prefixes."""
     if prefixes is None or any(prefixes.block_tokens % e.block_tokens for e in engines):
         return None
     return prefixes

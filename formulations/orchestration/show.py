@@ -54,7 +54,7 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         if plan.bins:
             extra["timeline"] = _timeline(of, plan)
             taken = busiest(of, assignment_of(of, plan)) / np.maximum(of.capacity, 1e-300)
-            extra["busiest_capacity"] = float(taken.max(initial=0.0))  # share of it that its busiest bin takes
+            extra["busiest_capacity"] = float(taken.max(initial=0.0))  # share taken in its busiest bin
     trace = t.case.trace
     if plan is not None and trace is not None and len(trace) <= MOST_REPLAYED and _time_for("the replay", t):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
@@ -75,7 +75,7 @@ def _time_for(what: str, t: OrchestrationTables) -> bool:
 def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
     """Source and interval of the plan's latencies, and the share of its requests in time at their pessimistic end.
 
-    Those are in time then which may still wait as long as their prefill and decoding take longer. None: not known of
+    Requests are in time then which may still wait as long as their prefill and decoding take longer. None: not known of
     all of them.
     """
     safety, rows, s = t.case.problem.latency.safety, rows_of(t, plan), plan.shares
@@ -324,7 +324,7 @@ def replay_table(found: Mapping[str, Any]) -> Table:
 
 
 def latency_table(found: Mapping[str, Any]) -> Table:
-    """Latencies of those served, by policy: mean, 95th and 99th percentile; of predictions the mean of TTFT."""
+    """Latencies of served requests, by policy: mean, 95th and 99th percentile; of predictions the mean of TTFT."""
     table = titled("Latencies, mean / p95 / p99", "dispatch", "TTFT, s", "TPOT, ms", "E2E, s")
     rows = {"predicted": found["predicted"], "by name": found.get("named"), **found["policies"]}
     for policy, r in rows.items():

@@ -8,7 +8,7 @@ out; 2. *fill*: those that are out, best gain for their GPU-seconds first, into 
 3. *renew*: around a refused request a few slots are emptied for as long as its service could last, and filled in
    another order; kept if that gains, or gains as much in fewer GPU-seconds.
 
-The number of requests in time is NP-hard to maximise (P | r_j | Σ U_j): this is a heuristic, and what it returns is
+The number of requests in time is NP-hard to maximise (P | r_j | Σ U_j): this is a heuristic, and its result is
 feasible, hence a certified lower bound.
 """
 
@@ -193,7 +193,7 @@ def _put(i, s, q, release, latest, service, kind, seq, begin, limit, length):  #
 
 @njit(cache=True)
 def _fill(order, release, latest, service, gain, cost, kind, seq, begin, limit, length, where):  # type: ignore[no-untyped-def]
-    """Step 2; what those that found room gain."""
+    """Step 2; the gain of requests that found room."""
     total = 0.0
     for i in order:
         s, q = _gap(i, release, latest, service, cost, kind, seq, begin, limit, length)

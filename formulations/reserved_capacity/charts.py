@@ -1,4 +1,4 @@
-"""Charts of a reserved-capacity plan: the sun's round by region, where requests go, what it costs."""
+"""Charts of a reserved-capacity plan: the sun's round by region, where requests go, its cost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Hours:
         return coloured("region", self.names, colours)
 
     def week(self) -> list[Chart]:
-        """The week with the busiest hour: where demand arises, and where it is served under what is reserved."""
+        """The week with the busiest hour: where demand arises, and where reserved machines serve it."""
         count = len(self.demand)
         first = 0 if count <= WEEK else int(self.demand.sum(axis=1).argmax()) // WEEK * WEEK
         last = min(first + WEEK, count)
@@ -120,7 +120,7 @@ class _Hours:
         ]
 
     def year(self) -> Chart | None:
-        """Beyond a week: the busiest and the quietest hour of every day, against what is reserved."""
+        """Beyond a week: the busiest and the quietest hour of every day, against the reservation."""
         count = len(self.demand)
         if count <= WEEK:
             return None
@@ -219,13 +219,13 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
     for line in plan.reservations:
         held[line.region] += line.count if line.first_quarter == 0 else 0
     taken, sent = dict.fromkeys(known, 0.0), dict.fromkeys(known, 0.0)
-    away = sorted((f for f in plan.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_second)
+    away = sorted((f for f in plan.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_s)
     for f in away:
-        sent[f.origin] += f.mean_requests_per_second
-        taken[f.server] += f.mean_requests_per_second
+        sent[f.origin] += f.mean_requests_per_s
+        taken[f.server] += f.mean_requests_per_s
     flows = [
         {"type": "Feature", "region": short[f.origin], "to": short[f.server], "rtt": _short(f.rtt_ms),
-         "rate": _short(f.mean_requests_per_second), "peak": _short(f.peak_requests_per_second),
+         "rate": _short(f.mean_requests_per_s), "peak": _short(f.peak_requests_per_s),
          "geometry": {"type": "LineString", "coordinates": [[known[f.origin][1], known[f.origin][0]],
                                                             [known[f.server][1], known[f.server][0]]]}}
         for f in away[:FLOWS_SHOWN]

@@ -4,7 +4,7 @@ Shares no code with tables, formulation, dispatch or heuristics. Reach is recomp
 of every hour are added up from the plan, and demand is served again. First the regions with the fewest choices are
 filled: a plan that passes is proved feasible. The hours left open go to max-flow (one service or one machine type, no
 locality loss; scipy.sparse.csgraph). Else they are filled in other orders, then solved as linear programs by SciPy's
-linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
+linprog. Everything else uses `optmodels.solver`, so that the check shares no solver code with the methods.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = npt.NDArray[np.float64]
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
 TRUSTED = {
-    "plan.flows[].peak_requests_per_second": "flows hour by hour are not in the document; between their mean and"
+    "plan.flows[].peak_requests_per_s": "flows hour by hour are not in the document; between their mean and"
     " what demand and machines allow is checked",
     "plan.pooled": "which way the plan was made; one of regions by themselves forwards nothing",
     "report.values": "differences of optima, each proved to the solver's tolerance only",
@@ -53,7 +53,7 @@ def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: 
 class _World:
     """Demand and machines of every row: scenario × quarter × hour, in that order."""
 
-    weight: Array  # (H,) share of all time, adding up to one
+    weight: Array  # (H,) share of the time, adding up to one
     demand: Array  # (H, R, K) requests/s
     reserved: Array  # (H, R, I) machines
     hourly: dict[str, Array]  # market → (H, R, I) machines paid for
@@ -111,7 +111,7 @@ def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
     columns = (b.scenario, b.quarter, b.hour, b.region, b.machine, b.market, b.machines)
     if (
         len({len(c) for c in columns}) > 1
-        or len({len(c) for c in (u.scenario, u.quarter, u.hour, u.region, u.service, u.requests_per_second)}) > 1
+        or len({len(c) for c in (u.scenario, u.quarter, u.hour, u.region, u.service, u.requests_per_s)}) > 1
     ):
         _require(found, False, "purchases and unserved as columns of one length", "unequal", "equal")
         return None
@@ -130,7 +130,7 @@ def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
         np.add.at(unserved, (np.array(u.scenario, int), np.array(u.quarter, int), np.array(u.hour, int),
                              np.array([region[x] for x in u.region], int),
                              np.array([service[x] for x in u.service], int)),
-                  np.array(u.requests_per_second, float))  # fmt: skip
+                  np.array(u.requests_per_s, float))  # fmt: skip
     except (KeyError, IndexError) as error:
         _require(
             found,
@@ -221,7 +221,7 @@ def _purchases_offered(
 def _hours(
     found: Findings, problem: ReservedCapacity, case: ReservedCase, world: _World, net: _Network
 ) -> Array:  # fmt: skip
-    """Every hour serves its demand; after every loss the kept share of it. The machines that work, (H, R, I)."""
+    """Every hour serves its demand; after every loss its kept share. The machines that work, (H, R, I)."""
     lost = np.array([m.spot_lost_share for m in problem.machines])
     working = world.hourly["on_demand"] + world.hourly["spot"] * (1 - lost)
     served = world.demand - world.unserved
@@ -346,7 +346,7 @@ class _Network:
             demand: demand to be served, (H, R, K).
             machines: working, (H, R, M).
             away: part of the demand that may leave its region, (H, R, K); default the ceilings' share.
-            whole: demand of which `demand` is what is not given up at a price; default itself.
+            whole: demand before any is given up at a price; default itself.
         """
         short, total = self.short(demand, machines, away), (demand if whole is None else whole).sum(axis=(1, 2))
         if not len(short):
@@ -378,7 +378,7 @@ class _Network:
 
     @cached_property
     def order(self) -> list[_Edge]:
-        """Edges at home first, then those of users with few choices into servers with few users."""
+        """Edges at home first, then edges of users with few choices into servers with few users."""
         choices = Counter((k, r) for k, r, *_ in self.edges)
         demanders = Counter((i, to) for _, _, to, i, _ in self.edges)
         return sorted(self.edges, key=lambda e: (e[1] != e[2], choices[e[0], e[1]], demanders[e[3], e[2]]))
@@ -499,19 +499,19 @@ def _flows(
     peaks = served.sum(axis=2).max(axis=0, initial=0.0)
     for line in p.flows:
         a, b = index[line.origin], index[line.server]
-        sent[a] += line.mean_requests_per_second
-        taken[b] += line.mean_requests_per_second
+        sent[a] += line.mean_requests_per_s
+        taken[b] += line.mean_requests_per_s
         _flow(found, case, line, world.weight, served[:, a], working[:, b], uses.get((a, b), []), float(peaks[a]))
     total = float(sent.sum())
     tolerance = TOLERANCE * float(world.weight @ served.sum(axis=(1, 2)))
-    tolerance += ROUNDING * float(world.weight @ world.demand.sum(axis=(1, 2)))  # demand less what is unserved
+    tolerance += ROUNDING * float(world.weight @ world.demand.sum(axis=(1, 2)))  # demand less the unserved part
     for name, r in index.items():
         true = float(world.weight @ served[:, r].sum(axis=1))
         _require(found, abs(sent[r] - true) <= tolerance,
                       f"requests of {name} served somewhere", float(sent[r]), true, "requests/s")  # fmt: skip
         most = sum(float(world.weight @ working[:, r, i]) / gain for i, gain in best[r].items())
         _require(found, taken[r] <= most + tolerance, f"requests served in {name}", float(taken[r]), most, "requests/s")
-    away = sum(line.mean_requests_per_second for line in p.flows if line.origin != line.server)
+    away = sum(line.mean_requests_per_s for line in p.flows if line.origin != line.server)
     share = away / total if total else 0.0
     _require(found, abs(share - p.forwarded_share) <= 1e-6, "forwarded share", p.forwarded_share, share)
     _require(found, p.pooled or share <= 1e-6, "nothing forwarded where regions are by themselves", share, 0.0)
@@ -530,12 +530,12 @@ def _flow(
         weight: (H,).
         served: demand of the origin that is served, (H, K).
         working: machines of the server, (H, I).
-        uses: (service, machine, machines per request/s) of which the server may serve the origin.
+        uses: (service, machine, machines per request/s) whose server may serve the origin.
         peak_served: largest demand of the origin that is served in a row, requests/s.
     """
     what = f"from {line.origin} to {line.server}"
     if not uses:
-        _require(found, False, f"{what}: within residency and SLO", line.mean_requests_per_second, 0.0, "requests/s")
+        _require(found, False, f"{what}: within residency and SLO", line.mean_requests_per_s, 0.0, "requests/s")
         return
     a, b = case.regions.index(line.origin), case.regions.index(line.server)
     rtt, services = float(case.rtt_ms[a, b]), sorted({k for k, _, _ in uses})
@@ -543,7 +543,7 @@ def _flow(
     best = {i: min(gain for _, m, gain in uses if m == i) for _, i, _ in uses}
     able = sum((working[:, i] / gain for i, gain in best.items()), np.zeros(len(weight)))
     most = np.minimum(served[:, services].sum(axis=1), able)
-    mean, peak = line.mean_requests_per_second, line.peak_requests_per_second
+    mean, peak = line.mean_requests_per_s, line.peak_requests_per_s
     slack = TOLERANCE * peak_served
     limit = float(weight @ most)
     _require(found, mean <= limit + slack, f"mean {what}", mean, limit, "requests/s")

@@ -1,4 +1,4 @@
-"""Independent check of what machines serve with continuous batching: a line's figures again, from its step and wait."""
+"""Independent check of machines with continuous batching: a line's figures, from its step and wait."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         except (InputError, KeyError) as error:
             found.add(f"{where}: engines", str(error), "steps of known latency")
             continue
-        limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tbt_s)}
+        limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tpot_s)}
         lengths = tuple((float(x.input_tokens), float(x.output_tokens), x.share) for x in w.classes)
         kind = Kind(lengths, w.cached_input_share, limits["TTFT"][1], limits["TPOT"][1],
                     seconds_and_quantile(slo.deadline_s)[1], slo.itl_s)  # fmt: skip
-        rate = line.requests_per_second / line.replicas_per_machine
+        rate = line.requests_per_s / line.replicas_per_machine
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:
             continue
@@ -73,7 +73,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         for what, stated, true, unit in (
             ("TTFT without waiting", line.ttft_s, seen.first_s, "s"), ("wait", line.wait_s, seen.waiting_s, "s"),
             ("TPOT", line.tpot_s, seen.tpot_s, "s"), ("E2E", line.e2e_s, seen.e2e_s, "s"),
-            ("requests/s that machines are counted for", counted, line.requests_per_second, "1/s"),
+            ("requests/s that machines are counted for", counted, line.requests_per_s, "1/s"),
             ("TTFT that reach is counted with", float(case.prefill_s_at[i, k, x]), line.ttft_s, "s"),
         ):  # fmt: skip
             found.close(f"{where}: {what}", stated, true, unit)
@@ -85,7 +85,7 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         if slo.deadline_s is not None:
             found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s_at[i, k, x]), seen.deadline_s, "s")
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
-        found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TPOT"][0], "s")
+        found.at_most(f"{where}: TPOT ≤ tpot_s", seen.tpot_s, limits["TPOT"][0], "s")
 
 
 def _point(case: ReservedCase, machines: list[str], services: list[str], line: ServingLine) -> int:
@@ -93,4 +93,4 @@ def _point(case: ReservedCase, machines: list[str], services: list[str], line: S
     if line.machine not in machines or line.service not in services:
         return 0
     rates = case.rps_at[machines.index(line.machine), services.index(line.service)]
-    return int(np.abs(rates - line.requests_per_second).argmin())
+    return int(np.abs(rates - line.requests_per_s).argmin())

@@ -24,7 +24,7 @@ from optmodels.reporting.decision import (
 
 
 def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary of a solve document; machines are those of the first quarter."""
+    """The summary of a solve document; machines of the first quarter."""
     p = ReservedPlan.model_validate(plan)
     hardware = {m["machine"]: m for m in problem.get("machines") or ()}
     rented = [
@@ -50,7 +50,7 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
 
 
 def _committed(p: ReservedPlan) -> str:
-    """``; commits 9,610,000 USD over 3 years``: rent of all reservations until they end, by their length."""
+    """``; commits 9,610,000 USD over 3 years``: rent of the reservations until they end, by their length."""
     total: dict[int, float] = {}
     for r in p.reservations:
         years = int(r.term.removeprefix("reserved_").removesuffix("y"))

@@ -17,7 +17,7 @@ POINTS_SHOWN = 4
 
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
-    """The reservations; what is bought by the hour and where requests go is stated in words."""
+    """The reservations; hourly purchases and routes are stated in words."""
     p, places = ReservedPlan.model_validate(plan), geography.places()
     purchases = [
         Purchase(
@@ -49,7 +49,7 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
             if len(points) > 1:
                 several = f"{line.machine} serves requests/s by the round trip of its users"
                 shown = points if len(points) <= POINTS_SHOWN else [*points[: POINTS_SHOWN - 1], points[-1]]
-                loads = ", ".join(f"{x.requests_per_second:.4g} within {x.reach_ms:.0f} ms" for x in shown)
+                loads = ", ".join(f"{x.requests_per_s:.4g} within {x.reach_ms:.0f} ms" for x in shown)
                 notes.append(f"{several}: {loads}.")
             other = {_run(x): x for x in reversed(points) if _run(x) != _run(line)}
             notes += [f"{run} where it serves users within {x.reach_ms:.0f} ms." for run, x in other.items()]

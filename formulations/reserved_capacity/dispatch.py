@@ -1,6 +1,6 @@
-"""Given reserved machines, who serves whom and what is bought in every row: nearest first, exact where tight.
+"""Given reserved machines, who serves whom and the purchases in every row: nearest first, exact where tight.
 
-Vectorised greedy orders serve most rows at once. What the others must buy is known in closed form where purchases are
+Vectorised greedy orders serve most rows at once. Purchases of the others are known in closed form where purchases are
 unlimited (`purchases`), and max-flow then serves them; the rest are small LPs in one kept solver session.
 """
 
@@ -24,7 +24,7 @@ SERVED = 1e-9  # share of a row's demand below which it counts as served
 # Of a row's LP: what its tolerance leaves of demand at no cost is dear where forgoing requests is, and no bound has it.
 FINE = Settings(options={"primal_feasibility_tolerance": SERVED})
 ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
-SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
+SHORT = 1e-7  # the same for demand that must be served: the part that an LP's tolerance may leave
 LEFT = 3 * SHORT  # the same of a plan's: a third for bounds of demand less `SHORT`, two for two tolerances
 
 
@@ -236,7 +236,7 @@ def dispatch(
             np.maximum(flow.peak, between, out=flow.peak)
             flow.used[h] = np.bincount(lp.sink, f * t.work[lp.source, lp.sink], len(held[h]))
     bought[bought < 1e-9] = 0.0
-    # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
+    # Remainders within an LP's tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
     must = ~np.isfinite(t.penalty)
     unserved[unserved < np.where(must, LEFT, SERVED) * total[:, None]] = 0.0
     unserved = np.where(demand - unserved < SERVED * total[:, None], np.where(unserved > 0, demand, 0.0), unserved)
@@ -272,7 +272,7 @@ class _Flow:
 
 
 def _serve_greedily(t: ReservedTables, rows: Index, held: Array, bought: Array, unserved: Array, flow: _Flow) -> None:
-    """Serve rows by what is reserved, nearest first; then buy, or forgo at its price, what is cheapest in turn.
+    """Serve rows from reserved machines, nearest first; then buy, or forgo at its price, the cheapest in turn.
 
     Args:
         t: tables.
@@ -337,7 +337,7 @@ def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
     """Cheapest machines by the hour, (H, O), in closed form; None where only the LP knows.
 
     Without gains, with unlimited purchases and no price on unserved demand, the purchases that make a row servable
-    are a contra-polymatroid {x: x(Z) ≥ deficit(Z)}: buying for the most expensive sinks first only what they cannot do
+    are a contra-polymatroid {x: x(Z) ≥ deficit(Z)}: buying for the most expensive sinks first only as they cannot do
     without, x_k = h(k most expensive sinks) − h(k − 1 of them), h(P) = max deficit of sets with all their sinks in P,
     is cheapest (Edmonds).
     """

@@ -2,7 +2,7 @@
 
 Rows that a greedy flow serves are settled for thousands at a time. Where any Γ of n regions may exceed their demand,
 the sets need no listing: if a row is served while a whole set T deviates, it is served for every Γ regions of T. Else T
-is cut into Γ + 1 parts, of which any Γ regions miss one, and each T without one part is tried, until |T| = Γ.
+is cut into Γ + 1 parts, and any Γ regions miss one, and each T without one part is tried, until |T| = Γ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNLIMITED = 1e9  # machines; more than an instance may need (`problem.MACHINES_T
 
 @dataclass(frozen=True)
 class LossCase:
-    """Rows of demand to be served with what is left.
+    """Rows of demand to be served with the remaining machines.
 
     Attributes:
         demand: requests/s, (n, I).
@@ -62,7 +62,7 @@ def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None))
 
 def of_demand(t: ReservedTables, rows: Index | slice = slice(None), sources: Mask | None = None,
               extra: Array | None = None) -> LossCase:  # fmt: skip
-    """The demand itself, or that of some sources, with reservations and further machines, by default none."""
+    """The demand itself, or some sources' part, with reservations and further machines, by default none."""
     J = len(t.sink_region)
     demand = t.demand[rows] if sources is None else np.where(sources, t.demand[rows], 0.0)
     return LossCase(demand, t.quarter[rows], np.ones(J), np.minimum(np.zeros(J) if extra is None else extra, UNLIMITED))

@@ -50,7 +50,7 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     unserved = Unserved(
         scenario=t.scenario[h].tolist(), quarter=t.quarter[h].tolist(), hour=t.hour[h].tolist(),
         region=[names[x] for x in t.source_region[i]], service=[p.services[x].service for x in t.source_service[i]],
-        requests_per_second=(t.unit * found.unserved[h, i]).tolist(),
+        requests_per_s=(t.unit * found.unserved[h, i]).tolist(),
     )  # fmt: skip
     R = len(names)
     mean, peak = np.zeros((R, R)), t.unit * found.peak_flow
@@ -59,12 +59,12 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     egress = np.zeros((R, R))
     np.add.at(egress, pairs, found.egress_usd_per_month(t))
     asked = t.unit * float(t.weight @ t.demand.sum(axis=1))
-    # Less is the rounding of demand less what is not served of it.
+    # Smaller values are the rounding of demand less its unserved part.
     mean[mean <= max(1e-9 * mean.sum(), 1e-13 * asked)] = 0.0
     flows = [
         FlowLine(
             origin=names[a], server=names[b], rtt_ms=float(case.rtt_ms[a, b]),
-            mean_requests_per_second=float(mean[a, b]), peak_requests_per_second=float(peak[a, b]),
+            mean_requests_per_s=float(mean[a, b]), peak_requests_per_s=float(peak[a, b]),
             egress_usd_per_month=float(egress[a, b]),
         ) for a, b in np.argwhere(mean)
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def serving_lines(case: ReservedCase) -> list[ServingLine]:
                 lines.append(ServingLine(
                     machine=m.machine, service=s.service, tensor_parallel=found.tp,
                     attention_ranks=found.ranks if found.ranks > 1 else None, replicas_per_machine=found.replicas,
-                    reach_ms=1e3 * found.reach_s if len(points) > 1 else None, requests_per_second=found.rps,
+                    reach_ms=1e3 * found.reach_s if len(points) > 1 else None, requests_per_s=found.rps,
                     ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
                     tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
                     itl_s=None if s.slo.itl_s is None else float(at.itl_s[row]),

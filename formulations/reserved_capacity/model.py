@@ -1,6 +1,6 @@
 """Reserved capacity: its constraint families, each stated once. README.md has the mathematics around them.
 
-`Purchases` is what is reserved; `TrafficModel` adds what is bought by the hour and who serves whom, flows written out:
+`Purchases` has the reservations; `TrafficModel` adds hourly purchases and who serves whom, flows written out:
 the reference, as large as regions² × hours. The master of the method `exact` is `Purchases` with cuts, without flows.
 """
 
@@ -50,7 +50,7 @@ class TrafficModel(Purchases):
         (I, J), T = t.reach.shape, len(t.demand)  # noqa: E741
         factors = [deviations(t, guard) for guard in t.guards]
         variants = [(g, v) for g, of_guard in enumerate(factors) for v in range(len(of_guard))]
-        self.g, self.v = np.array(variants, dtype=np.intp).reshape(-1, 2).T  # (S,): what is lost, who deviates
+        self.g, self.v = np.array(variants, dtype=np.intp).reshape(-1, 2).T  # (S,): lost parts, deviating sources
         self.kept = np.array([f for of_guard in factors for f in of_guard]).reshape(len(variants), I)
         self.left = np.array([guard.alive > 0 for guard in t.guards], dtype=bool).reshape(len(t.guards), J)
         self.extra = np.array([guard.extra for guard in t.guards]).reshape(len(t.guards), J)

@@ -72,13 +72,13 @@ def other_tables(t: ReservedTables, seed: int) -> ReservedTables:
 def out_of_sample(t: ReservedTables, plan: ReservedPlan) -> dict[str, Any]:
     """Results of a plan's reservations on resampled days, next to its own.
 
-    Machines by the hour are bought as each hour needs them, as in the plan, within what the instance offers. The
+    Machines by the hour are bought as each hour needs them, as in the plan, within the instance's offers. The
     busiest hour (first quarter, first scenario) of the plan's own demand and of the first draw is simulated request by
     request (`replay`), so that what reach and throughput promise in the mean is seen with queues.
 
     Returns:
         ``seed`` of the first draw (the next ones follow), ``draws``, ``hours``; by figure ``predicted`` and
-        ``out_of_sample``, the mean over draws: ``served_share`` of all requests and ``usd_per_month`` (with the price
+        ``out_of_sample``, the mean over draws: ``served_share`` of the requests and ``usd_per_month`` (with the price
         of unserved requests, where they have one), and ``least_served_share`` of any hour, the least over draws; and
         ``services``: TTFT limit, ``promised`` share within it (None: the mean is bounded), and the shares ``replayed``
         and ``out_of_sample`` of first tokens within it and of throughput over demand (None: no requests or machines).
@@ -117,7 +117,7 @@ def _busiest_hour(t: ReservedTables, plan: Mapping[str, Any], seed: int) -> dict
 
 
 def _figures(t: ReservedTables, found: Dispatch, plan: ReservedPlan) -> dict[str, float]:
-    """Shares served, and the plan's cost with these hours bought; what has no price is not charged when unserved."""
+    """Shares served, and the plan's cost with these hours bought; unserved demand without a price is not charged."""
     asked, left = t.demand.sum(axis=1), found.unserved.sum(axis=1)
     whole = float(t.weight @ asked)
     priced = np.where(np.isfinite(t.penalty), t.penalty, 0.0)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from optmodels.catalog.types import Market
+from optmodels.limits import either
 from optmodels.plans.lines import Amount, Count, EngineLine, RankedDocument, SeveralRanks
 from optmodels.plans.outcome import Document
 
@@ -45,14 +46,14 @@ class Unserved(Document):
     hour: list[Index] = []
     region: list[str] = []
     service: list[str] = []
-    requests_per_second: list[Amount] = []
+    requests_per_s: list[Amount] = Field(default=[], validation_alias=either("requests_per_s"))
 
 
 class ServingLine(RankedDocument):
     """How machines of one type run one service, with continuous batching; latencies are bounds at the SLO's percentile.
 
     A machine with several operating points has a line for each. The engine's capacities are those in use at the rate
-    stated, of which `utilisation` plans a share.
+    stated, and `utilisation` plans a share.
     """
 
     left_out: ClassVar[tuple[str, ...]] = ("attention_ranks", "reach_ms")
@@ -65,7 +66,7 @@ class ServingLine(RankedDocument):
     reach_ms: Amount | None = Field(
         default=None, description="longest round trip within the SLO; left out where a machine has one operating point"
     )
-    requests_per_second: Amount = Field(description="requests/s of one machine")
+    requests_per_s: Amount = Field(validation_alias=either("requests_per_s"), description="requests/s of one machine")
     ttft_s: Amount = Field(description="TTFT at the machine, without waiting")
     wait_s: Amount = Field(description="before prefill, at the percentile of the TTFT")
     tpot_s: Amount = Field(description="time per output token")
@@ -80,8 +81,11 @@ class FlowLine(Document):
     origin: str
     server: str
     rtt_ms: Amount
-    mean_requests_per_second: Amount
-    peak_requests_per_second: Amount = Field(description="rate of the busiest hour, all services together")
+    mean_requests_per_s: Amount = Field(validation_alias=either("mean_requests_per_s"))
+    peak_requests_per_s: Amount = Field(
+        validation_alias=either("peak_requests_per_s"),
+        description="rate of the busiest hour, all services together",
+    )
     egress_usd_per_month: Amount = 0.0
 
 
@@ -121,7 +125,7 @@ class ReservedPlan(Document):
     cost: CostLines
 
     def headline(self) -> str:
-        """One line: what to reserve and what it costs."""
+        """One line: reservations and their cost."""
         total = sum(r.count for r in self.reservations)
         regions = len({r.region for r in self.reservations})
         what = f"{total:,} machine{'s' * (total != 1)} reserved in {regions} region{'s' * (regions != 1)}"

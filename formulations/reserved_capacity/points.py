@@ -59,7 +59,7 @@ class Guard:
     moved: Index | None = None  # (I,), source as whose each source's demand counts; None: its own
 
     def demand(self, demand: Array) -> Array:
-        """Demand (H, I) as it arises after the loss, all of it."""
+        """Demand (H, I) as it arises after the loss, unreduced."""
         if self.moved is None:
             return demand
         after = np.zeros_like(demand)
@@ -88,7 +88,7 @@ class ReservedTables:
     column_term: tuple[Market, ...]
     column_quarter: Index
     column_active: Array  # (C, Q)
-    column_usd_per_month: Array  # (C,), with the share charged of what follows the horizon
+    column_usd_per_month: Array  # (C,), with the share charged for the time after the horizon
     column_usd_per_hour: Array
     column_most: Array  # (C,), counts
     column_step: Index
@@ -177,7 +177,7 @@ class ReservedTables:
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
 
-        Twice what would serve the largest demand of all sources at once, before or after a loss, plus minimum, step.
+        Twice what would serve the largest demand of the sources at once, before or after a loss, plus minimum, step.
         """
         deviation = max((g.deviation for g in self.guards), default=0.0)
         arises = [self.demand, *(g.demand(self.demand) for g in self.guards if g.moved is not None)]
@@ -310,7 +310,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
 
 
 def _unit(rates: Array, demand: Array) -> float:
-    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves; near demand if none."""
+    """Requests/s to count demand in: 1, or a power of two near the fastest machine's rate; near demand if none."""
     fastest = float(rates.max(initial=0.0)) or float(demand.max(initial=0.0))
     return 1.0 if fastest <= 0 or 0.01 <= fastest <= 1e4 else 2.0 ** round(np.log2(fastest))
 
@@ -367,7 +367,7 @@ def deviations(t: ReservedTables, guard: Guard) -> list[Array]:
 def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
     """The union-closed family of every connected part of a network, each (F, J); None if one has more than `most` sets.
 
-    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts state nothing new.
+    Parts share no sink, so a set's shortage is the sum over its parts: sets across parts state nothing new.
     """
     users = np.flatnonzero(reach.any(axis=1))
     own = reach[users].astype(float)

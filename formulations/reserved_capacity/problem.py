@@ -31,7 +31,7 @@ from optmodels.engine.lengths import ALIKE_OF_STATIC, in_words
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError, did_you_mean
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import SPELLED, Limit
+from optmodels.limits import SPELLED, Limit, either
 from optmodels.problem import Problem
 from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
@@ -125,8 +125,9 @@ class Network(Entry):
 class Serving(Entry):
     """Throughput and times of one machine for one service."""
 
-    requests_per_second: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
-        alias="requests_per_s", description="throughput at the largest batch that meets the TPOT limit"
+    requests_per_s: Annotated[float, Unit(REQUESTS), Field(gt=0, allow_inf_nan=False)] = Field(
+        validation_alias=either("requests_per_s"),
+        description="throughput at the largest batch that meets the TPOT limit",
     )
     prefill_s: NonNegativeSeconds = Field(default=0.0, description="prefill time of a mean prompt")
     e2e_s: NonNegativeSeconds | None = Field(
@@ -207,8 +208,8 @@ class ServiceSlo(Entry):
         description="queueing delay within the TTFT limit; with serving: continuous the longest one, at "
         "the percentile of ttft_s",
     )
-    tbt_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
-        default=None, alias="tpot_s", description="time per output token (TPOT)"
+    tpot_s: Annotated[LatencyLimit | None, latency_limit("TPOT")] = Field(
+        default=None, validation_alias=either("tpot_s"), description="time per output token (TPOT)"
     )
     itl_s: Annotated[LatencyLimit | None, latency_limit("ITL")] = Field(
         default=None,
@@ -422,7 +423,7 @@ class ReservedCapacity(Problem):
             serves: dict[str, Serving | tuple[Serving, ...]] = {}
             for k, s in enumerate(self.services):
                 levels = tuple(
-                    Serving(requests_per_second=float(rate), prefill_s=float(case.prefill_s_at[i, k, x]),
+                    Serving(requests_per_s=float(rate), prefill_s=float(case.prefill_s_at[i, k, x]),
                             e2e_s=None if s.slo.deadline_s is None else float(case.e2e_s_at[i, k, x]))
                     for x, rate in enumerate(case.rps_at[i, k]) if rate > 0
                 )  # fmt: skip
@@ -498,7 +499,7 @@ class ReservedCase:
     )
 
     @property
-    def requests_per_second(self) -> Array:
+    def requests_per_s(self) -> Array:
         """At the first operating point, (I, K); 0: cannot serve."""
         return self.rps_at[:, :, 0]
 
@@ -538,7 +539,7 @@ class ReservedCase:
     def choices(self, machine: int, service: int, level: SafetyLevel | None) -> tuple[MachineChoice, ...]:
         """How a machine type may run a service whose throughput comes of its workload; else none."""
         m, s = self.problem.machines[machine], self.problem.services[service]
-        if s.workload is None or not self.requests_per_second[machine, service]:
+        if s.workload is None or not self.requests_per_s[machine, service]:
             return ()
         away = self.regions, s, self.demand_rps[:, :, service], self.rtt_ms, self.offered[machine]
         return choices_of(m, s, f"machines[{machine}]", f"services[{service}]", level, nearest_s(*away), away_s(*away))
@@ -593,12 +594,12 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     rates, prefills, e2es = (np.zeros((len(p.machines), len(p.services), most)) for _ in range(3))
     for (i, k), each in points.items():
         for x, found in enumerate(each):
-            rates[i, k, x], prefills[i, k, x] = found.requests_per_second, found.prefill_s
+            rates[i, k, x], prefills[i, k, x] = found.requests_per_s, found.prefill_s
             e2es[i, k, x] = (found.e2e_s or 0.0) if p.services[k].slo.deadline_s is not None else 0.0
     rate = rates[:, :, 0]
     unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
-        limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
+        limited, demand_of_it = s.workload is not None and s.slo.tpot_s is not None, parts[k]
         needless = s.unserved_usd_per_request is not None or (
             demand_of_it is not None and not demand_of_it.rps[:, _asking(p, names)].any()
         )
@@ -672,7 +673,7 @@ def _read_lengths(p: ReservedCapacity) -> None:
 IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # expected value where one limit rules out every machine of a service
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
-    "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
+    "tpot_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
     "itl_s": ("an ITL that some machine can meet",
               "fewer engine.max_num_batched_tokens shorten iterations; without this limit machines serve it"),
     "deadline_s": ("a deadline that some machine can meet for some users",
@@ -684,7 +685,7 @@ IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # expected value where one li
 
 def _impossible(p: ReservedCapacity, service: Service, level: SafetyLevel | None) -> str | None:
     """The one latency limit without which some machine would serve nearby users; None: no single limit."""
-    for name in ("ttft_s", "tbt_s", "itl_s", "deadline_s"):
+    for name in ("ttft_s", "tpot_s", "itl_s", "deadline_s"):
         if getattr(service.slo, name) is None:
             continue
         without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
@@ -730,7 +731,7 @@ def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
         if s.slo.itl_s is not None and (p.serving == "static" or s.workload is None):
             expected = "none but of workloads with serving: continuous"
             wrong.add(f"{of}.itl_s", seconds_and_quantile(s.slo.itl_s)[0], expected)
-        for name, limit in (("ttft_s", s.slo.ttft_s), ("tpot_s", s.slo.tbt_s), ("deadline_s", s.slo.deadline_s)):
+        for name, limit in (("ttft_s", s.slo.ttft_s), ("tpot_s", s.slo.tpot_s), ("deadline_s", s.slo.deadline_s)):
             if isinstance(limit, Percentile) and (p.serving == "static" or s.workload is None):
                 expected = "a number: percentiles are of workloads with serving: continuous"
                 wrong.add(f"{of}.{name}", limit.model_dump(), expected)
@@ -1084,4 +1085,4 @@ def _serving_of(
         InputError: unknown model or GPU, or the service has no tpot_s.
     """
     found = choices_of(machine, service, machine_path, service_path, level, nearest_s, away_s)
-    return tuple(Serving(requests_per_second=x.rps, prefill_s=x.prefill_s, e2e_s=x.e2e_s) for x in found)
+    return tuple(Serving(requests_per_s=x.rps, prefill_s=x.prefill_s, e2e_s=x.e2e_s) for x in found)

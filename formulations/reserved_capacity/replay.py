@@ -40,7 +40,7 @@ INPUT_TOKENS, OUTPUT_TOKENS, TBT_S = 512, 256, 0.05  # where an instance names n
 
 @dataclass(frozen=True)
 class RegionReplayOptions(ReplayOptions):
-    """What the replay over regions can be asked next to the verb's options.
+    """Options of the replay over regions, next to the verb's own.
 
     Attributes:
         hour: hour of the demand, with its purchases; None: the busiest.
@@ -130,7 +130,7 @@ def replay(
         found, metrics[name] = _run(work, fleet, routing, seconds, service.slo, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
-                         "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
+                         "offered_requests_per_s": len(work.trace) / seconds} | found)  # fmt: skip
         keep = problem.resilience.lose_any_region_keep or 1.0
         kept = _thinned(work, keep, o.seed)
         for region in lost:
@@ -240,7 +240,7 @@ def _work(
 
 
 def _alone(trace: Trace) -> RegionWorkload:
-    """Requests none of which waits for another."""
+    """Requests that do not wait for one another."""
     free = np.full(len(trace), -1, dtype=np.int64)
     return RegionWorkload(trace, Programs(free, np.arange(len(trace)), free, np.zeros(len(trace))))
 
@@ -345,7 +345,7 @@ def _shares(
     for j in range(len(held)):
         mine = groups.get((int(t.sink_region[j]), int(t.sink_machine[j])), [])
         can = np.zeros((K, L))
-        can[:, 0] = t.case.requests_per_second[t.sink_machine[j]] > 0
+        can[:, 0] = t.case.requests_per_s[t.sink_machine[j]] > 0
         want = (use[j] if use[j].sum() > 0 else can).ravel()
         exact = len(mine) * want / want.sum()
         count = np.floor(exact).astype(int)
@@ -392,7 +392,7 @@ def engine_of(found: MachineChoice, problem_workload: Any) -> RegionEngine:
 
 
 def stated_engine(
-    rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tbt_s: float
+    rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tpot_s: float
 ) -> tuple[RegionEngine, int]:
     """A made-up replica, and how many of them a machine has, that serve `rps` mean requests per second together.
 
@@ -401,7 +401,7 @@ def stated_engine(
     """
     replicas = max(1, int(np.ceil(2 * rps * prefill_s)))
     mine = rps / replicas
-    batch = max(1, int(np.ceil((output_tokens - 1) * tbt_s * mine / (1 - mine * prefill_s) - 1e-9)))
+    batch = max(1, int(np.ceil((output_tokens - 1) * tpot_s * mine / (1 - mine * prefill_s) - 1e-9)))
     total = input_tokens + output_tokens
     decode = batch * (1 / mine - prefill_s) / max(output_tokens - 1, 1)  # so that the whole batch gives exactly rps
     return RegionEngine(
@@ -410,9 +410,9 @@ def stated_engine(
     ), replicas  # fmt: skip
 
 
-def _tbt_s(service: Any) -> float:
-    """The limit, or what one would ask for."""
-    seconds, _ = seconds_and_quantile(service.slo.tbt_s)
+def _tpot_s(service: Any) -> float:
+    """The limit, or a usual one."""
+    seconds, _ = seconds_and_quantile(service.slo.tpot_s)
     return seconds if np.isfinite(seconds) else TBT_S
 
 
@@ -432,7 +432,7 @@ def _fleet(
             engine, replicas = engine_of(derived, service.workload), derived.replicas
         else:
             engine, replicas = stated_engine(rate, float(case.prefill_s_at[i, k, point]), *_tokens(service),
-                                             _tbt_s(service))  # fmt: skip
+                                             _tpot_s(service))  # fmt: skip
             notes.append(f"{name} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
         of_kind[i, point] = (len(engines), replicas)
         engines.append(engine)
@@ -492,7 +492,7 @@ def _run(
 
 
 def columns(r: Replay) -> dict[str, Any]:
-    """Every request and what became of it, as columns of a table; empty or NaN where it did not happen."""
+    """Every request and its outcome, as columns of a table; empty or NaN where it did not happen."""
     trace, names = r.trace, np.array([*r.fleet.regions, ""], dtype=object)
     label = trace.labels["region"]
     served = np.where(r.replica >= 0, r.fleet.region[r.replica], -1)
@@ -507,8 +507,9 @@ def columns(r: Replay) -> dict[str, Any]:
 def throughput_over_demand(r: Replay, seconds: float) -> float:
     """First tokens in the second half of the window over requests sent in it.
 
-    First tokens and not last ones: answers have long tails, and those of a window's last minutes end after it however
-    well a fleet keeps up. One that does not keep up lets requests wait for their prefill, so fewer start than arrive.
+    First tokens and not last ones: answers have long tails, and the answers of a window's last minutes end after it
+    however well a fleet keeps up. One that does not keep up lets requests wait for their prefill, so fewer start than
+    arrive.
     """
     low, high = seconds / 2, seconds
     sent = int(((r.sent_s > low) & (r.sent_s <= high)).sum())

@@ -1,4 +1,4 @@
-"""How a reserved-capacity result reads in the terminal, its tables as data frames, and what it is compared with."""
+"""How a reserved-capacity result reads in the terminal, its tables as data frames, and its comparisons."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
 
 
 def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
-    """What a reader wants next to the plan.
+    """The report next to the plan.
 
     Returns:
         ``comparisons`` (USD/month of other ways to provision), ``regions`` (peak and mean demand in machines, reserved
@@ -146,12 +146,12 @@ def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
         tpot, pauses = [], []
         for x in plan.serving:
             if x.service == s.service and any(
-                machine == x.machine and (x.reach_ms is None or math.isclose(rate, x.requests_per_second, rel_tol=1e-6))
+                machine == x.machine and (x.reach_ms is None or math.isclose(rate, x.requests_per_s, rel_tol=1e-6))
                 for *_, machine, rate in links
             ):
                 tpot.append(x.tpot_s)
                 pauses += [] if x.itl_s is None else [x.itl_s]
-        limits = {"ttft": s.slo.ttft_s, "tpot": s.slo.tbt_s, "itl": s.slo.itl_s, "e2e": s.slo.deadline_s}
+        limits = {"ttft": s.slo.ttft_s, "tpot": s.slo.tpot_s, "itl": s.slo.itl_s, "e2e": s.slo.deadline_s}
         most = {name: seconds_and_quantile(limit) for name, limit in limits.items()}
         whole = max(link[1] for link in links)
         rows.append({
@@ -167,7 +167,7 @@ def _of_requests(p: ReservedCapacity) -> list[str]:
     """What percentiles are of, service by service."""
     return [
         f"{s.service}: {said}" for s in p.services if s.workload is not None
-        for said in of_requests((s.slo.ttft_s, s.slo.tbt_s, s.slo.itl_s, s.slo.deadline_s), s.workload.classes)
+        for said in of_requests((s.slo.ttft_s, s.slo.tpot_s, s.slo.itl_s, s.slo.deadline_s), s.workload.classes)
     ]  # fmt: skip
 
 
@@ -214,14 +214,14 @@ def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     for r, name in enumerate(t.case.regions):
         mine = np.flatnonzero(t.source_region == r)
         own = t.unit * t.demand[:, mine].sum(axis=1)
-        sent = sum(f.mean_requests_per_second for f in plan.flows if f.origin == name and f.server != name)
-        taken = sum(f.mean_requests_per_second for f in plan.flows if f.server == name and f.origin != name)
+        sent = sum(f.mean_requests_per_s for f in plan.flows if f.origin == name and f.server != name)
+        taken = sum(f.mean_requests_per_s for f in plan.flows if f.server == name and f.origin != name)
         rows.append({
-            "region": name, "peak_requests_per_second": float(own.max(initial=0.0)),
-            "mean_requests_per_second": float(t.weight @ own) if len(mine) else 0.0,
+            "region": name, "peak_requests_per_s": float(own.max(initial=0.0)),
+            "mean_requests_per_s": float(t.weight @ own) if len(mine) else 0.0,
             "reserved": int(sum(x.count for x in plan.reservations if x.region == name)),
-            "reserved_requests_per_second": float(_capacity(t, plan, r)),
-            "sent_away_requests_per_second": sent, "taken_in_requests_per_second": taken,
+            "reserved_requests_per_s": float(_capacity(t, plan, r)),
+            "sent_away_requests_per_s": sent, "taken_in_requests_per_s": taken,
         })  # fmt: skip
     return rows
 
@@ -229,7 +229,7 @@ def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
 def _capacity(t: ReservedTables, plan: ReservedPlan, r: int) -> float:
     """Requests/s of the first service that reserved machines of a region serve in the first quarter."""
     names = [m.machine for m in t.case.problem.machines]
-    rate = t.case.requests_per_second[:, 0] * t.case.problem.utilisation
+    rate = t.case.requests_per_s[:, 0] * t.case.problem.utilisation
     region = t.case.regions[r]
     return sum(
         x.count * float(rate[names.index(x.machine)])
@@ -308,10 +308,10 @@ def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
 
 def _region_table(rows: list[Mapping[str, Any]]) -> Table:
     table = titled("Regions", "region", "peak req/s", "mean req/s", "reserved req/s", "sends away", "takes in")
-    shown = sorted(rows, key=lambda r: -r["peak_requests_per_second"])[:REGIONS_SHOWN]
+    shown = sorted(rows, key=lambda r: -r["peak_requests_per_s"])[:REGIONS_SHOWN]
     for r in shown if len(rows) > REGIONS_SHOWN else rows:
-        values = (r["peak_requests_per_second"], r["mean_requests_per_second"], r["reserved_requests_per_second"],
-                  r["sent_away_requests_per_second"], r["taken_in_requests_per_second"])  # fmt: skip
+        values = (r["peak_requests_per_s"], r["mean_requests_per_s"], r["reserved_requests_per_s"],
+                  r["sent_away_requests_per_s"], r["taken_in_requests_per_s"])  # fmt: skip
         table.add_row(plain(r["region"]), *(f"{v:,.4g}" for v in values))
     if len(rows) > REGIONS_SHOWN:
         table.add_row(f"… {len(rows) - REGIONS_SHOWN} with lower peaks")
@@ -323,7 +323,7 @@ def _serving_lines(p: ReservedPlan) -> list[str]:
     kinds = [(x.machine, x.service) for x in p.serving]
     shown = [x for n, x in enumerate(p.serving) if kinds[:n].count(kinds[n]) < POINTS_SHOWN]
     lines = [
-        f"{plain(x.service)} on {plain(x.machine)}{_within(x.reach_ms)}: {x.requests_per_second:.4g} req/s,"
+        f"{plain(x.service)} on {plain(x.machine)}{_within(x.reach_ms)}: {x.requests_per_s:.4g} req/s,"
         f" TP={x.tensor_parallel}"
         f"{f' × {x.attention_ranks} attention ranks' if x.attention_ranks else ''} × {x.replicas_per_machine};"
         f" TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms"
@@ -357,19 +357,19 @@ def _purchase_lines(p: ReservedPlan) -> list[str]:
                 f" most in hours {when} of the day (hour 0 = first row)"
             )
     if p.unserved.hour:
-        lost = sum(p.unserved.requests_per_second) * 3600
+        lost = sum(p.unserved.requests_per_s) * 3600
         lines.append(f"unserved: {lost:,.0f} requests over {len(set(p.unserved.hour))} hours")
     return ["", *lines] if lines else []
 
 
 def _flow_lines(p: ReservedPlan) -> list[str]:
-    away = sorted((f for f in p.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_second)
+    away = sorted((f for f in p.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_s)
     if not away:
         return ["", "nothing is forwarded"]
     lines = ["", f"[bold]Forwarding[/bold] ({p.forwarded_share:.1%} of requests)"]
     lines += [
-        f"  {plain(f.origin)} → {plain(f.server)}: mean {f.mean_requests_per_second:,.4g} req/s,"
-        f" peak {f.peak_requests_per_second:,.4g}, round trip {f.rtt_ms:.0f} ms"
+        f"  {plain(f.origin)} → {plain(f.server)}: mean {f.mean_requests_per_s:,.4g} req/s,"
+        f" peak {f.peak_requests_per_s:,.4g}, round trip {f.rtt_ms:.0f} ms"
         for f in away[:8]
     ]
     return lines + ([f"  … and {len(away) - 8} more pairs"] if len(away) > 8 else [])
@@ -407,7 +407,7 @@ def _other_demand_table(found: Mapping[str, Any]) -> Table:
 
 
 def _commitment_lines(p: ReservedPlan) -> list[str]:
-    """What the reservations commit to, and how much of it the plan's cost leaves out."""
+    """Commitment of the reservations, and how much the plan's cost leaves out."""
     c = p.cost
     if not c.committed_usd:
         return []

@@ -1,4 +1,4 @@
-"""What one machine serves: requests per second at the largest batch, or engine level, that holds TPOT and memory."""
+"""Throughput of one machine: requests per second at the largest batch, or engine level, that holds TPOT and memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ServiceMix(ServiceRates):
 
     lengths: Lengths = Field(description="classes, or those of a trace, in place of input_tokens and output_tokens")
 
-    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # what a trace was read as
+    _cut: tuple[LengthsOfTrace, tuple[Length, ...]] | None = PrivateAttr(default=None)  # the trace as read
 
     def read(self, problem: Problem, path: str) -> None:
         """Read the trace, if it is one, from its file next to the problem's; `path`: where that names it.
@@ -95,7 +95,7 @@ class ServiceMix(ServiceRates):
 
     @property
     def classes(self) -> tuple[Length, ...]:
-        """Of its requests, shares summing to 1; those of a trace once it is read."""
+        """Its requests' classes, shares summing to 1; a trace's classes once it is read."""
         if isinstance(self.lengths, LengthsOfTrace):
             assert self._cut is not None and self._cut[0] == self.lengths
             return self._cut[1]
@@ -165,22 +165,22 @@ def choices_of(
 ) -> tuple[MachineChoice, ...]:  # fmt: skip
     """The ways in which one machine type may serve one service; none if it cannot.
 
-    A way that carries more reaches less far. So there is one for each round trip of `away_s` that some way reaches: of
-    those that are within ttft_s and deadline_s of users that far away, the one that carries most requests/s. Each
-    carries more, or reaches more round trips, than every other; what a looser limit offers carries no less at any
+    A way that carries more reaches less far. So there is one for each round trip of `away_s` that some way reaches:
+    among those that are within ttft_s and deadline_s of users that far away, the one that carries most requests/s. Each
+    carries more, or reaches more round trips, than every other; the points of a relaxed limit carry no less at any
     round trip. The first one reaches users in as many regions as any from the machines nearest to them, and carries
     most of these; the others follow from the fastest on.
 
-    The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads; continuous batching
-    has replicas of several attention ranks of this many GPUs, too, where the workload lists any.
+    The machine runs `gpu_count`/tp replicas of tp GPUs, for every tp that divides both GPUs and heads; continuous
+    batching has replicas of several attention ranks of this many GPUs, too, where the workload lists any.
 
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
     B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tpot_s and the KV cache of B full requests
-    in memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
+    in memory. Prefill and TPOT follow the roofline or, with a `level`, an engine's steps; a request's share
     outside of them is in its own prefill time. E2E is queue_s + prefill + (S_out − 1)·TPOT(B).
 
     *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tpot_s and, of the time to first token,
-    queue_s for waiting. Of steps there are those of fixed loads, the best one, and for each round trip that this does
+    queue_s for waiting. The steps are those of fixed loads, the best one, and for each round trip that this does
     not reach the longest that does.
 
     Args:
@@ -192,7 +192,7 @@ def choices_of(
         away_s: round trips from any of them to any machine of the type that may serve them.
 
     Raises:
-        InputError: unknown model or GPU, or the service has no tbt_s.
+        InputError: unknown model or GPU, or the service has no tpot_s.
     """
     w: ServiceWorkload | ServiceMix = service.workload
     wrong = Mistakes()
@@ -203,7 +203,7 @@ def choices_of(
         return ()
     if gpu_name not in catalog.gpus():
         wrong.append(unknown_gpu(f"{machine_path}.gpu", gpu_name))
-    if service.slo.tbt_s is None:
+    if service.slo.tpot_s is None:
         wrong.add(f"{service_path}.slo.tpot_s", None, "a TPOT in s, to choose the batch by")
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
@@ -273,7 +273,7 @@ def _continuous(
 
     def ranked(reach: Array | None = None) -> tuple[Levels, Array, Array, Index]:
         """Levels, their machine's requests/s and reach, and their order."""
-        at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s,
+        at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tpot_s, slo.queue_s,
                     deadline=(math.inf, quantile), reach=reach, itl=slo.itl_s)  # fmt: skip
         tp, ranks = (
             np.array(x, dtype=np.intp)[at.engine] for x in ([tp for tp, _ in found], [e.ranks for _, e in found])
@@ -304,7 +304,7 @@ def _continuous(
 
 
 def _free(limit: LatencyLimit) -> LatencyLimit:
-    """The same quantile without a limit: round trips decide what is left of it."""
+    """The same quantile without a limit: round trips decide how much remains."""
     return (
         Percentile(at_most=UNLIMITED_S, percentile=limit.percentile) if isinstance(limit, Percentile) else UNLIMITED_S
     )
@@ -348,7 +348,7 @@ def _static(
             first, _ = static_batch(costs, np.ones(1), prompt, 1, PROMPT_TOKENS_A_STEP)
             tbt, prefill, outside = tpot * decode, ttft * float(first[0]), ttft * costs.request_s
             costs = costs.scaled(tpot)
-        fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= seconds_and_quantile(service.slo.tbt_s)[0])
+        fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= seconds_and_quantile(service.slo.tpot_s)[0])
         rate = BATCHES / (BATCHES * (prefill - outside) + (w.output_tokens - 1) * tbt)
         e2e = service.slo.queue_s + prefill + (w.output_tokens - 1) * tbt
         left = service.slo.ttft_limit_s - service.slo.queue_s - prefill

@@ -1,4 +1,4 @@
-"""What binds in a reserved-capacity plan, and what one more machine or 10 ms of reach would be worth.
+"""Binding constraints of a reserved-capacity plan, and the value of one more machine or of 10 ms of reach.
 
 Values are differences of exact optima where solving the instance once for every place is little work. Else, where
 machines are bought by the hour, they are savings in purchases with the plan's reservations fixed. `basis` states which.
@@ -21,8 +21,8 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.solver.deadline import seconds_for
 
-SOLVED_CELLS = 1_000_000  # of all solves together up to which every place is valued by solving again
-DISPATCHED_CELLS = 6_000_000  # of all dispatches together, which decides how many places are valued
+SOLVED_CELLS = 1_000_000  # limit for the solves together, up to which every place is valued by solving again
+DISPATCHED_CELLS = 6_000_000  # limit for the dispatches together, which decides how many places are valued
 WHAT = "values of one more machine"
 REACH_MS = 10.0
 SHOWN = 12
@@ -66,7 +66,7 @@ def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
     for k, s in enumerate(case.problem.services):
         users = np.flatnonzero(case.demand_rps[:, :, k].any(axis=0))
         for i, m in enumerate(case.problem.machines):
-            if case.requests_per_second[i, k] <= 0:
+            if case.requests_per_s[i, k] <= 0:
                 continue
             for r in users:
                 allowed = s.residency.get(case.regions[r], case.regions)
@@ -166,7 +166,7 @@ def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
 
 
 def _by_dispatch(t: ReservedTables, held: Array, most: int) -> dict[int, float]:
-    """What one more machine saves in purchases in the `most` sinks where most is spent, as far as time goes."""
+    """Saving of one more machine in purchases in the `most` sinks where most is spent, as far as time goes."""
     if seconds_for(WHAT, math.inf) <= 0:
         return {}
     found = kept_dispatch(t, held)

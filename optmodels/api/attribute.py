@@ -7,18 +7,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake, one_of
 
 
+@renamed({"model": "latencies"})
 def attribute(
-    batch: str | PathLike[str] | Mapping[str, Any], model: str | PathLike[str], *,
+    batch: str | PathLike[str] | Mapping[str, Any], latencies: str | PathLike[str], *,
     fixed: Literal["equal", "tokens"] = "equal", safety: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Divide a step's latency among its requests and tenants.
 
     Args:
         batch: file or mapping of the requests of one step (`latency.attribution.StepBatch`).
-        model: model file that `calibrate` wrote, of step measurements.
+        latencies: model file that `calibrate` wrote, of step measurements.
         fixed: divide the constants of a step equally or by tokens.
         safety: inflate by the residual quantile of this level.
 
@@ -38,12 +40,14 @@ def attribute(
     one_of("fixed", fixed, ("equal", "tokens"))
     of_a_file = not isinstance(batch, Mapping)
     b = read_model(Path(batch), a.StepBatch) if of_a_file else validate(a.StepBatch, dict(batch))  # type: ignore[arg-type]
-    fitted = read_latency_model(Path(model))
+    fitted = read_latency_model(Path(latencies))
     attributor = a.Attributor(fitted, fixed=fixed, safety=safety)
     with np.errstate(over="ignore", invalid="ignore"):
         shares = a.attribute(attributor, b.requests, b.tp)
     if not np.isfinite(shares.request_s).all():
-        raise InputError(Mistake(str(model), "targets", None, "coefficients that give finite latencies for this batch"))
+        raise InputError(
+            Mistake(str(latencies), "targets", None, "coefficients that give finite latencies for this batch")
+        )
     tokens, context, decoding = a.arrays(b.requests)
     document: dict[str, Any] = {
         "latency_s": shares.latency_s,

@@ -7,17 +7,20 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake
 
 if TYPE_CHECKING:
     from optmodels.latency.fit.document import LatencyModel
 
 
+@renamed({"model": "latencies"})
 def batch_limits(
     capacity_tokens: float, *, epsilon: float = 0.01, trace: str | PathLike[str] | None = None,
     input_column: str | None = None, output_column: str | None = None, input_mean: float | None = None,
     input_std: float = 0.0, output_mean: float | None = None, output_std: float = 0.0,
-    model: str | PathLike[str] | None = None, limit_s: float | None = None, safety: float | None = None, tp: int = 1,
+    latencies: str | PathLike[str] | None = None, limit_s: float | None = None, safety: float | None = None,
+    tp: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
     """The largest batch that memory and latency allow.
 
@@ -27,7 +30,7 @@ def batch_limits(
         trace: CSV or Parquet file with token counts; None: the means and standard deviations below.
         input_column, output_column: columns of the trace; None: by their names.
         input_mean, input_std, output_mean, output_std: of prompt and output tokens, without a trace.
-        model: model file for b_SLA, with `limit_s`.
+        latencies: model file for b_SLA, with `limit_s`.
         limit_s: allowed time between tokens, seconds.
         safety: probability of staying below it.
         tp: tensor-parallel degree, for b_SLA.
@@ -45,8 +48,8 @@ def batch_limits(
 
     if (trace is None) == (input_mean is None or output_mean is None):
         raise InputError(Mistake(None, "--trace, --input-mean, --output-mean", None, "either a trace or both means"))
-    if (model is None) != (limit_s is None):
-        raise InputError(Mistake(None, "--model, --limit-s", None, "both or neither"))
+    if (latencies is None) != (limit_s is None):
+        raise InputError(Mistake(None, "--latencies, --limit-s", None, "both or neither"))
     if trace is not None:
         from optmodels.traces.columns import recognised
 
@@ -79,8 +82,8 @@ def batch_limits(
             "largest_tried": bl.B_MAX if max(limit.normal, limit.linear, best) == bl.B_MAX else None,
         },
     }  # fmt: skip
-    if model is not None and limit_s is not None:
-        fitted = read_latency_model(Path(model))
+    if latencies is not None and limit_s is not None:
+        fitted = read_latency_model(Path(latencies))
         target = "tpot_s" if fitted.measured == "served" else "latency_s"
         sla = bl.b_sla(
             lambda b: float(fitted.predict(_decode_values(fitted, b, inputs, outputs, tp), target, safety=safety)[0]),
@@ -107,5 +110,5 @@ def _decode_values(model: LatencyModel, b: int, inputs: float, outputs: float, t
         values = {"concurrency": b, "input_tokens": inputs, "output_tokens": outputs}
     else:
         expected = "a model of steps or of served requests"
-        raise InputError(Mistake(None, "--model", f"from {model.measured} measurements", expected))
+        raise InputError(Mistake(None, "--latencies", f"from {model.measured} measurements", expected))
     return {name: np.array([float(value)]) for name, value in (values | {"tp": tp}).items()}

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, write_text
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from optmodels.latency.fit.measurements import Kind, Measurements
 
 
+FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
+
+
+@renamed({"llm": "model", "model": "form"}, lambda given: "llm" in given or given.get("model") in FORMS)
 def calibrate(
-    measurements: str | PathLike[str], *, model: str = "auto", out: str | PathLike[str] | None = None,
+    measurements: str | PathLike[str], *, form: str = "auto", out: str | PathLike[str] | None = None,
     column: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
-    workload: Sequence[str] | None = None, kind: Kind | None = None, gpu: str | None = None, llm: str | None = None,
+    workload: Sequence[str] | None = None, kind: Kind | None = None, gpu: str | None = None, model: str | None = None,
     precision: str | None = None, engine: str | None = None, attention_ranks: int | None = None,
     weighting: Literal["relative", "absolute"] = "relative", batch_limit: float | None = None,
     plot: str | PathLike[str] | None = None, title: str = "", source: str = "", date: str | None = None,
@@ -30,14 +35,14 @@ def calibrate(
 
     Args:
         measurements: CSV or Parquet file of measured latencies.
-        model: ``auto``, ``scaled``, ``two_segment``, ``additive``, ``steps``, ``decay`` or ``linear_batch``;
+        form: ``auto``, ``scaled``, ``two_segment``, ``additive``, ``steps``, ``decay`` or ``linear_batch``;
             ``default``: the engines' global coefficients, shrunk towards a few served rows of one deployment.
         out: model file to write (YAML).
         column: our name → the file's.
         where: keep the rows whose columns have these values.
         workload: columns whose rows are held back together.
         kind: ``step``, ``static``, ``served`` or ``pairs``; None: by the columns.
-        gpu, llm: names of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or as the rows state.
+        gpu, model: names of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or as the rows state.
         precision: weight precision; None: the rows' (with ``default``), or fp16.
         engine: the engine measured; None: as the rows state.
         attention_ranks: data-parallel attention ranks, with ``default``; None: as the rows state.
@@ -66,10 +71,10 @@ def calibrate(
     from optmodels.latency.resolve import Engine
     from optmodels.latency.work import WEIGHT_BYTES
 
-    if model != "default":
-        with described(llm, gpu) as (own, device, weights):
-            if (own, device) != (llm, gpu):
-                return calibrate(**given | {"llm": own, "gpu": device, "precision": precision or weights})
+    if form != "default":
+        with described(model, gpu) as (own, device, weights):
+            if (own, device) != (model, gpu):
+                return calibrate(**given | {"model": own, "gpu": device, "precision": precision or weights})
     file = Path(measurements)
     if file.suffix in (".json", ".jsonl"):
         expected = (
@@ -83,27 +88,27 @@ def calibrate(
     ):  # fmt: skip
         if value is not None:
             one_of(name, value, known)
-    if (gpu is None) != (llm is None) and model != "default":
-        raise InputError(Mistake(None, "--gpu, --model", gpu or llm, "both or neither"))
+    if (gpu is None) != (model is None) and form != "default":
+        raise InputError(Mistake(None, "--gpu, --model", gpu or model, "both or neither"))
     target, picture = (None if p is None else Path(p) for p in (out, plot))
     if not force:
         refuse_existing(target, picture)
-    if kind is None and model == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(file).columns):
+    if kind is None and form == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(file).columns):
         kind = "pairs"  # a file that `measure` wrote: predictions next to the measured steps
     m = read_measurements(file, kind=kind, columns=dict(column or {}), where=where, workload=workload)
     source = source or file.name
     several = m.kind == "pairs" and len(set(zip(*(m.labels[k].tolist() for k in m.labels), strict=True))) > 1
     found: LatencyModel | Calibration | EngineModel
     written: LatencyModel | Calibration | EngineModel
-    if model == "default":
-        found = written = _with_own_rows(m, (engine, gpu, llm, precision, attention_ranks), source, date, on_note)
-    elif several and model in ("auto", "scaled"):
+    if form == "default":
+        found = written = _with_own_rows(m, (engine, gpu, model, precision, attention_ranks), source, date, on_note)
+    elif several and form in ("auto", "scaled"):
         found = written = calibrate_pairs(m, title=title, source=source, date=date)
     else:
-        reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
+        reference = Reference(gpu, model, precision or "fp16") if gpu and model else None  # type: ignore[arg-type]
         stated = engine or m.states.get("engine")
         options = FitOptions(reference, weighting == "relative", batch_limit, stated if stated in engines else None)
-        fitted = calibrate_measurements(m, model, options, title=title, source=source, date=date)
+        fitted = calibrate_measurements(m, form, options, title=title, source=source, date=date)
         found = written = fitted.model
         if m.kind == "pairs":
             written = calibrate_pairs(m, title=title, source=source, date=date).model_copy(
@@ -117,7 +122,7 @@ def calibrate(
 
             save_chart(residuals(m, fitted), picture, fitted.model.title, overwrite=force)
     if target is not None:
-        document = written.model_dump(mode="json", by_alias=True, exclude_none=model != "default")
+        document = written.model_dump(mode="json", by_alias=True, exclude_none=form != "default")
         write_text(target, yaml_text(document), overwrite=force)
     return found
 

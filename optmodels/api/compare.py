@@ -12,15 +12,16 @@ from typing import Any
 
 from optmodels import formulation as registry
 from optmodels import shipped
-from optmodels.api.sources import Source, problem_of, shown_name
+from optmodels.api.sources import Source, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import check_folder, keeping
 from optmodels.solver.highs import relative_gap
 
 
+@renamed({"instances": "problems"})
 def compare(
-    instances: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
+    problems: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
     seed: int = 0, seeds: Iterable[int] | None = None, replay: bool = False,
     on_row: Callable[[dict[str, Any]], None] | None = None, on_skip: Callable[[str], object] | None = None,
     out: str | PathLike[str] | None = None,
@@ -28,7 +29,7 @@ def compare(
     """Every method on every problem, one row each, with the certified gap to the best proved bound.
 
     Args:
-        instances: files, folders of files, mappings or problems, possibly of different formulations.
+        problems: files, folders of files, mappings or problems, possibly of different formulations.
         methods: names; default: every method of each problem's formulation that applies to it. A method that only
             some formulations have runs on their problems.
         time_limit: seconds of each method on each instance.
@@ -56,10 +57,10 @@ def compare(
     if len({run.seed for run in runs}) < len(runs):
         raise InputError(Mistake(None, "seeds", [run.seed for run in runs], "seeds, each once"))
     rows: list[dict[str, Any]] = []
-    problems = [(s, problem_of(s)) for s in _expanded(instances)]
+    loaded = [(s, problem_of(s)) for s in _expanded(problems)]
     # Every name is checked before the first solve.
-    _say_skipped([p.formulation for _, p in problems], wanted or [], on_skip)
-    for source, problem in problems:
+    _say_skipped([p.formulation for _, p in loaded], wanted or [], on_skip)
+    for source, problem in loaded:
         form = registry.get(problem.formulation)
         clock = time.perf_counter()
         with problem.blamed():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels.api.solve import MOMENT_S, save, solve
-from optmodels.api.sources import Source, problem_of, read_requests
+from optmodels.api.sources import Source, problem_of, read_requests, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import (
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from optmodels.traces.types import Trace
 
 
+@renamed({"instance": "problem"})
 def evaluate(
     current: str | PathLike[str] | Mapping[str, Any],
     trace: str | PathLike[str] | Trace | None = None,
     *,
-    instance: Source | None = None,
+    problem: Source | None = None,
     column: Mapping[str, str] | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None,
     skip_bad: bool = False,
@@ -53,7 +54,7 @@ def evaluate(
     Args:
         current: file or mapping of the deployments; it names its problem file.
         trace: requests or a file of them, whose rates and lengths replace the problem's; None: the problem's.
-        instance: problem in place of the one that `current` names.
+        problem: problem in place of the one that `current` names.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
@@ -80,8 +81,8 @@ def evaluate(
     options = checked_options(seed, time_limit)
     file = None if isinstance(current, Mapping) else str(current)
     data, line = (dict(current), lambda _: None) if isinstance(current, Mapping) else read_document(Path(current))
-    problem = problem_of(instance) if instance is not None else load(_instance_of(data, file))
-    form = registry.get(problem.formulation)
+    mine = load(_instance_of(data, file)) if problem is None else problem_of(problem)
+    form = registry.get(mine.formulation)
     if form.current is None or form.evaluate is None:
         able = [n for n in registry.names() if registry.get(n).evaluate is not None]
         expected = f"a problem file of {', '.join(able)}: of others nothing that runs can be evaluated"
@@ -94,7 +95,7 @@ def evaluate(
     how = ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None)
     try:
         with deadline(None if limit is None else limit / 2) as left_out:
-            found = form.evaluate(problem, runs, requests, how)
+            found = form.evaluate(mine, runs, requests, how)
     except InputError as error:
         raise InputError(
             replace(m, file=file) if m.file is None and m.path.startswith("deployments[") else m for m in error.mistakes
@@ -104,7 +105,7 @@ def evaluate(
     best = solve(found.problem, time_limit=left, seed=options.seed)
     plan = None if best.plan is None or form.plan is None else form.plan.model_validate(best.plan)
     document: dict[str, Any] = {
-        "current": None if file is None else path_text(file), "instance": problem.name, "formulation": form.name,
+        "current": None if file is None else path_text(file), "instance": mine.name, "formulation": form.name,
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "trace_notes": [] if requests is None else list(requests.notes), "rate_factor": rate_factor,
         "first_s": first, "seed": seed, "report": found.report, "left_out": left_out,

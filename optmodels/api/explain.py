@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optmodels import formulation as registry
-from optmodels.api.sources import Source, inlined, shown_name
+from optmodels.api.sources import Source, inlined, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, new_folder, safe_name, write_text
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
 
 
+@renamed({"instance": "problem"})
 def explain(
-    instance: Source, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
+    problem: Source, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
     all: bool = False, on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
 ) -> Explanation:  # fmt: skip
     """Why a problem file has no plan and what would give it one; or what its plan hangs on.
 
     Args:
-        instance: file, mapping or `Problem`; nothing may meet its limits.
+        problem: file, mapping or `Problem`; nothing may meet its limits.
         time_limit: seconds for all solves together; default 60, or 10 to examine a plan. Solves that it cut off are
             listed as skipped.
         all: no default time limit.
@@ -43,17 +44,17 @@ def explain(
     from optmodels.study.explanation import run
 
     check_folder(None if out is None else Path(out))
-    problem = instance if isinstance(instance, Problem) else load(instance, limits_may_fail=True)
-    form = registry.get(problem.formulation)
+    mine = problem if isinstance(problem, Problem) else load(problem, limits_may_fail=True)
+    form = registry.get(mine.formulation)
     seconds = checked_options(time_limit=time_limit).time_limit
     for name, value, least in (("max_solves", max_solves, 1), ("next", next, 0)):
         if value is not None and value < least:
             raise InputError(Mistake(None, name, value, f"a whole number ≥ {least}"))
     document = run.explain(
-        form, problem, instance=shown_name(instance, problem), time_limit=seconds,
+        form, mine, instance=shown_name(problem, mine), time_limit=seconds,
         max_solves=max_solves or run.MAX_SOLVES, next_plans=next, everything=all, on_step=on_step,
     )  # fmt: skip
-    document.optmodels_version, document.problem = version(), inlined(problem)
+    document.optmodels_version, document.problem = version(), inlined(mine)
     if out is not None:
         with keeping(document):
             folder = new_folder(Path(out), safe_name(f"{bare_name(document.instance)}-explanation"))

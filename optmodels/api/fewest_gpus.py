@@ -9,7 +9,7 @@ from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.api.solve import save, solve
-from optmodels.api.sources import Source, problem_of, shown_name
+from optmodels.api.sources import Source, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import check_folder, keeping, path_text
@@ -17,14 +17,15 @@ from optmodels.plans.replayed import missed
 from optmodels.verification import version
 
 
+@renamed({"instance": "problem"})
 def fewest_gpus(
-    instance: Source, attainment: float = 1.0, *, time_limit: float | None = None, seed: int = 0,
+    problem: Source, attainment: float = 1.0, *, time_limit: float | None = None, seed: int = 0,
     out: str | PathLike[str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The fewest GPUs that attain a share of the requests within their SLOs, with a bound.
 
     Args:
-        instance: file, mapping or `Problem`; its own objective does not count, its limits do.
+        problem: file, mapping or `Problem`; its own objective does not count, its limits do.
         attainment: required share within the SLO, over all requests (orchestration) or in every bucket (fleet).
         time_limit: seconds of each solve.
         seed: random seed of the solver.
@@ -42,20 +43,20 @@ def fewest_gpus(
     options = checked_options(seed, time_limit)
     if not 0 <= attainment <= 1:
         raise InputError(Mistake(None, "attainment", attainment, "a share from 0 to 1"))
-    problem = problem_of(instance)
-    form = registry.get(problem.formulation)
+    mine = problem_of(problem)
+    form = registry.get(mine.formulation)
     if form.fewest is None:
         able = [n for n in registry.names() if registry.get(n).fewest is not None]
         raise InputError(
             Mistake(None, "formulation", form.name, f"a problem file of {', '.join(able)}: GPUs are counted")
         )
     began = time.perf_counter()
-    found = form.fewest(problem, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
+    found = form.fewest(mine, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
     plan = None
     if found.result is not None and form.plan is not None:
         plan = form.plan.model_validate(found.result.plan)
     document: dict[str, Any] = {
-        "instance": shown_name(instance, problem), "formulation": form.name, "attainment": attainment,
+        "instance": shown_name(problem, mine), "formulation": form.name, "attainment": attainment,
         "gpus": found.gpus, "bound": found.bound, "attained": found.attained, "certifies": form.certifies,
         "tried": found.tried, "plan": None if found.result is None else found.result.plan,
         "headline": plan.headline() if plan is not None else None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels import shipped
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 Rows = builtins.list[dict[str, Any]]
 
 
+@renamed({"pool": "cloud"})
 def list(
-    what: str = "formulations", folder: str | PathLike[str] | None = None, *, pool: str | None = None,
+    what: str = "formulations", folder: str | PathLike[str] | None = None, *, cloud: str | None = None,
     region: str | None = None,
 ) -> Rows:  # fmt: skip
     """What there is, a row each.
@@ -28,14 +30,14 @@ def list(
         what: ``formulations``, ``methods``, ``problems``, ``catalog``, ``gpus``: every one with its measurements, or
             ``machines``: every one with its prices in USD per hour, their date and source.
         folder: list the problem files in it and below, in place of the problems shipped.
-        pool: list the machines of this list of the catalogue.
+        cloud: list the machines of this list of the catalogue.
         region: list the machines of this region.
 
     Raises:
-        InputError: an unknown word, a folder that is not there, a pool or region that no machine is in.
+        InputError: an unknown word, a folder that is not there, a cloud or region that no machine is in.
     """
     found = _rows(what, folder)
-    for column, wanted in (("pool", pool), ("region", region)):
+    for column, wanted in (("pool", cloud), ("region", region)):
         if wanted is None:
             continue
         if what != "machines":

@@ -10,6 +10,7 @@ from typing import Any
 
 from optmodels import question
 from optmodels.api.plan import one_limit
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.question import Duration
@@ -18,12 +19,13 @@ from optmodels.traces.readers import read_trace
 from optmodels.verification import version
 
 
+@renamed({"instance": "problem"})
 def max_rate(
     plan: Source | None = None, *, model: str | None = None, input: int | str | None = None,
     output: int | str | None = None, quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
     budget: float | None = None, ttft: Duration | None = None, ttft_p95: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, e2e: Duration | None = None,
-    e2e_p95: Duration | None = None, itl_p95: Duration | None = None, instance: Source | None = None,
+    e2e_p95: Duration | None = None, itl_p95: Duration | None = None, problem: Source | None = None,
     trace: str | PathLike[str] | None = None,
     simulate: bool = True, seed: int = 0, time_limit: float = 20.0,
 ) -> dict[str, Any]:  # fmt: skip
@@ -39,7 +41,7 @@ def max_rate(
         ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
         ttft_p95, tpot_p95, e2e_p95: limits for 95 % of the requests.
         itl_p95: limit on the time between two tokens, for 95 % of these times.
-        instance: replaces the one that the plan document holds.
+        problem: replaces the one that the plan document holds.
         trace: requests for the simulation; None: the problem's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.
         seed: random seed of the simulation.
@@ -70,7 +72,7 @@ def max_rate(
         except InputError as error:
             raise question.as_options(error) from None
     assert plan is not None
-    given = planned(plan, instance)
+    given = planned(plan, problem)
     form, part = given.part("max_rate")
     if trace is not None and given.plan is None:
         raise InputError(Mistake(None, "trace", str(trace), "a plan, whose engines the trace is sent to"))

@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.write import write_frame, write_text
 
@@ -18,21 +19,25 @@ if TYPE_CHECKING:
 FORMS = ("operating_points", "points_table", "measured", "serves")  # keys of instance files
 
 
+@renamed(
+    {"model": "latencies", "llm": "model", "tbt_s": "tpot_s"},
+    lambda given: "llm" in given or "tbt_s" in given or ("model" in given and "latencies" not in given),
+)
 def operating_points(
-    model: str | PathLike[str], *, machine: str, batch: int, input_tokens: int, output_tokens: int,
+    latencies: str | PathLike[str], *, machine: str, batch: int, input_tokens: int, output_tokens: int,
     as_: str = "operating_points", replicas: Sequence[int] = (1,), passes: Sequence[int] = (1,),
     loads: Sequence[int] | None = None, demand: Sequence[str] = (), service: str | None = None,
-    ttft_s: float | None = None, tbt_s: float | None = None, tp: int = 1, replicas_per_machine: int = 1,
+    ttft_s: float | None = None, tpot_s: float | None = None, tp: int = 1, replicas_per_machine: int = 1,
     chunk_tokens: int = 8192, capacity_tokens: float | None = None, safety: float | None = None,
-    engine: str | None = None, gpu: str | None = None, llm: str | None = None, precision: str | None = None,
+    engine: str | None = None, gpu: str | None = None, model: str | None = None, precision: str | None = None,
     attention_ranks: int = 1, where: Mapping[str, str] | None = None, out: str | PathLike[str] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Rows of a problem file from a fitted model, from measurements or from the engines' coefficients.
 
     Args:
-        model: model file that `calibrate` wrote, name of a shipped model, a table of served measurements to take
-            unmodified, or ``default``: coefficients fitted over many engines, for `engine`, `gpu` and `llm`.
+        latencies: model file that `calibrate` wrote, name of a shipped model, a table of served measurements to take
+            unmodified, or ``default``: coefficients fitted over many engines, for `engine`, `gpu` and `model`.
         machine: its name in the problem's pool.
         batch: requests of the workload.
         input_tokens, output_tokens: of each request.
@@ -43,13 +48,13 @@ def operating_points(
             those between measured ones, and these.
         demand: with ``points_table``: ``WORKLOAD/BUCKET``, or ``WORKLOAD/BUCKET=INxOUT`` of other lengths.
         service: with ``serves``: the service's name.
-        ttft_s, tbt_s: with ``points_table`` and ``serves``: keep the loads that meet these limits, seconds.
+        ttft_s, tpot_s: with ``points_table`` and ``serves``: keep the loads that meet these limits, seconds.
         tp: tensor-parallel degree.
         replicas_per_machine: replicas that share a machine.
         chunk_tokens: prompt tokens in a step (step models).
         capacity_tokens: KV-cache capacity of one machine, tokens; with ``default`` None: by the engines' own formula.
         safety: probability of staying below.
-        engine, gpu, llm, precision, attention_ranks: the deployment, where the model does not state it.
+        engine, gpu, model, precision, attention_ranks: the deployment, where the model does not state it.
         where: with a table of measurements: keep the rows whose columns have these values.
         out: file to write.
         force: replace an existing file.
@@ -67,7 +72,7 @@ def operating_points(
 
     one_of("as", as_, FORMS)
     wrong = Mistakes()
-    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tpot-s", tbt_s)):
+    for name, value in (("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tpot-s", tpot_s)):
         if value is not None and not 0 < value < float("inf"):
             wrong.add(name, value, "a positive number")
     wrong.raise_any()
@@ -79,14 +84,14 @@ def operating_points(
     ):  # fmt: skip
         if given and as_ != form and (form is not None or as_ == "operating_points"):
             raise InputError(Mistake(None, name, str(given), f"only with --as {form or ', '.join(FORMS[1:])}"))
-    predictor = _predictor(Path(model), engine, gpu, llm, precision, tp, attention_ranks, where or {})
+    predictor = _predictor(Path(latencies), engine, gpu, model, precision, tp, attention_ranks, where or {})
     w, memory = _with_memory(w, predictor, capacity_tokens)
     several = tuple(sorted({*(2**i for i in range(batch.bit_length())), batch}))
     if loads is not None:
         several = _whole_numbers(loads, "--loads", batch)
     elif isinstance(predictor, operating.MeasuredLoops) and as_ != "operating_points":
         several = predictor.loads(w, several)
-    bounds = operating.SloBounds(ttft_s or float("inf"), tbt_s or float("inf"))
+    bounds = operating.SloBounds(ttft_s or float("inf"), tpot_s or float("inf"))
     target = None if out is None else Path(out)
     if as_ == "serves":
         if service is None:
@@ -105,7 +110,7 @@ def operating_points(
             frame, notes = operating.throughputs(predictor, machine, _demands(demand, w), several, bounds, safety)
         else:
             d = predictor.deployment if isinstance(predictor, Deployed) else None
-            llm_name = llm or (getattr(predictor, "llm", None) if d is None else d.llm_name)
+            llm_name = model or (getattr(predictor, "llm", None) if d is None else d.llm_name)
             kind = gpu or (getattr(predictor, "gpu", None) if d is None else d.gpu_name)
             for option, known in (("--model", llm_name), ("--gpu", kind)):
                 if known is None:

@@ -65,8 +65,8 @@ def replan(
         ticks: horizon; None: three times the largest lead time.
         time_limit: seconds of the solver; 0: the rule.
         method: auto, rule, or exact (the MILP even where the rule is exact).
-        forecast_method: median forecast from the history, of `forecast.points.METHODS`; auto: that of least loss on
-            its newest days.
+        forecast_method: median forecast from the history, one of `forecast.points.METHODS`; auto: the one of least loss
+            on its newest days.
         last: document of an earlier tick: its changes count where even the rule fails.
         out: folder for tick.json and the state.yaml of the next tick.
         force: replace existing files.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
-from optmodels.api.sources import PlanSource, Source, planned, read_requests
+from optmodels.api.sources import PlanSource, Source, planned, read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import (
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from optmodels.traces.types import Trace
 
 
+@renamed({"instance": "problem"})
 def replay(
     plan: PlanSource,
     trace: str | PathLike[str] | Trace | None = None,
     *,
-    instance: Source | None = None,
+    problem: Source | None = None,
     policy: str | None = None,
     speed: Literal["load", "worst_case"] = "load",
     overflow_protection: bool | None = None,
@@ -59,7 +60,7 @@ def replay(
     Args:
         plan: plan file, result document or result.
         trace: requests or a file of them; None: the problem's, where its formulation has requests.
-        instance: replay the plan for this problem, not the one in the file.
+        problem: replay the plan for this problem, not the one in the file.
         policy: dispatching policy; None: the formulation's default.
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
@@ -99,8 +100,8 @@ def replay(
         raise InputError(Mistake(None, "block_s", block_s, "resample, whose blocks are so long"))
     if trace is None and rate_factor != 1:
         raise InputError(Mistake(None, "trace", None, "a trace: rate_factor is about one"))
-    problem, found_plan, document = planned(plan, instance)
-    form = registry.get(problem.formulation)
+    mine, found_plan, document = planned(plan, problem)
+    form = registry.get(mine.formulation)
     if form.replay is None:
         able = [n for n in registry.names() if registry.get(n).replay is not None]
         raise InputError(Mistake(None, "formulation", form.name, f"a plan of {', '.join(able)}: others have no replay"))
@@ -108,7 +109,7 @@ def replay(
     began = time.perf_counter()
     requests = read_requests(trace, column, where, skip_bad, first)
     if requests is None and (part is not None or resample is not None or predicted_error is not None):
-        requests = problem.own_trace()
+        requests = mine.own_trace()
         if requests is None:
             raise InputError(Mistake(None, "trace", None, "a trace: the problem has no requests one by one"))
     if requests is not None:
@@ -131,11 +132,11 @@ def replay(
         "controller": controller, "rate_factor": rate_factor,
         "first_s": first, "part": part, "share": share if part is not None else None, "resample": resample,
         "predicted_error": predicted_error, "trace_notes": [] if requests is None else list(requests.notes),
-        "seed": seed, "report": _replayed(form, problem, found_plan, requests, options),
+        "seed": seed, "report": _replayed(form, mine, found_plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
     if requests is None and found["report"].get("sent") is None:
-        own = problem.own_trace() is not None
+        own = mine.own_trace() is not None
         found["report"]["sent"] = (
             "its own requests" if own else "requests drawn at random as the problem describes them"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from optmodels.api.sources import renamed
 from optmodels.api.tables import tables
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, write_frame
@@ -36,9 +37,10 @@ TOOLS = {  # a closed-loop run with fixed lengths, by benchmark; NAME is the mod
 NORMAL_P90 = NormalDist().inv_cdf(0.9)
 
 
+@renamed({"instance": "problem", "llm": "model"})
 def rows_to_measure(
-    instance: str | PathLike[str] | None = None, *, rows: int = 5, engine: str | None = None, gpu: str | None = None,
-    llm: str | None = None, precision: str | None = None, attention_ranks: int | None = None,
+    problem: str | PathLike[str] | None = None, *, rows: int = 5, engine: str | None = None, gpu: str | None = None,
+    model: str | None = None, precision: str | None = None, attention_ranks: int | None = None,
     tp: Sequence[int] | None = None, concurrency: Sequence[int] = (1, 4, 16, 64, 256),
     input_tokens: Sequence[int] = (128, 512, 2048, 8192), output_tokens: Sequence[int] = (128, 512, 1024),
     candidates: str | PathLike[str] | None = None, measured: str | PathLike[str] | None = None,
@@ -47,9 +49,9 @@ def rows_to_measure(
     """Choose the few closed-loop runs to measure, by the priors of ``default``: no measured value enters.
 
     Args:
-        instance: its machines and lengths are to be predicted; None: all that may be measured.
+        problem: file whose machines and lengths are to be predicted; None: all that may be measured.
         rows: how many to choose.
-        engine, gpu, llm, precision, attention_ranks: the deployment; None: the problem's.
+        engine, gpu, model, precision, attention_ranks: the deployment; None: the problem's.
         tp: tensor-parallel degrees that may be measured; None: the problem's, or 1, 2, 4, 8.
         concurrency: numbers of concurrent requests that may be measured.
         input_tokens, output_tokens: lengths that may be measured, besides the problem's.
@@ -82,17 +84,17 @@ def rows_to_measure(
     lengths = list(itertools.product(sorted({*input_tokens}), sorted({*output_tokens})))
     at_once, degrees = sorted({*concurrency}), sorted({*(tp or ())})
     matter: list[Loops] = []
-    if instance is not None:
-        asked, stated = _deployments_of(Path(instance))
-        home = _one_of(asked, engine, gpu, llm, precision, attention_ranks)
+    if problem is not None:
+        asked, stated = _deployments_of(Path(problem))
+        home = _one_of(asked, engine, gpu, model, precision, attention_ranks)
         mine = [d for d in asked if _names(d) == _names(home)]
         matter = [measurable(d, at_once, stated or lengths) for d in asked]
         lengths = sorted({*lengths, *stated})
         of = [dataclasses.replace(home, gpus=t * home.attention_ranks) for t in degrees] or mine
     else:
-        of = [deployment(engine, gpu, llm, precision or "fp16", t, attention_ranks or 1) for t in degrees or TPS]
+        of = [deployment(engine, gpu, model, precision or "fp16", t, attention_ranks or 1) for t in degrees or TPS]
         home = of[0]
-    named = (home.engine, gpu or home.gpu_name, llm or home.llm_name, home.precision)
+    named = (home.engine, gpu or home.gpu_name, model or home.llm_name, home.precision)
     if candidates is None:
         choices = [measurable(d, at_once, lengths) for d in of]
     else:
@@ -105,8 +107,8 @@ def rows_to_measure(
     known = [] if measured is None else served_rows(
         read_measurements(Path(measured), kind="served"), *named, home.attention_ranks
     )  # fmt: skip
-    model = read_engine_model()
-    chosen = choose((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), choices, matter, rows, known)
+    targets = read_engine_model().targets
+    chosen = choose((targets["tpot_s"].fitted, targets["ttft_s"].fitted), choices, matter, rows, known)
     table = _table(choices, chosen)
     document = {
         "engine": home.engine, "gpu": named[1], "llm": named[2], "precision": home.precision,

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import read_requests
+from optmodels.api.sources import read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import (
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from optmodels.traces.types import Trace
 
 
+@renamed({"llm": "model"})
 def simulate(
-    llm: str,
+    model: str,
     gpu: str,
     trace: str | PathLike[str] | Trace,
     *,
@@ -61,7 +62,7 @@ def simulate(
     """Simulate one deployment on a trace, step by step, without a plan.
 
     Args:
-        llm, gpu: of the catalogue, or files that describe them (`catalog.files`).
+        model, gpu: of the catalogue, or files that describe them (`catalog.files`).
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
@@ -97,9 +98,9 @@ def simulate(
     from optmodels.simulation.sessions import beside_measured, in_sessions
     from optmodels.traces.generated import poisson
 
-    with described(llm, gpu) as (own, device, weights):
-        if (own, device) != (llm, gpu):
-            return simulate(**arguments | {"llm": own, "gpu": device, "precision": precision or weights})
+    with described(model, gpu) as (own, device, weights):
+        if (own, device) != (model, gpu):
+            return simulate(**arguments | {"model": own, "gpu": device, "precision": precision or weights})
     check_folder(None if out is None else Path(out))
     able = [d for d in DISPATCHERS if d != "planned_shares"]
     one_of("dispatcher", dispatcher, able)
@@ -118,8 +119,8 @@ def simulate(
     requests = read_requests(given, column, where, skip_bad, first, rate_factor)
     assert requests is not None
     began = time.perf_counter()
-    stated = spelling.precision_of(llm)
-    llm, gpu, engine = spelling.llm_of(llm) or llm, spelling.gpu(gpu), spelling.engine(engine)
+    stated = spelling.precision_of(model)
+    llm, gpu, engine = spelling.llm_of(model) or model, spelling.gpu(gpu), spelling.engine(engine)
     precision = spelling.precision(precision) or stated or catalog.published_precision(llm)
     kv_precision = spelling.kv_precision(kv_precision)
     one = SimulatedDeployment(llm, gpu, tp, precision, kv_precision, engine)

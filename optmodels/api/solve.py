@@ -13,7 +13,7 @@ from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.api.next_measurement import OTHER_END_S, consider
-from optmodels.api.sources import Source, inlined, problem_of, shown_name
+from optmodels.api.sources import Source, inlined, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, new_folder, path_text, safe_name, write_text
@@ -31,8 +31,9 @@ from optmodels.verification import csv_files, version
 MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 
 
+@renamed({"instance": "problem"})
 def solve(
-    instance: Source,
+    problem: Source,
     method: str = "exact",
     *,
     time_limit: float | None = None,
@@ -49,7 +50,7 @@ def solve(
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 
     Args:
-        instance: file, mapping or loaded problem.
+        problem: file, mapping or loaded problem.
         method: ``exact`` or any other of the formulation's methods.
         time_limit: seconds, once the problem is read; the incumbent and bound at that time are returned. Tables
             count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
@@ -90,7 +91,7 @@ def solve(
             on_result(found)
 
     return solve_once(
-        instance,
+        problem,
         method,
         time_limit=time_limit,
         gap=gap,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.write import path_text
@@ -20,6 +23,34 @@ if TYPE_CHECKING:
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+
+def renamed(
+    older: Mapping[str, str], marks: Callable[[Mapping[str, Any]], bool] | None = None
+) -> Callable[[Verb], Verb]:
+    """Let a verb accept older names of its arguments, with a `DeprecationWarning`.
+
+    Args:
+        older: older name → name.
+        marks: whether the arguments of a call, by name, are the older ones; None: an older name tells.
+    """
+
+    def accepting(verb: Verb) -> Verb:
+        @functools.wraps(verb)
+        def called(*args: Any, **given: Any) -> Any:
+            all_given = dict(zip(inspect.signature(verb).parameters, args, strict=False)) | given
+            if marks is None or marks(all_given):
+                for name in older.keys() & given.keys():
+                    warnings.warn(
+                        f"{verb.__name__}: {name} is called {older[name]} now", DeprecationWarning, stacklevel=2
+                    )
+                given = {older.get(name, name): value for name, value in given.items()}
+            return verb(*args, **given)
+
+        return called  # type: ignore[return-value]
+
+    return accepting
 
 
 def problem_of(source: Source) -> Problem:

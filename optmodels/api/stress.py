@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from optmodels.api.sources import renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import json_text, refuse_existing, write_text
@@ -21,9 +22,10 @@ LOSSES = ("region", "machine", "spot")
 MOST_SCENARIOS = 400
 
 
+@renamed({"instance": "problem"})
 def stress(
     plan: Source, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
-    steps: int = 3, draws: int = 0, instance: Source | None = None, seed: int = 0, time_limit: float = 10.0,
+    steps: int = 3, draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0,
     picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The share of the requests that a plan serves within the SLOs in each scenario, and the cost of a plan for it.
@@ -34,7 +36,7 @@ def stress(
         lose: ``region``, ``machine``, ``spot``.
         steps: factors of each range.
         draws: draws of demand and slow machines for the frontier of plans with slack; 0: no frontier.
-        instance: replaces the one that the plan document holds.
+        problem: replaces the one that the plan document holds.
         seed: random seed of the draws.
         time_limit: seconds of each solve.
         picture: file for the chart: .png, .svg or .pdf; a frontier is drawn beside it, as NAME-frontier.
@@ -64,7 +66,7 @@ def stress(
         raise InputError(Mistake(None, "draws", draws, "0 to 10,000 scenarios"))
     options = checked_options(seed, time_limit)
     began = time.perf_counter()
-    given = planned(plan, instance, needs_plan=True)
+    given = planned(plan, problem, needs_plan=True)
     form, part = given.part("stress")
     if draws and not ranges and getattr(given.problem, "scenarios", None) is None:
         raise InputError(Mistake(None, "draws", draws, "--inflate, or a problem with scenarios to draw from"))

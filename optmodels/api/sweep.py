@@ -7,15 +7,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from optmodels.api.sources import Source
+from optmodels.api.sources import Source, renamed
 
 if TYPE_CHECKING:
     from optmodels.study.design import Vary
     from optmodels.study.sweep import Progress, Sweep
 
 
+@renamed({"instance": "problem"})
 def sweep(
-    instance: Source, vary: Vary, *, method: str = "exact", samples: int | None = None, workers: int | None = 1,
+    problem: Source, vary: Vary, *, method: str = "exact", samples: int | None = None, workers: int | None = 1,
     scheduler: str | None = None, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
     pareto: str | None = None, out: str | PathLike[str] | Callable[[], Path] | None = None, resume: bool = False,
     on_row: Progress | None = None,
@@ -23,7 +24,7 @@ def sweep(
     """Solve a problem file at every combination of values of some of its fields.
 
     Args:
-        instance: file, mapping or loaded problem.
+        problem: file, mapping or loaded problem.
         vary: ``{"budget_usd_per_hour": [1, 2, 5], "slo.ttft_s": "0.1:2:20"}``, or the command line's ``KEY=…`` texts.
         method: ``exact`` or any other of the formulation's methods.
         samples: draws of the random fields (``"~0.1:2"``).
@@ -48,6 +49,6 @@ def sweep(
 
     folder = out if out is None or callable(out) else lambda: Path(out)
     return run_sweep(
-        instance, vary, method=method, samples=samples, seed=seed, time_limit=time_limit, gap=gap, workers=workers,
+        problem, vary, method=method, samples=samples, seed=seed, time_limit=time_limit, gap=gap, workers=workers,
         scheduler=scheduler, folder=folder, resume=resume, pareto=pareto, on_row=on_row,
     )  # fmt: skip

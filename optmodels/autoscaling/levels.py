@@ -8,7 +8,8 @@ work. The constraints n_t ≥ need_t are an interval matrix, so the optimum sepa
 
 where S is the cost of a start in minutes of one replica. After the last need a
 replica stays to the end where that is no longer than draining. `tests/autoscaling/test_levels.py` compares with the
-linear program. Orders before minute 0 are free of the past: what is needed at minute 0 pays its start-up as any other.
+linear program. Orders before minute 0 are free of the past: replicas needed at minute 0 pay their start-up as any
+others.
 """
 
 from __future__ import annotations

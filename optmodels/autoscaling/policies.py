@@ -1,4 +1,4 @@
-"""Autoscaling policies: rules from what is seen each minute to the number of replicas that should exist.
+"""Autoscaling policies: rules from each minute's observation to the number of replicas that should exist.
 
 Each follows its public source (docstrings name it), reduced to one replica type and one decision a minute. `load` is
 the offered load in replicas: the rate of the last minute, with the queue served within a minute, over a replica's rate.
@@ -23,7 +23,7 @@ LEVEL_GAIN, SLOPE_GAIN = 0.4, 0.1  # of the trend that stands in for Dynamo's fi
 
 @dataclass(slots=True)
 class Observation:
-    """What a policy sees at the start of a minute.
+    """Observation of a policy at the start of a minute.
 
     Attributes:
         minute: index of the minute that begins.

@@ -1,4 +1,4 @@
-"""Operating points of one workload in static batches: configurations, their latency curves, and what they cost.
+"""Operating points of one workload in static batches: configurations, their latency curves, and their cost.
 
 A *configuration* is physical: strategy family, main machine with its parallelism, AO machine, k/K/N. It has one
 latency curve over α. A *candidate* is a configuration bought in one market per role; it adds only a cost.
@@ -84,7 +84,7 @@ class Optimum:
 
     alpha: Array
     ttft_s: Array
-    tbt_s: Array
+    tpot_s: Array
     e2e_s: Array
     feasible: Mask
 
@@ -168,7 +168,7 @@ def _replicas(case: BatchCase) -> tuple[Index, Index, Index]:
 
 
 def _hardware(case: BatchCase, machine: Index, tp: Index, dp: Index) -> Hardware:
-    """What one of dp replicas of tp GPUs sees of each machine."""
+    """The part of each machine that one of dp replicas of tp GPUs has."""
 
     def column(value: object) -> Array:
         assert callable(value)
@@ -209,8 +209,8 @@ def fewest_parts(whole: int) -> Index:
 def _splits(case: BatchCase, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
     """(row of `_replicas`, count) of every split of the batch into non-empty parts.
 
-    Counts are those listed; without a list the `fewest_parts` that fit next to the weights at some α, or the fewest of
-    all where none does.
+    Counts are the listed ones; without a list the `fewest_parts` that fit next to the weights at some α, or the fewest
+    of all where none does.
     """
     batch, allowed = case.problem.workload.batch, case.problem.strategies.allowed(family)
     rows: list[Index] = []
@@ -331,7 +331,7 @@ def _modelled(case: BatchCase) -> tuple[Configurations, Curves]:
 
 
 def _levelled(case: BatchCase, c: Configurations, curves: Curves) -> Curves:
-    """Curves whose latencies without offloading are those of the instance's latency model.
+    """Curves whose latencies without offloading come from the instance's latency model.
 
     The roofline gives the shape over α; prefill and decode each take the model's ratio to it at α = 0. That an
     offloaded share costs as many times its roofline is a transfer: no engine has been measured with one.
@@ -383,7 +383,7 @@ def _measured(case: BatchCase) -> tuple[Configurations, Curves, tuple[OperatingP
         ranks=np.ones(len(points), dtype=np.intp),
     )
     rows = np.array([
-        (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))
+        (o.ttft_s or 0.0, o.tpot_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))
         for o in points
     ])  # fmt: skip
     curves = constant_curves(case, rows)
@@ -460,13 +460,13 @@ def optimise(curves: Curves, limits: BatchLimits) -> Optimum:
     part = curves.take(rows)
     best = part.fastest_alpha()
     best_ttft, best_tbt, best_e2e = part.metrics(best)
-    over = (best_ttft > limits.ttft_s) | (best_tbt > limits.tbt_s)
+    over = (best_ttft > limits.ttft_s) | (best_tbt > limits.tpot_s)
     movable = np.flatnonzero(over & (part.alpha_hi > part.alpha_lo))
     if len(movable):
         best[movable] = _clip_to_limits(part.take(movable), best[movable], limits)
         best_ttft[movable], best_tbt[movable], best_e2e[movable] = part.take(movable).metrics(best[movable])
     alpha[rows], ttft[rows], tbt[rows], e2e[rows] = best, best_ttft, best_tbt, best_e2e
-    feasible[rows] = (best_ttft <= limits.ttft_s) & (best_tbt <= limits.tbt_s) & (best_e2e <= limits.e2e_s)
+    feasible[rows] = (best_ttft <= limits.ttft_s) & (best_tbt <= limits.tpot_s) & (best_e2e <= limits.e2e_s)
     return Optimum(alpha, ttft, tbt, e2e, feasible)
 
 
@@ -490,8 +490,8 @@ def _clip_to_limits(curves: Curves, fastest: Array, limits: BatchLimits) -> Arra
     _, hi = curves.sublevel("ttft", limits.ttft_s, curves.alpha_lo)  # TTFT never falls with α
     capped = replace(curves, alpha_hi=np.maximum(np.minimum(curves.alpha_hi, hi), curves.alpha_lo))
     calm = capped.calmest_alpha()
-    left, right = capped.sublevel("tbt", limits.tbt_s, calm)
-    ok = (capped.ttft(left) <= limits.ttft_s) & (capped.tbt(calm) <= limits.tbt_s)
+    left, right = capped.sublevel("tbt", limits.tpot_s, calm)
+    ok = (capped.ttft(left) <= limits.ttft_s) & (capped.tbt(calm) <= limits.tpot_s)
     return np.where(ok, np.clip(fastest, left, right), fastest)
 
 
@@ -506,7 +506,7 @@ class Nodes:
 
     alpha: Array  # (n, J), non-decreasing
     ttft_s: Array
-    tbt_s: Array
+    tpot_s: Array
     e2e_s: Array
     error: Array  # (n,)
 
@@ -516,13 +516,13 @@ def linearise(curves: Curves, limits: BatchLimits, max_error: float = 1e-3, most
     fastest, calm, lo, hi = curves.fastest_alpha(), curves.calmest_alpha(), curves.alpha_lo, curves.alpha_hi
     ends = [
         *curves.sublevel("ttft", limits.ttft_s, lo),
-        *curves.sublevel("tbt", limits.tbt_s, calm),
+        *curves.sublevel("tbt", limits.tpot_s, calm),
         *curves.sublevel("e2e", limits.e2e_s, fastest),
     ]
     grid = lo[:, None] + (hi - lo)[:, None] * np.linspace(0.0, 1.0, 5)
     alpha = np.sort(np.column_stack([fastest, calm, curves.prefill_kink(), *ends, grid]), axis=1)
     ttft, tbt, e2e = _metrics_at(curves, alpha)
-    largest, open_ = np.zeros(len(alpha)), np.arange(len(alpha))  # errors; what has one above `max_error`
+    largest, open_ = np.zeros(len(alpha)), np.arange(len(alpha))  # errors; points with one above `max_error`
     while True:
         error = np.zeros((len(alpha), alpha.shape[1] - 1))
         x = alpha[open_]

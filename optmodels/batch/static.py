@@ -51,7 +51,7 @@ from optmodels.latency.resolve import (
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, StatedPrecision, layer_work, peak_flops
-from optmodels.limits import Limit
+from optmodels.limits import Limit, either
 from optmodels.problem import Problem
 from optmodels.units import (
     Fraction,
@@ -102,8 +102,8 @@ class RealTime(Entry):
         description="input and output tokens a second together (LP 6)"
     )
     ttft_s: Annotated[LatencyLimit, latency_limit("TTFT")] = Field(description="time to the first token")
-    tbt_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
-        alias="tpot_s", description="time per output token (TPOT)"
+    tpot_s: Annotated[LatencyLimit, latency_limit("TPOT")] = Field(
+        validation_alias=either("tpot_s"), description="time per output token (TPOT)"
     )
     itl_s: Annotated[LatencyLimit | None, latency_limit("ITL")] = Field(
         default=None,
@@ -117,7 +117,7 @@ class RealTime(Entry):
     @property
     def latencies(self) -> Latencies:
         """Limits on TTFT, time per output token and E2E."""
-        return self.ttft_s, self.tbt_s, self.deadline_s
+        return self.ttft_s, self.tpot_s, self.deadline_s
 
     @property
     def itl(self) -> LatencyLimit | None:
@@ -275,7 +275,9 @@ class OperatingPoint(Entry):
         default=None, description="time from the first prompt to the last token of the batch; or tps"
     )
     ttft_s: Seconds | None = Field(default=None, description="time to the first token")
-    tbt_s: Seconds | None = Field(default=None, alias="tpot_s", description="time per output token (TPOT)")
+    tpot_s: Seconds | None = Field(
+        default=None, validation_alias=either("tpot_s"), description="time per output token (TPOT)"
+    )
     source: str = Field(default="", description="author of the measurement")
 
     @model_validator(mode="after")
@@ -290,7 +292,7 @@ class OperatingPoint(Entry):
 class BatchLatency(Entry):
     """Where latencies come from: measured points, or curves over α with a level.
 
-    The level is what a `model` states about an engine's steps, what a `calibration` makes of the curves, or, without
+    The level comes from a `model` of an engine's steps, from a `calibration` of the curves, or, without
     either, the peaks of the hardware (``model: roofline`` states the same).
     """
 
@@ -420,7 +422,7 @@ class BatchLimits:
     """The SLO and the budget as upper limits; infinite where there is none."""
 
     ttft_s: float
-    tbt_s: float
+    tpot_s: float
     e2e_s: float  # TPS ≥ TPS_SLO as E2E ≤ B·(S_in + S_out)/TPS_SLO, and a deadline that is no percentile
     usd_per_hour: float
 
@@ -451,7 +453,7 @@ class BatchCase:
 
     @property
     def price_source(self) -> str:
-        """Where the machines' prices are from, and of which day; empty where the instance does not state."""
+        """Where the machines' prices are from, and their date; empty where the instance does not state."""
         return price_source(self.problem.pool, self.problem.markets.bought(self.problem.strategies.families))
 
     def provenance(self, gpu: str, tp: int, family: Family, attention_ranks: int = 1) -> Provenance:
@@ -489,7 +491,7 @@ class BatchCase:
         ttft, tbt, _ = slo.latencies
         return BatchLimits(
             ttft_s=seconds_and_quantile(ttft)[0],
-            tbt_s=seconds_and_quantile(tbt)[0],
+            tpot_s=seconds_and_quantile(tbt)[0],
             e2e_s=min(self.tokens / slo.tps, self.deadline_s),
             usd_per_hour=self.problem.usd_per_hour_at_most,
         )
@@ -565,7 +567,7 @@ def _resolve(p: StaticBatch) -> BatchCase:
 
 
 def price_source(pool: PoolChoice, markets: Iterable[Market]) -> str:
-    """Where prices of a pool in these markets are from, and of which day; empty where the instance does not state."""
+    """Where prices of a pool in these markets are from, and their date; empty where the instance does not state."""
     said = [pool.price_source]
     if pool.catalog is not None:
         said.insert(0, catalog.pools()[pool.catalog].prices_of(markets))
@@ -681,6 +683,6 @@ def _operating_points(p: StaticBatch, gpu_counts: Mapping[str, int], wrong: Mist
         for role, machine in (("main", point.main), ("ao", point.ao)):
             if machine is not None and gpu_counts and machine not in gpu_counts:
                 wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", gpu_counts)
-        if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
+        if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tpot_s is None):
             wrong.add(f"{where}[{i}]", point.name, "ttft_s and tpot_s: a real_time SLO bounds both")
     return tuple(points)

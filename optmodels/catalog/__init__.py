@@ -64,7 +64,7 @@ class MachineList(Entry):
     contradictions: tuple[str, ...] = ()
 
     def prices_of(self, markets: Iterable[Market]) -> str:
-        """Where and of which day prices in these markets are."""
+        """Source and date of the prices in these markets."""
         others = [f"{m} prices of {self.price_dates[m]}" for m in dict.fromkeys(markets) if m in self.price_dates]
         return ", ".join((f"{self.title}, retrieved {self.retrieved}", *others))
 

@@ -58,7 +58,7 @@ _KINDS = {
     *_PLAIN, *_WRAPPED, "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", "gemma4_text", "llama4_text",
     "minimax_m3", "nemotron_h", "nemotron-nas", "deepseek_v4", "deepseek_ref", "kimi_linear", "mimo_v2_flash",
 }  # fmt: skip
-# Keys that do not change what a forward pass reads or multiplies. Biases and norms are below 0.1 % of the weights.
+# Keys that change neither reads nor products of a forward pass. Biases and norms are below 0.1 % of the weights.
 _OTHER = {
     "model_type", "quantization_config", "expert_dtype", "max_window_layers", "qk_head_dim", "index_topk_pattern",
     "index_skip_topk_offset", "expand", "full_attention_interval", "index_topk_freq", "num_hidden_layers",
@@ -109,7 +109,7 @@ _GATED = ("silu", "swigluoai", "gelu_pytorch_tanh")
 
 
 def config_file(name: str) -> Path | None:
-    """The `config.json` that a name means: the file, or that of a folder, also of one in the local cache."""
+    """The `config.json` that a name means: the file, or the one in a folder, also in the local cache."""
     path = Path(name).expanduser()
     if path.suffix == ".json":
         return path
@@ -176,7 +176,7 @@ def _raise(wrong: Mistakes, path: Path, line: Any) -> None:
 
 
 def _title(data: Config, path: Path) -> str:
-    """A name for people: that of the checkpoint's folder."""
+    """A name for people: the name of the checkpoint's folder."""
     folder = path.resolve().parent
     for part in (folder.name, *(p.name for p in folder.parents)):
         if part.startswith("models--"):
@@ -560,7 +560,7 @@ _SKIPPED = re.compile(
 def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mistakes) -> tuple[str, list[Config]]:
     """Weight precision, and the parts that have another.
 
-    It is that of `quantization_config`, of `hf_quant_config.json` next to it, or what the checkpoint's name states; 16
+    It comes from `quantization_config`, of `hf_quant_config.json` next to it, or the checkpoint's name; 16
     bits without any.
     """
     q, beside = outer.get("quantization_config"), path.with_name("hf_quant_config.json")
@@ -589,7 +589,7 @@ def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mista
         if weights is None:
             largest = next((p for p in ("experts", "dense") if p in own), "")
             weights = own.get("experts" if made.get("moe") else largest) or stated
-        if method == "fp8":  # what the mixture does not name stays in the precision that it was published in
+        if method == "fp8":  # parts that the mixture does not name stay in the precision that it was published in
             own = dict.fromkeys(("attention", "linear", "dense", "shared"), "fp8_block" if block else "fp8")
     else:
         own = {}

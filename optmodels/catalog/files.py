@@ -49,7 +49,7 @@ class GpuFile(Gpu):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What an instance states about it in `gpus`."""
+        """Its entry in an instance's `gpus`."""
         return self.model_dump(mode="json", exclude_defaults=True, exclude={"usd_per_hour"})
 
 
@@ -66,7 +66,7 @@ def gpu_file(name: str | None) -> tuple[str, GpuFile] | None:
 
 @contextmanager
 def described(llm: str | None = None, gpu: str | None = None) -> Iterator[tuple[str | None, str | None, str | None]]:
-    """Within the block the catalogue has what the files state: LLM, GPU and weight precision by their keys.
+    """Within the block the catalogue has the files' contents: LLM, GPU and weight precision by their keys.
 
     Names that are no files are passed through.
 

@@ -25,7 +25,7 @@ from optmodels.io.tables import csv_lines
 
 HOURS_PER_MONTH = 730.0
 MOST_GPUS = 8  # of a machine that is sold by the GPU, where the file does not state
-MEMORY_WITHIN = 0.12  # of the catalogue's: files state what is marketed, or what the driver reports
+MEMORY_WITHIN = 0.12  # of the catalogue's: files state the marketed size, or the size that the driver reports
 _UNITS = {"usd_per_hour": (1.0, False), "usd_per_month": (1 / HOURS_PER_MONTH, False),
           "usd_per_gpu_hour": (1.0, True), "usd_per_gpu_month": (1 / HOURS_PER_MONTH, True)}  # fmt: skip
 PRICES = {f"{m}_{u}": (m, *how) for m in MARKETS for u, how in _UNITS.items()}
@@ -221,7 +221,7 @@ def machines_of(
     Args:
         path: CSV.
         columns: column names, as of `read_prices`.
-        region: only those of one region.
+        region: only machines of one region.
 
     Raises:
         InputError: as `read_prices`; no such region; no machine with a known GPU.

@@ -221,7 +221,7 @@ _CHIPS = {
     "trillium": "tpuv6e", "tputrillium": "tpuv6e", "rtx6000pro": "rtxpro6000", "pro6000": "rtxpro6000",
     "rtx4500pro": "rtxpro4500", "pro4500": "rtxpro4500", "prov520": "v520",
 }  # fmt: skip
-_MARKETED_GB = {"b200": 192.0, "gb200": 192.0, "b300": 288.0, "gb300": 288.0}  # where the catalogue has what is usable
+_MARKETED_GB = {"b200": 192.0, "gb200": 192.0, "b300": 288.0, "gb300": 288.0}  # where the catalogue has usable GB
 _GRACE_GB = 480.0  # GH200's name in nvidia-smi has the memory of its CPU; its GPU has 96 GB
 
 

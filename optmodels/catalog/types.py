@@ -18,7 +18,7 @@ from optmodels.units import (
 
 
 def spelled(kind: str, accepts: Any = Any) -> BeforeValidator:
-    """Reads a name by the function of `catalog.spelling` that is called `kind`; `accepts`: what a file may have."""
+    """Reads a name by the function of `catalog.spelling` called `kind`; `accepts`: allowed values."""
 
     def read(value: Any) -> Any:
         from optmodels.catalog import spelling  # which needs the catalogue
@@ -168,7 +168,7 @@ class Linear(Entry):
 
 
 class Indexer(Entry):
-    """Sparse grouped-query attention: an indexer with one key a token picks what the heads attend to (MiniMax-M3)."""
+    """Sparse grouped-query attention: an indexer with one key a token picks the heads' tokens (MiniMax-M3)."""
 
     layers: PositiveInt = Field(description="layers with the indexer; the others with attention read every token")
     heads: PositiveInt = Field(description="query heads of the indexer")

@@ -19,7 +19,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True)
 class KnownPlan:
-    """What the check of a formulation knows of a plan without its certification.
+    """A plan as a formulation's check reads it, without its certification.
 
     Attributes:
         promises: names of the promises that the plan makes.

@@ -1,4 +1,4 @@
-"""What a plan's document states about its certification."""
+"""Statements of a plan's document about its certification."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rounds of certification: solve, simulate what was chosen, cut what fails, solve again.
+"""Rounds of certification: solve, simulate the chosen plan, cut failing points, solve again.
 
-What is simulated, what a cut is and what a plan states about it is the formulation's (`Certifier`); here are the
-rounds, how they share a time limit, which of their plans is returned, and for what the bound holds.
+Simulation, cuts and a plan's statements about them are the formulation's (`Certifier`); here are the
+rounds, how they share a time limit, which of their plans is returned, and which plans the bound covers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JudgedPromise(Protocol):
 
     @property
     def name(self) -> str:
-        """Whose it is and of what."""
+        """Its owner and subject."""
 
     @property
     def found(self) -> Verdict:
@@ -66,7 +66,7 @@ class Round(Generic[P]):
 
 
 class Certifier(Protocol[P]):
-    """What a formulation states and does of one problem's rounds."""
+    """A formulation's part in one problem's rounds."""
 
     @property
     def passes(self) -> Sequence[float]:
@@ -82,10 +82,10 @@ class Certifier(Protocol[P]):
 
     @property
     def held(self) -> str:
-        """What a certified plan's promises do, in words."""
+        """The claim of a certified plan, in words."""
 
     def looser(self, loose: float) -> str:
-        """What a looser model has, in words that follow "the linear model with"."""
+        """Property of a relaxed model, in words that follow "the linear model with"."""
 
     def tables(self, loose: float) -> Any:
         """Tables of a model so loose."""
@@ -211,7 +211,7 @@ class _Rounds(Generic[P]):
         return NOTHING_NEW if list(cuts.values()) == taken else None
 
     def _none(self, loosest: float) -> bool:
-        """Whether there is no plan in any model: where values compare, the loosest has those of all."""
+        """Whether there is no plan in any model: where values compare, the loosest has every plan."""
         return self.of.comparable or all(x.status == "infeasible" for x in self.firsts.values())
 
     def _hopeless(self, outcome: Outcome[P]) -> bool:
@@ -222,7 +222,7 @@ class _Rounds(Generic[P]):
         return any(self._value(x.outcome, x.judged) <= mine for x in self.found if not x.unkept)
 
     def _value(self, outcome: Outcome[P], judged: Sequence[Any]) -> float:
-        """What the least of is best; of equals but for rounding the same."""
+        """Key whose least value is best; equal for values equal but for rounding."""
         assert outcome.plan is not None
         return float(f"{self.of.rank(outcome.plan, judged):.9g}")
 
@@ -240,9 +240,9 @@ class _Rounds(Generic[P]):
         plan.certification = self.of.certification(common, bounded)
 
     def _answer(self) -> Outcome[P]:
-        """The outcome of all rounds; size and events are those of the loosest model's first solve.
+        """The outcome of the rounds; size and events come from the loosest model's first solve.
 
-        The bound too, or that of the first solve of the plan's own pass where objectives of two do not compare.
+        The bound too, or the bound of the first solve of the plan's own pass where objectives of two do not compare.
         """
 
         def rank(x: Round[P]) -> tuple[int, float, int]:
@@ -281,7 +281,7 @@ class _Rounds(Generic[P]):
             words += f"; no time was left for models with {', '.join(untried)}" if untried else ""
         else:
             words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(self.stops) if x)}{of}"
-        # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.
+        # The proof is for a model without cuts: a plan as good as the bound is optimal whatever it was made under.
         log = outcome.log | said | {"certification": words, "reason": words}
         return replace(
             outcome, status="feasible", bound=bound, limit=limit, seconds=self.seconds, size=first.size, log=log,

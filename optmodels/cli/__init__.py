@@ -89,7 +89,7 @@ def run(arguments: list[str] | None = None) -> int:
     _notes.clear()
     warnings.showwarning = _note
     status = _run(sys.argv[1:] if arguments is None else arguments)
-    if status != 2:  # what is refused is said alone
+    if status != 2:  # a refusal is printed alone
         sys.stderr.write("".join(f"note: {text}\n" for text in dict.fromkeys(_notes)))
     if lost:
         sys.stderr.write(f"stdout: got {lost.pop().strerror!r}; expected a device that can be written\n")

@@ -27,7 +27,7 @@ def batch_limits(
     input_std: Annotated[float, typer.Option(help="Standard deviation of prompt tokens.")] = 0.0,
     output_mean: Annotated[float | None, typer.Option(help="Without a trace: mean output tokens.")] = None,
     output_std: Annotated[float, typer.Option(help="Standard deviation of output tokens.")] = 0.0,
-    model: Annotated[Path | None, typer.Option("--latencies", help="Model file for b_SLA.")] = None,
+    latencies: Annotated[Path | None, typer.Option("--latencies", help="Model file for b_SLA.")] = None,
     limit_s: Annotated[float | None, timed("Allowed time between tokens.", options.tpot)] = None,
     safety: Annotated[float | None, typer.Option(help="Probability that a step stays below --limit-s.")] = None,
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,
@@ -39,8 +39,8 @@ def batch_limits(
     answer(
         lambda: optmodels.batch_limits(
             capacity_tokens, epsilon=epsilon, trace=trace, input_column=input_column, output_column=output_column,
-            input_mean=input_mean, input_std=input_std, output_mean=output_mean, output_std=output_std, model=model,
-            limit_s=limit_s, safety=safety, tp=tp,
+            input_mean=input_mean, input_std=input_std, output_mean=output_mean, output_std=output_std,
+            latencies=latencies, limit_s=limit_s, safety=safety, tp=tp,
         ),
         as_json, batch_limit_lines,
     )  # fmt: skip

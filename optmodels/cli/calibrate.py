@@ -66,9 +66,9 @@ def calibrate(
     notes: list[str] = []
     answer(
         lambda: optmodels.calibrate(
-            measurements, model=form, out=out, column=pairs(column, "--column"), where=pairs(where, "--where"),
+            measurements, form=form, out=out, column=pairs(column, "--column"), where=pairs(where, "--where"),
             workload=listed(workload, "--workload") if workload else None, kind=kind,  # type: ignore[arg-type]
-            gpu=gpu, llm=model, precision=precision, engine=engine, attention_ranks=attention_ranks,
+            gpu=gpu, model=model, precision=precision, engine=engine, attention_ranks=attention_ranks,
             weighting=weighting, batch_limit=batch_limit, plot=plot, title=title, source=source,  # type: ignore[arg-type]
             date=date, force=force, on_note=notes.append,
         ),

@@ -13,10 +13,12 @@ from optmodels.cli.console import show, violation_lines
 from optmodels.cli.options import Json, PlanFile
 from optmodels.cli.results import result_of
 
+PARTS_SHOWN = 8
+
 
 def check(
     plan: PlanFile,
-    instance: Annotated[
+    problem: Annotated[
         Path | None, typer.Option("--problem", help="Check against this problem, not the one in the file.")
     ] = None,
     prove: Annotated[
@@ -28,20 +30,22 @@ def check(
     """Verify a result against its problem file, independently. Exit status 1 if that fails."""
     from optmodels.reporting.text import plain
 
-    report = optmodels.check(result_of(plan), instance, prove=prove, time_limit=time_limit)
+    report = optmodels.check(result_of(plan), problem, prove=prove, time_limit=time_limit)
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
         show(["no plan to verify"])
     elif report.ok:
         trusted = {line.path: line.why for line in report.trusted}
-        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted and not prove else ""
+        claimed = "; bound as claimed (optmodels check --prove derives it)" if "bound" in trusted and not prove else ""
         rebuilt = plain(", ".join(report.rebuilt))
+        more = len(trusted) - PARTS_SHOWN
         show([
             f"[green]ok[/green]: plan verified{claimed}",
-            *([f"made again by the same program, found equal: {rebuilt}"] if rebuilt else []),
-            *(["[dim]on trust:[/dim]"] if trusted else []),
-            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in trusted.items()),
+            *([f"Recomputed by the same program and equal: {rebuilt}"] if rebuilt else []),
+            *(["[dim]Not verified:[/dim]"] if trusted else []),
+            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in [*trusted.items()][:PARTS_SHOWN]),
+            *([f"[dim]  … and {more} more (--json)[/dim]"] if more > 0 else []),
         ])  # fmt: skip
     else:
         show(["[red]violated[/red]:"])
@@ -64,7 +68,7 @@ def _proof(proof: Any) -> list[Any]:
         "nothing claimed": "[yellow]nothing was claimed[/yellow]",
     }[proof.verdict]  # fmt: skip
     gap = "" if proof.gap is None else f", gap {proof.gap:.2g} to the plan"
-    lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived anew {number(proof.bound)}{gap}"]
+    lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived again {number(proof.bound)}{gap}"]
     if proof.of:
         lines.append(plain(f"  of the linear model {', and of that '.join(proof.of)}"))
     for a in proof.attempts:

@@ -14,7 +14,7 @@ from optmodels.cli.options import Json, Seed, TimeLimit, listed
 
 
 def compare(
-    instances: Annotated[list[Path], typer.Argument(metavar="FILE", help="Problem files or folders of them.")],
+    problems: Annotated[list[Path], typer.Argument(metavar="FILE", help="Problem files or folders of them.")],
     methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all.")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
@@ -31,7 +31,7 @@ def compare(
     with counted() as on_row:
         rows = answer(
             lambda: optmodels.compare(
-                instances, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, out=out,
+                problems, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, out=out,
                 on_row=on_row, on_skip=lambda text: sys.stderr.write(f"{text}\n"),
             ),
             as_json, comparison_table,

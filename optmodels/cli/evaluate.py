@@ -18,7 +18,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Requests whose rates and lengths count (guide: traces); default: the problem's."),
     ] = None,
-    instance: Annotated[
+    problem: Annotated[
         Path | None, typer.Option("--problem", help="Problem file, in place of the one that the file names.")
     ] = None,
     column: Columns = None,
@@ -39,7 +39,7 @@ def evaluate(
 
     answer(
         lambda: optmodels.evaluate(
-            current, trace, instance=instance, **reading(column, where, skip_bad), rate_factor=rate_factor,
+            current, trace, problem=problem, **reading(column, where, skip_bad), rate_factor=rate_factor,
             first=first, time_limit=time_limit, seed=seed, out=out,
         ),
         as_json, evaluate_lines,

@@ -16,7 +16,7 @@ from optmodels.cli.options import Instance, Json, timed
 
 
 def explain(
-    instance: Instance,
+    problem: Instance,
     time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 8 if there is a plan).")] = None,
     all: Annotated[bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")] = False,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
@@ -31,7 +31,7 @@ def explain(
     with steps() as on_step:
         found = answer(
             lambda: optmodels.explain(
-                instance, time_limit=time_limit, max_solves=max_solves, next=next, all=all, on_step=on_step, out=out
+                problem, time_limit=time_limit, max_solves=max_solves, next=next, all=all, on_step=on_step, out=out
             ),
             as_json,
             lambda document: summary(document.model_dump(mode="json", by_alias=True)),

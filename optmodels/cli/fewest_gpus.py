@@ -13,7 +13,7 @@ from optmodels.cli.options import Instance, Json, Seed, TimeLimit
 
 
 def fewest_gpus(
-    instance: Instance,
+    problem: Instance,
     attainment: Annotated[float, typer.Option(help="Share of the requests within their SLO, from 0 to 1.")] = 1.0,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
@@ -24,7 +24,7 @@ def fewest_gpus(
     from optmodels.reporting.evaluate import fewest_lines
 
     found = answer(
-        lambda: optmodels.fewest_gpus(instance, attainment, time_limit=time_limit, seed=seed, out=out), as_json,
+        lambda: optmodels.fewest_gpus(problem, attainment, time_limit=time_limit, seed=seed, out=out), as_json,
         fewest_lines,
     )  # fmt: skip
     return 0 if found["gpus"] is not None else 3 if found["bound"] is None else 4

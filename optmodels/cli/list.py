@@ -26,12 +26,12 @@ def list(
     folder: Annotated[
         Path | None, typer.Option(help="Problem files in it and below, in place of the problems shipped.")
     ] = None,
-    pool: Annotated[str | None, typer.Option("--cloud", help="With machines: one price list of the catalogue.")] = None,
+    cloud: Annotated[str | None, typer.Option("--cloud", help="With machines: one price list.")] = None,
     region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:
     """List formulations, methods, problems and prices. Or the catalogue of models and GPUs."""
-    found = optmodels.list(what, folder, pool=pool, region=region)
+    found = optmodels.list(what, folder, cloud=cloud, region=region)
     if as_json:
         sys.stdout.write(json_text(found) + "\n")
         return 0

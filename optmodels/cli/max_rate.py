@@ -32,9 +32,7 @@ def max_rate(
     itl_p95: Annotated[Any, timed("95th percentile of the time between tokens.", duration)] = None,
     e2e: Annotated[Any, timed("Mean time of a request.", duration)] = None,
     e2e_p95: Annotated[Any, timed("95th percentile of the time of a request.", duration)] = None,
-    instance: Annotated[
-        Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
-    ] = None,
+    problem: Annotated[Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Requests for the simulation; default: the problem's.")] = None,
     simulate: Annotated[bool, typer.Option("--simulate/--no-simulate", help="Bisect the rate by replays.")] = True,
     seed: Seed = 0,
@@ -48,7 +46,7 @@ def max_rate(
         lambda: optmodels.max_rate(
             plan, model=model, input=input, output=output, quota=[quota_of(text) for text in quota or []],
             budget=budget, ttft=ttft, ttft_p95=ttft_p95, tpot=tpot, tpot_p95=tpot_p95, e2e=e2e, e2e_p95=e2e_p95,
-            itl_p95=itl_p95, instance=instance, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit,
+            itl_p95=itl_p95, problem=problem, trace=trace, simulate=simulate, seed=seed, time_limit=time_limit,
         ),
         as_json, max_rate_lines,
     )  # fmt: skip

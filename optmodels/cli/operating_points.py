@@ -14,7 +14,7 @@ from optmodels.cli.options import Force, Json, OutFile, Where, listed, named, pa
 
 
 def operating_points(
-    model: Annotated[
+    latencies: Annotated[
         Path,
         typer.Argument(
             help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet), "
@@ -51,7 +51,7 @@ def operating_points(
     ttft_s: Annotated[
         float | None, timed("points_table, serves: keep the loads that meet this TTFT.", options.ttft)
     ] = None,
-    tbt_s: Annotated[
+    tpot_s: Annotated[
         float | None,
         timed("points_table, serves: keep the loads that meet this TPOT.", options.tpot, "--tpot-s"),
     ] = None,
@@ -74,7 +74,7 @@ def operating_points(
             options.gpu, "With default: GPU of the catalogue, or a YAML file of one; with measurements: the row's GPU."
         ),
     ] = None,
-    llm: Annotated[
+    model: Annotated[
         str | None,
         typer.Option(
             "--model",
@@ -99,11 +99,11 @@ def operating_points(
 
     answer(
         lambda: optmodels.operating_points(
-            model, machine=machine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens, as_=as_,
+            latencies, machine=machine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens, as_=as_,
             replicas=listed(replicas, "--replicas", int), passes=listed(passes, "--passes", int),
             loads=None if loads is None else listed(loads, "--loads", int), demand=demand or [], service=service,
-            ttft_s=ttft_s, tbt_s=tbt_s, tp=tp, replicas_per_machine=replicas_per_machine, chunk_tokens=chunk_tokens,
-            capacity_tokens=capacity_tokens, safety=safety, engine=engine, gpu=gpu, llm=llm, precision=precision,
+            ttft_s=ttft_s, tpot_s=tpot_s, tp=tp, replicas_per_machine=replicas_per_machine, chunk_tokens=chunk_tokens,
+            capacity_tokens=capacity_tokens, safety=safety, engine=engine, gpu=gpu, model=model, precision=precision,
             attention_ranks=attention_ranks, where=pairs(where, "--where"), out=out, force=force,
         ),
         as_json, lambda found: point_lines(found, machine, out),

@@ -67,7 +67,7 @@ def replay(
         typer.Option(help="Dispatchers know output lengths with this standard deviation of ln(predicted/true)."),
     ] = None,
     seed: Seed = 0,
-    instance: Annotated[
+    problem: Annotated[
         Path | None, typer.Option("--problem", help="Problem file, in place of the one in the file.")
     ] = None,
     out: Annotated[
@@ -82,7 +82,7 @@ def replay(
     target = out if out is not None else (None if as_json else Path("results"))
     answer(
         lambda: optmodels.replay(
-            result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
+            result_of(plan), trace, problem=problem, policy=policy, speed=speed,  # type: ignore[arg-type]
             overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
             rate_factor=rate_factor, first=first, **reading(column, where, skip_bad),
             part=part, share=share, resample=resample, block_s=block_s,  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from optmodels.cli.options import Force, Json, OutFile, listed, named
 
 
 def rows_to_measure(
-    instance: Annotated[
+    problem: Annotated[
         Path | None,
         typer.Argument(
             metavar="FILE",
@@ -27,7 +27,7 @@ def rows_to_measure(
     gpu: Annotated[
         str | None, named(options.gpu, "GPU of the catalogue, or a YAML file of one; default: the problem's.")
     ] = None,
-    llm: Annotated[
+    model: Annotated[
         str | None,
         typer.Option("--model", help="LLM of the catalogue, or a YAML file of one; default: the problem's."),
     ] = None,
@@ -62,12 +62,12 @@ def rows_to_measure(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Choose the few benchmark runs to measure. The priors are those of `calibrate --form default`."""
+    """Choose the few benchmark runs to measure. The priors come from `calibrate --form default`."""
     from optmodels.reporting.latencies import chosen_lines
 
     answer(
         lambda: optmodels.rows_to_measure(
-            instance, rows=rows, engine=engine, gpu=gpu, llm=llm, precision=precision,
+            problem, rows=rows, engine=engine, gpu=gpu, model=model, precision=precision,
             attention_ranks=attention_ranks, tp=listed(tp, "--tp", int, 1, 1024) if tp else None,
             concurrency=listed(concurrency, "--concurrency", int, 1, 10**6),
             input_tokens=listed(input_tokens, "--input-tokens", int, 1, 10**7),

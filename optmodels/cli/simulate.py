@@ -14,7 +14,7 @@ from optmodels.cli.options import Columns, First, Json, RateFactor, Seed, SkipBa
 
 
 def simulate(
-    llm: Annotated[
+    model: Annotated[
         str, typer.Option("--model", help="LLM of the catalogue (optmodels list catalog), or a config.json.")
     ],
     gpu: Annotated[str, named(options.gpu, "GPU of the catalogue, or a YAML file with its data.")],
@@ -71,7 +71,7 @@ def simulate(
 
     answer(
         lambda: optmodels.simulate(
-            llm, gpu, trace, **reading(column, where, skip_bad), tp=tp, precision=precision,
+            model, gpu, trace, **reading(column, where, skip_bad), tp=tp, precision=precision,
             kv_precision=kv_precision, engine=engine, latencies=latencies, max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens, kv_tokens=kv_tokens,
             runtime_gib=runtime_gib, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit=ttft_limit,

@@ -27,7 +27,7 @@ NO_GAP = 1e-9  # a relative gap below is rounding
 
 
 def solve(
-    instance: Instance,
+    problem: Instance,
     method: Method = "exact",
     time_limit: TimeLimit = None,
     gap: Gap = 0.0,
@@ -48,11 +48,11 @@ def solve(
     """Find one plan for a problem, with a proof. Prints a summary; files go under results/."""
     target = out if out is not None else (None if as_json else Path("results"))
     result = solved(
-        optmodels.solve, as_json, instance, out=target, method=method, time_limit=time_limit, gap=gap, seed=seed,
+        optmodels.solve, as_json, problem, out=target, method=method, time_limit=time_limit, gap=gap, seed=seed,
         solver=solver, certify_replay=certify_replay, out_of_sample=out_of_sample,
     )  # fmt: skip
     if not as_json:
-        show(_next(result, str(instance)))
+        show(_next(result, str(problem)))
     return int(result.exit_status)
 
 

@@ -25,9 +25,7 @@ def stress(
     ] = None,
     steps: Annotated[int, typer.Option(help="Factors of each range.")] = 3,
     draws: Annotated[int, typer.Option(help="Draws for the frontier of plans with slack; 0: none.")] = 0,
-    instance: Annotated[
-        Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")
-    ] = None,
+    problem: Annotated[Path | None, typer.Option("--problem", help="Problem file in place of the one in PLAN.")] = None,
     seed: Seed = 0,
     time_limit: Annotated[float, timed("Seconds of each solve.")] = 10.0,
     picture: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .pdf.")] = None,
@@ -41,7 +39,7 @@ def stress(
     answer(
         lambda: optmodels.stress(
             result_of(plan), inflate=dict(_range(text) for text in inflate or ()), lose=lose or (), steps=steps,
-            draws=draws, instance=instance, seed=seed, time_limit=time_limit, picture=picture, out=out, force=force,
+            draws=draws, problem=problem, seed=seed, time_limit=time_limit, picture=picture, out=out, force=force,
         ),
         as_json, stress_lines,
     )  # fmt: skip

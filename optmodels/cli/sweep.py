@@ -23,7 +23,7 @@ SHOWN = 40
 
 
 def sweep(
-    instance: Instance,
+    problem: Instance,
     vary: Annotated[list[str], typer.Option(help="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].")],
     method: Method = "exact",
     samples: Annotated[int | None, typer.Option(help="Draws of the random fields.", min=1)] = None,
@@ -44,9 +44,9 @@ def sweep(
         with _progress() as on_row:
             found = answer(
                 lambda: optmodels.sweep(
-                    instance, vary, method=method, samples=samples, workers=workers, scheduler=scheduler,
+                    problem, vary, method=method, samples=samples, workers=workers, scheduler=scheduler,
                     time_limit=time_limit, gap=gap, seed=seed, pareto=pareto,
-                    out=out or (lambda: default_folder(instance, resume)), resume=resume, on_row=on_row,
+                    out=out or (lambda: default_folder(problem, resume)), resume=resume, on_row=on_row,
                 ),
                 as_json, _summary, lambda sweep: json_text(sweep.document()),
             )  # fmt: skip

@@ -46,8 +46,8 @@ share theirs at random, so that the share of steps with a prompt is
 
     1 − (1 − U)e^(−y)  ≤  U + 1 − e^(−y)  ≤  U + e^(−y₀)·y + 1 − (1 + y₀)e^(−y₀),   y = x − U, for each y₀ ≥ 0      (S8)
 
-A request pays `prompt_step` for U + e^(−y₀)·y of its own, and a₀ has the rest, with y₀ that of the mixture at full
-load; or a₀ has all of it where the mixture could be more then, as where most steps carry a prompt.
+A request pays `prompt_step` for U + e^(−y₀)·y of its own, and a₀ has the rest, with the mixture's y₀ at full
+load; or a₀ has everything where the mixture could be more then, as where most steps carry a prompt.
 
 *a₀* holds the terms that are no sum over requests, at their largest. Where experts or a slope of contexts depend on
 prompts, φ bounds the steps that have them (S6): a₀ then has the experts that the level's largest concurrency touches,
@@ -61,10 +61,10 @@ more tokens in the cache and in the step's budget. It is the mean acceptance tha
 are accepted more or less often than others' are not distinguished.
 
 *Ranks.* An engine of D data-parallel attention ranks (experts spread over all of them) sends a request to the least
-busy one; `max_num_seqs`, B and the longest chunk are of each, and a step is one step of all. So U = Σ λ·u·t/(D·B); of
-slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's concurrency is
-spread no wider than N at the level's ρ). A rank is one server for its share of the prompts, each of which takes D·s of
-its time:
+busy one; `max_num_seqs`, B and the longest chunk belong to each, and a step is one step of every rank. So U = Σ
+λ·u·t/(D·B); of slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's
+concurrency is spread no wider than N at the level's ρ). A rank is one server for its share of the prompts, and each
+takes D·s of its time:
 
     Σ λ (D·s²/2ω + s) ≤ 1                                                                                   (S9)
 
@@ -75,7 +75,7 @@ experts, and several by no more than the longest of them while ranks are as many
     E[max] = ∫ 1 − e^(−Λ(z)) dz,   Λ(z) = Σ y_w·[x_w > z],                                                 (S10)
 
 concave in y: its tangent at the mixture's full load charges a chunk ∫_0^x e^(−Λ₀(z)) dz and a₀ has the rest,
-∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, of which a rank has nearly as many as another, count as even.
+∫ 1 − (1 + Λ₀(z))e^(−Λ₀(z)) dz. Decodes, evenly spread over the ranks, count as even.
 
 *Waiting for a place.* S3 and S4 keep requests from waiting for a slot or for KV cache. They may wait as for prefill. An
 engine that is told to run n = ⌊min(max_num_seqs, KV/largest request)⌋ at a time on a rank preempts none, and one that
@@ -115,8 +115,8 @@ that gets the share p of a stream whose index is I₀ sees I = 1 + p(I₀ − 1)
 
     Σ λ (s(D·s + (I − 1)·s̄)/2ω + s) ≤ 1                                                                     (S13)
 
-*Whole requests.* A deadline is for the last token. The tail of the wait and that of the concurrency are seldom met at
-once, so that E2E at a quantile q is the mean and the root of the sum of squares of what either adds to its own mean,
+*Whole requests.* A deadline is for the last token. The tails of the wait and of the concurrency are seldom met at
+once, so that E2E at a quantile q is the mean and the root of the sum of squares of their additions to their own means,
 
     E2E_q = TTFT + D + √((TTFT_q − TTFT)² + (D_q − D)²),   D = R·(a₀ + c)/(1 − ρ) …,   D_q = R·(a₀ + c·N_q)     (S14)
 
@@ -192,9 +192,9 @@ TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97
 
 
 def ttft_form(quantile: float | None) -> tuple[float, float, float]:
-    """Coefficients of TTFT at a quantile; between those of `TTFT_FORM` linear in −ln(1 − quantile).
+    """Coefficients of TTFT at a quantile; between the values of `TTFT_FORM` linear in −ln(1 − quantile).
 
-    None is the mean; it stands for the median too, which lies below it in what is skewed to the right.
+    None is the mean; it represents the median too, which lies below the mean of a right-skewed distribution.
     """
     if quantile is None or quantile <= 0.5:
         return 0.5, 1.0, 1.0
@@ -512,7 +512,7 @@ class Coefficients:
         return self.fixed_s + experts
 
     def seen_in_progression(self, first: Array, step: Array | float, count: Array) -> Array:
-        """Σ_{i < count} of what attention sees of first + i·step tokens (`StepCosts.seen`)."""
+        """Σ_{i < count} of the tokens that attention sees of first + i·step tokens (`StepCosts.seen`)."""
         with np.errstate(invalid="ignore"):
             below = np.where(
                 np.isinf(self.window_tokens), count,
@@ -530,7 +530,7 @@ class Coefficients:
         Args:
             prompt: tokens to prefill.
             earlier: tokens before them that the cache has.
-            chunk: tokens of it in a step.
+            chunk: its tokens in a step.
             charged: share of `prompt_step` charged to each chunk.
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
@@ -743,15 +743,15 @@ class Points:
         prefill_s: seconds that a prompt adds to the steps that carry it, where others pay no `prompt_step` and its rank
             is the busiest, (P, L, W).
         work_s: W: prefill, `prompt_step` and the busiest rank as shared, and decodes, (P, L, W).
-        steps: m and those of its decodes, mean, (P, L, W).
+        steps: m and its decodes' steps, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
         beside_s: length of a step next to its rank's prompts, (P, L, W): with the class's own share of decodes or the
             mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
-            whichever is larger. `decode_s`: d: that of the class's own decodes, 0 without any.
+            whichever is larger. `decode_s`: d, of the class's own decodes, 0 without any.
         following_s: F: work of the prompts that come while a request's is prefilled, (P, L, W).
-        left_s, bursts: what these prolong its decode steps by in their mean, and the variance that prompts of others
+        left_s, bursts: mean prolongation of its decode steps by these, and the variance that prompts of others
             make in that, at most, s², (P, L, W).
         few: the prompts in a request's decode steps, counted one by one.
         place_s: seconds between two departures of a class while every place is taken, (P, L, W).
@@ -796,9 +796,9 @@ class Points:
     def spread(self) -> float:
         """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
 
-        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time and
-        chunks it takes less, of slots, KV, tokens and turns more than the lower level: all are monotone in t. So no
-        choice of t in the range of the levels needs less than 1/spread of the deployments.
+        A larger t never serves requests faster, so the lower of two levels can serve every request of one between them.
+        Of time and chunks it takes less, of slots, KV, tokens and turns more than the lower level: all are monotone in
+        t. So no choice of t in the range of the levels needs less than 1/spread of the deployments.
         """
         turns = (self.turn_s**2, self.mean_turn_s)
         rows = np.concatenate([self.load, np.stack(turns)])
@@ -808,7 +808,7 @@ class Points:
         return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
 
     def take(self, deployment: Index, level: Index) -> Points:
-        """Only some levels, each as that of a deployment of its own, (n, 1)."""
+        """Only some levels, each as a deployment of its own, (n, 1)."""
 
         def some(x: Any) -> Any:
             if not isinstance(x, np.ndarray):
@@ -894,7 +894,7 @@ class Points:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
         The larger of its time per token over its limit, and of what it takes of slots, KV cache or prompt tokens over
-        what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
+        its share of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
         infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
         load = self.rows_of_step() if load is None else load
@@ -909,7 +909,7 @@ class Points:
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
         others' ρ(a₀ + c)/(1 − ρ). While it decodes its own is d. At a quantile a step lasts a₀ + `MARGIN`·c·N_q, with N
         at the level's ρ = 1 − a₀/t, and no more than all slots filled with the heaviest class (by c) that can be there:
-        the others may be of it. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
+        the others may be of it. Either is longer by the residual of a prompt: F = ρ_p·E[prefill²]/E[prefill] of
         work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
         prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
         n·a₀ + what came in T, whose variance in the mean step is Σλ·prefill²·t/n/(1 − Σλ·prefill)². Both sums are the
@@ -1112,8 +1112,8 @@ def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
 def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Whether more slots may carry more: they are scarcest at a step of a class within its limits, or at the next one.
 
-    If another capacity is scarcer at both, it is between them, too: of those that grow with the step the ratio stays,
-    and of time it only falls. With relaxed limits no deployment stops lacking slots.
+    If another capacity is scarcer at both, it is between them, too: for capacities that grow with the step the ratio
+    stays, and of time it only falls. With relaxed limits no deployment stops lacking slots.
 
     Args:
         capacities: capacities of steps, ascending, rows in the order of `ROWS`, (Q, P, L, W).
@@ -1127,7 +1127,7 @@ def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np
 
 
 def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAST_LOAD) -> Array:
-    """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through that of `MOST_LOAD`.
+    """Loads ρ that levels are at, ascending: ρ/(1 − ρ) grows by `SPACING`, through the value at `MOST_LOAD`.
 
     They depend on no limit of a request: a larger `most` or a smaller `least` adds some and moves none.
 
@@ -1147,7 +1147,7 @@ def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAS
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     """Step times (P, L) at which loads ρ are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
-    The former are for steps shorter than any of the latter's. In place of those that are not, and first of all, stands
+    The former are for steps shorter than any of the latter's. In place of the others, and first, stands
     a step without a level: `StepCosts.fixed_s`, which every step of a level is longer than.
     """
     c = Coefficients.stack(costs)
@@ -1162,9 +1162,9 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
 def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     """Step times of levels, and the one that is best for the only class of each deployment, (P, L + 1).
 
-    A longer step takes less of time and more of all else: the longest one at which the class meets its limits and time
-    is still scarcest carries most of it. It may be shorter than every level. Found between two levels by `HALVINGS`, so
-    that it is one of as many fixed steps, and with a relaxed limit no shorter.
+    A longer step takes less of time and more of everything else: the longest one at which the class meets its limits
+    and time is still scarcest carries most requests. It may be shorter than every level. Found between two levels by
+    `HALVINGS`, so that it is one of as many fixed steps, and with a relaxed limit no shorter.
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
@@ -1306,7 +1306,7 @@ def operating_points(
 
     with np.errstate(divide="ignore", invalid="ignore"):  # of no slots
         place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
-    outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
+    outside = (1.0 - within) * c.prompt_step_s  # share of the cost of a step with a prompt, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
         beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
@@ -1483,7 +1483,7 @@ class Prediction:
         running: mean requests that run.
         waiting_s: mean wait before prefill.
         ttft_s, tpot_s: quantile (None: mean) → seconds of each class, (W,); no time per token without a second one.
-        all_tpot_s: the same of all that decode together.
+        all_tpot_s: the same for every decoding request together.
         tokens: tokens that a decoding request gets of a step, in the mean over all.
         between: times between two of its tokens.
     """
@@ -1513,7 +1513,7 @@ def predict(
         P₀ = (1 − ρ_prefill)·(1 − x)^(N₀/x + 1) = (1 − ρ)·(1 − x)^(N₀/x)
 
     Of D ranks each has N/D of the concurrency, and chunks of one step are spread evenly, so that beyond their even work
-    Σc outside the experts it lasts D times that of the busiest rank less Σc (`_busiest`), which (S10) bounds.
+    Σc outside the experts it lasts D times the busiest rank's less Σc (`_busiest`), which (S10) bounds.
 
     Args:
         costs: costs of its steps.
@@ -1522,8 +1522,8 @@ def predict(
         engine: its settings.
         most: requests that run at a time, at most, where KV cache allows fewer than `engine`.
         quantiles: shares of requests that quantiles are wanted for.
-        attention_ranks: D that it is made of; `costs` are of steps of all, `rates` and `most` of all together, `engine`
-            of each.
+        attention_ranks: D of the deployment; `costs` are for steps of every rank, `rates` and `most` for the ranks
+            together, `engine` of each.
 
     Raises:
         ValueError: the rates are more than it can serve.
@@ -1570,7 +1570,7 @@ def predict(
         together = carried / max(mixed * (1.0 - idle), 1e-300)
         if abs(step - before) <= 1e-12 * step:
             break
-    charged = mixed * (1.0 - idle) / max(carried, 1e-300)  # chunks of one step share what it pays for them
+    charged = mixed * (1.0 - idle) / max(carried, 1e-300)  # chunks of one step share its cost
     prefill = alone + charged * c.prompt_step_s * chunks + busiest
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
     of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
@@ -1609,10 +1609,11 @@ def predict(
 
 
 def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tuple[Array, float]:
-    """Each chunk's part of what the busiest rank does in a step: of its longest chunk, (W,), and of those behind it, s.
+    """Each chunk's part of the busiest rank's work in a step: of its longest chunk, (W,), and of the chunks behind it,
+    s.
 
     Chunks of a step that has any are Poisson's given that there is one, n with the mean Λ(0)/(1 − e^(−Λ(0))), and go to
-    ranks as evenly as they can: behind the longest of all are ⌈n/D⌉ − 1 mean ones. A chunk has ∫_0^c (1 − e^(−Λ))/Λ dz
+    ranks as evenly as they can: behind the longest are ⌈n/D⌉ − 1 mean ones. A chunk has ∫_0^c (1 − e^(−Λ))/Λ dz
     of the former, with Λ as in (S10).
 
     Args:
@@ -1651,7 +1652,7 @@ def _longer_by_others(longer_s: Array, came: Array) -> Array:
 
 
 def _carrying(carried: float, filled: float, begun: float, longer: float, share: float) -> float:
-    """Share of steps that carry a prompt (S8), from what it was thought to be.
+    """Share of steps that carry a prompt (S8), from a first estimate.
 
     A step with prompts is longer and gathers more of them for the next one, so that fewer steps have any than by
     chance: a chain of short and long steps, as far as chunks share theirs.

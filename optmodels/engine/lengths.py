@@ -5,7 +5,7 @@ bound b_w(g) on latency at the shares g of `GRID`, so that at least g of its req
 
     B(q) = min {x : Σ_w f_w · max {g : b_w(g) ≤ x} ≥ q},   g = 0 with b_w(0) = 0 among them                   (M1)
 
-bounds the share q of all requests: classes with short answers make up for those with long ones. One class keeps its own
+bounds the share q of the requests: classes with short answers make up for those with long ones. One class keeps its own
 bound, B(q) = b(q).
 """
 

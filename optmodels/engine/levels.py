@@ -3,7 +3,7 @@
 A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
 of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
-*Open-loop runs* (`levels`). Step times are those of fixed loads (`loads_of_levels`), which depend on no limit, and the
+*Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit, and the
 one at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
 requests. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
 ω_w(g), and the longest wait is
@@ -18,7 +18,7 @@ is the one with the shortest step whose time they do not fill, and next to it th
     ω_n = max {λ·D·E[s²]/(2(1 − λ·E[s])), D·max s/most}                                                       (M4)
 
 No limit on a latency is in (M3) or (M4): a limit only states which of these levels are allowed. So the levels at a
-limit are among those at any relaxed one, and what is best, or possible at all, at the tighter limit is so at the
+limit are among those at any relaxed one, and the best one, or a possible one, at the tighter limit is so at the
 relaxed one.
 """
 
@@ -74,7 +74,7 @@ class Levels:
         place_wait_s: mean wait for a slot or KV cache besides; 0: requests seldom wait for these.
         max_num_seqs: requests that a rank runs at a time, at most.
         requests_per_s: λ, the most that all its capacities carry.
-        alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps; means.
+        alone_s, work_s: steps·a₀, a request's time in an empty engine, and W, its addition to others' steps; means.
         first_s: TTFT at its quantile without waiting; `waiting_s`: what waiting adds to it, at most; `ttft_s`: both,
             which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
@@ -292,7 +292,7 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, npt
 
 
 def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
-    """t_n of (M3) by halving, longer by `ROUNDING` of it, (E, N)."""
+    """t_n of (M3) by halving, longer by the share `ROUNDING`, (E, N)."""
     c = Coefficients.stack([e.costs for e in of.engines])
     low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
 
@@ -318,12 +318,12 @@ def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
 def steps_of_running(at: Callable[[Array, Classes], Points], kind: Classes, running: Array, together: bool) -> Array:
     """Step times t = a₀ + n·W/steps of one engine at which n requests of a mixture run in the mean (M3), (1, L).
 
-    Found for a few classes in place of all first, and from there by secants.
+    Found for a few classes in place of every class first, and from there by secants.
 
     Args:
         at: operating points of step times (1, L) and classes.
         kind: the mixture.
-        running: n, of all ranks, (L,).
+        running: n, over the ranks, (L,).
         together: whether prompts that a step has no room for wait next to it, as where engines only prefill.
     """
 

@@ -1,4 +1,4 @@
-"""A closed-loop run at its users: what each sees where all ask alike, evenly one after another, and again when
+"""A closed-loop run at its users: latencies where all ask the same, evenly one after another, and again when
 answered.
 
 N users keep an engine busy, so that its mean step is known without a law of the concurrency. A request takes m steps of
@@ -7,13 +7,13 @@ steps have room for them: N·u tokens of prompts take N·u/B steps at least. Wit
 
     T = n·a₀ + N·W,   requests/s = N/T                                                                      (L1)
 
-and x = N·m/n chunks a step, of which a step with prompts has one, or x where that is more (arrivals are even, not
+and x = N·m/n chunks a step, where a step with prompts has one, or x where that is more (arrivals are even, not
 Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
 
-*Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that of c chunks
-in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times what the busiest rank
-does in it outside the experts: with prompts it is theirs, with those of the rank who decode next to them; else
-the one with most users, and among equals with the longest contexts. What is more than an even share comes to each step.
+*Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that with c
+chunks in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times the work that the
+busiest rank does in it outside the experts: with prompts it is theirs, with the rank's decodes next to them; else
+the one with most users, and among equals with the longest contexts. The excess over an even share comes to each step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Loop:
 
     Attributes:
         ttft_s, tpot_s, e2e_s: seconds, `tpot_s` 0 where answers have one token.
-        requests_per_s: requests/s of all users.
+        requests_per_s: requests/s of the users together.
     """
 
     ttft_s: float
@@ -50,7 +50,7 @@ def loop(
     """Of an engine that serves requests whole.
 
     Args:
-        costs: costs of its steps, of all ranks.
+        costs: costs of its steps, over the ranks.
         slower: factor of TTFT besides (`EngineCosts.slower`); it is no time of the engine's.
         limits: its settings, of each rank.
         input_tokens, output_tokens: of every request.
@@ -93,7 +93,7 @@ def mean_e2e_s(
 ) -> float:  # fmt: skip
     """E2E of a closed-loop run's requests in the mean, at most, s; of an engine of one attention rank the level's own.
 
-    (S10) counts what steps wait for the busiest of several ranks where requests come at random. Those of a loop come
+    (S10) counts the wait of steps for the busiest of several ranks where requests come at random. Those of a loop come
     evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` states about equal requests;
     of unequal ones, whose loop is not known, no less than bounds on TTFT and TPOT allow.
 

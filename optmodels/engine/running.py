@@ -1,8 +1,8 @@
-"""Engines that run, at the rates they have: load, slots, KV cache, and how many requests see what they were promised.
+"""Engines that run, at the rates they have: load, slots, KV cache, and the share of requests within their SLOs.
 
 Where an operating point is an engine at a level that was chosen for it, here the level is a consequence: means and
-quantiles are those of `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides
-the requests of a group among engines that need not be equal; what it evens out states how (`shares`).
+quantiles come from `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides
+the requests of a group among engines that need not be equal; the quantity that it evens out states how (`shares`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optmodels.latency.steps import StepCosts
 
 Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
-SHARES = 1e-3 ** np.linspace(1.0, 0.0, 40)  # of all requests of a group, at which engines are tabulated
+SHARES = 1e-3 ** np.linspace(1.0, 0.0, 40)  # share of a group's requests, at which engines are tabulated
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ def running(
     """Prediction of an engine at rates (W,), requests/s.
 
     Of several attention ranks the least busy one gets a request, so that they run out of slots together; its cache,
-    which dispatchers ignore, a rank fills by itself, with its share of the concurrency spread as widely as all of it.
+    which dispatchers ignore, a rank fills by itself, with its share of the concurrency spread as widely as the whole.
 
     Args:
         costs: costs of its steps.
         slower: further factor on TTFT (`latency.steps.Provenance.factors`).
         classes: W of them.
         rates: rates of each.
-        kv_tokens: KV tokens that its cache holds, of all ranks.
+        kv_tokens: KV tokens that its cache holds, over the ranks.
         limits: its settings, of each rank.
         ranks: data-parallel attention ranks D.
     """
@@ -159,7 +159,7 @@ def prefilling(classes: Classes) -> Classes:
 def decoding(costs: StepCosts, classes: Classes) -> tuple[StepCosts, Classes]:
     """Requests whose prompt comes with its KV cache, for `running`.
 
-    They join at the end of the step in which it comes and make S_out − 1 tokens here, of which the first is the first
+    They join at the end of the step in which it comes and make S_out − 1 tokens here, the first one being the first
     token of `Running`: a prompt of one token that costs nothing, next to which others decode.
 
     Args:
@@ -190,7 +190,7 @@ def _overloaded(classes: int) -> Running:
 def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Array:
     """Share of a group's requests that each engine gets under a dispatcher, (E,); Σ counts·shares = 1.
 
-    It fills the engine on which what it looks at is least, so that this is equal on all that are used: requests that
+    It fills the engine whose looked-at quantity is least, so that it is equal on every used one: requests that
     run (`shortest_queue`, and `prefix_affine`, where nothing is shared), share of KV cache (`least_kv`), seconds of a
     request (`earliest_finish`). ``round_robin`` looks at nothing.
 
@@ -220,7 +220,7 @@ def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Ar
         low, high = (low, middle) if number @ at_level(middle) >= 1.0 else (middle, high)
     found = at_level(high)
     total = float(number @ found)
-    # Where all together cannot serve the group, each gets what it can in proportion, and is overloaded.
+    # Where all together cannot serve the group, each gets its share in proportion, and is overloaded.
     found = found / total if total > 0 else np.full(len(number), 1.0 / number.sum())
     return np.asarray(found, dtype=float)
 

@@ -1,6 +1,6 @@
 """Quantiles of a forecast by split conformal prediction, on a rolling window.
 
-At minute t the scaled errors e_s = (y_s − f_s)/f_s^β of all forecasts whose outcome is known by t are at hand. The
+At minute t the scaled errors e_s = (y_s − f_s)/f_s^β of every forecast whose outcome is known by t are at hand. The
 quantile forecast at level q is f_t + f_t^β·Q, where Q is the ⌈(m + 1)q⌉-th smallest of the m errors of the window
 (Vovk, Gammerman & Shafer 2005, eq. 4.6). It covers y with probability q where scaled errors are exchangeable within the
 window, whatever f is. β = 1 makes errors ratios. β = ½ suits traffic whose variance grows with its rate, as sums of

@@ -1,4 +1,4 @@
-"""Median forecasts of a rate series: each uses only what was seen before the forecast is made.
+"""Median forecasts of a rate series: each uses only values before the forecast is made.
 
 A method maps a series x, one rate a minute, NaN where nothing was measured, to an array F of shape (n, H): F[t, h − 1]
 is the forecast of x[t + h], made when x[t] is the newest value. Methods work on log(1 + x), so that errors are ratios.

@@ -64,7 +64,7 @@ def read(
         name: Their format (one of `FORMATS`), or None to detect each file's.
         fixed: Values for columns that a file does not state, e.g. ``concurrency``; they do not replace stated ones.
         columns: Columns of plain tables and JSON: our name → theirs, as in `read_measurements`.
-        allow_failed: Read runs of which more than 5 % of the requests failed.
+        allow_failed: Read runs in which more than 5 % of the requests failed.
 
     Raises:
         InputError: an unknown format, an unreadable, truncated, empty or wrong file (by line), files of two kinds.
@@ -158,7 +158,7 @@ def _is_request_log(source: ResultFile) -> bool:
     return {"input_toks", "output_toks", "first_token_ts"} <= set(source.first)
 
 
-# Files that are no table of results: how they are known, what they are, and what is expected instead.
+# Files that are no table of results: how they are known, their name, and the file expected instead.
 _OTHERS: tuple[tuple[Callable[[ResultFile], bool], str, str], ...] = (
     (
         _is_mlperf, "an MLPerf log",

@@ -1,7 +1,7 @@
 """BLIS' ``--metrics-path`` JSON (inference-sim/inference-sim, ``MetricsOutput`` of sim/metrics_utils.go, 2026).
 
 Means over the completed requests in milliseconds. It simulates arrivals, not a closed-loop run: the mean concurrency is
-Little's law, responses/s × seconds of a request, of all instances of the file together; of several instances give that
+Little's law, responses/s × seconds of a request, of the file's instances together; of several instances give that
 of one with ``--set concurrency=N``.
 """
 

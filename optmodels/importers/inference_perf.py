@@ -2,7 +2,7 @@
 
 Fields as ``summarize_requests`` of its ``reportgen/base.py`` writes them: means and percentiles in seconds over the
 requests that succeeded. TPOT is (request latency − TTFT)/(output tokens − 1): its own time per output token counts
-stream events, of which an engine may send several a token. A stage of a concurrent load states its concurrency; of
+stream events, and an engine may send several a token. A stage of a concurrent load states its concurrency; of
 another it is Little's law, requests/s × seconds of a request. Lengths are ``prompt_tokens`` and ``output_tokens``, in
 older reports ``prompt_len`` and ``output_len``.
 """

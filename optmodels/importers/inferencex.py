@@ -56,7 +56,7 @@ def read(
 
 
 def _as_run(source: ResultFile, data: dict[str, Any], line: int) -> dict[str, Any]:
-    """Results of its experimental runs (vLLM's names, times in seconds) by the names of all others."""
+    """Results of its experimental runs (vLLM's names, times in seconds) by the names of the other results."""
     if not set(data) >= _EXPERIMENTAL:
         return data
     served.check_failed(source, line=line, **served.counts(source, data, line))

@@ -9,13 +9,13 @@ Its profiler (casys-kaist/LLMServingSim, profiler/README.md; MIT) leaves ``HARDW
     + lm_head + sampler,    MLP = gate_up_proj + act_fn + down_proj, or moe
 
 takes its dense kernels at all tokens of the step, ``lm_head`` and ``sampler`` at its sequences, and ``moe`` at the
-E·(1 − (1 − k/E)ⁿ) experts that n tokens touch in the mean; between measured sizes times are linear. Steps beyond what a
-table reaches, or the GPUs' memory, are left out.
+E·(1 − (1 − k/E)ⁿ) experts that n tokens touch in the mean; between measured sizes times are linear. Steps beyond the
+range that a table reaches, or the GPUs' memory, are left out.
 
 *Several GPUs.* A shard's kernels lack collectives. They are all-reduces of ``hardware.yaml`` of the profile, if it has
-them among as many GPUs, two a layer and one of the embedding; else what the shipped engine coefficients state
-(`resolve.collective_costs`). Where ``tpN`` has no ``moe.csv``, that of ``tp1`` stands for expert parallelism: a GPU has
-1/N of the experts and of their tokens.
+them among as many GPUs, two a layer and one of the embedding; else as the shipped engine coefficients state
+(`resolve.collective_costs`). Where ``tpN`` has no ``moe.csv``, the one of ``tp1`` represents expert parallelism: a GPU
+has 1/N of the experts and of their tokens.
 
 *Not in it*: contexts of unlike lengths in one step (``skew.csv``), CUDA graphs, the scheduler.
 """

@@ -30,7 +30,7 @@ def row(
     completed: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A row of the ``served`` kind; what the file does not state comes from the user's ``--set``.
+    """A row of the ``served`` kind; values that the file lacks come from the user's ``--set``.
 
     Args:
         source, fixed, line: the file, the user's values, and where the run is.

@@ -27,7 +27,7 @@ class ResultFile:
     Attributes:
         name: name that the user gave.
         text: text of the file.
-        notes: on what a reader left out of it.
+        notes: on rows that a reader left out.
         allow_failed: whether runs with many failed requests are read.
     """
 
@@ -157,7 +157,7 @@ class ResultFile:
         return found
 
     def cells(self, number: int) -> list[str]:
-        """The cells of a line, the first of which is 1."""
+        """The cells of a line; the first line is 1."""
         try:
             return next(csv.reader([self.lines[number - 1]]), [])
         except csv.Error as error:

@@ -89,7 +89,7 @@ def _measured(
     source: ResultFile, text: str, names: list[str], fixed: Mapping[str, float], columns: Mapping[str, str],
     header: int, numbers: list[int],
 ) -> tuple[Kind, list[dict[str, Any]]]:  # fmt: skip
-    """The rows of a table as measurements; what the table lacks is of `fixed`."""
+    """The rows of a table as measurements; columns that the table lacks come from `fixed`."""
     mapped = {k: f"{v:g}" for k, v in fixed.items() if k not in names} | dict(columns)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "table.csv"
@@ -105,6 +105,6 @@ def _measured(
 
 
 def _placed(source: ResultFile, mistake: Mistake, header: int, numbers: list[int]) -> Mistake:
-    """The mistake with this file's name and line: that of its row, else the header's."""
+    """The mistake with this file's name and line: its row's line, else the header's."""
     row = re.match(r"row (\d+)", mistake.path)
     return replace(mistake, file=source.name, line=numbers[int(row[1]) - 1] if row else header)

@@ -1,6 +1,6 @@
 """``trtllm-bench throughput|latency --report_json`` (NVIDIA/TensorRT-LLM): one report a run, times in milliseconds.
 
-Time to the first token and between tokens are those of a streaming run (``--streaming``).
+Time to the first token and between tokens come from a streaming run (``--streaming``).
 """
 
 from __future__ import annotations

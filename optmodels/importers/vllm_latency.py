@@ -1,7 +1,8 @@
 """``vllm bench latency --output-json``: whole static batches, first prompt token to last output token.
 
-The file has ``avg_latency``, ``latencies`` and ``percentiles`` in seconds but not what was run, so batch size and
-lengths come from ``--set batch=8 --set input_tokens=32 --set output_tokens=128`` (the tool's defaults are these).
+The file has ``avg_latency``, ``latencies`` and ``percentiles`` in seconds but not the measured deployment, so batch
+size and lengths come from ``--set batch=8 --set input_tokens=32 --set output_tokens=128`` (the tool's defaults are
+these).
 """
 
 from __future__ import annotations

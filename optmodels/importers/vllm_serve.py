@@ -1,7 +1,7 @@
 """``vllm bench serve --save-result`` (formerly benchmark_serving.py): one JSON object a run, or one a line.
 
 Means in milliseconds, totals over the completed requests. A run without ``max_concurrency`` is an open loop at
-``request_rate``: its mean concurrency is Little's law over what was measured, requests in flight = rate × time each.
+``request_rate``: its mean concurrency is Little's law over the measured values, requests in flight = rate × time each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Places in an instance document by name: ``workloads[chat].slo.ttft_s``, ``pool.machines[0].prices.spot``.
 
-A key is what the file states or could state (the schema knows keys that the file leaves to their default); a list entry
-goes by index, by its name, or ``[*]`` for all; a mapping's key with dots in it goes in brackets.
+A key is one that the file states or could state (the schema knows keys that the file leaves to their default); a list
+entry goes by index, by its name, or ``[*]`` for all; a mapping's key with dots in it goes in brackets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from optmodels.errors import InputError, Mistake
-from optmodels.limits import SPELLED
+from optmodels.limits import SPELLED, spellings
 
 Location = tuple[int | str, ...]
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\[\]]+)\]")
@@ -137,8 +137,8 @@ def _walk(
         for key in there:
             yield from _walk(there[key], fields.get(key, _values(kinds)), rest, (*done, key), key)
         return
-    spellings = [step, SPELLED.get(step, step), *(old for old, key in SPELLED.items() if key == step)]
-    step = next((s for s in spellings if s in there), next((s for s in spellings if s in fields), step))
+    spelled = [step, *spellings(step)]
+    step = next((s for s in spelled if s in there), next((s for s in spelled if s in fields), step))
     if step not in there and step not in fields and not _values(kinds):
         known = _listed([*there, *(k for k in fields if k not in there)])
         raise _NoWayError(step, f"one of the keys {known}" if known else "no key: nothing can be set there")
@@ -205,7 +205,7 @@ def _unpacked(annotation: Any) -> list[Any]:
 
 
 def _fields(kinds: list[Any], data: Any) -> dict[str, list[Any]]:
-    """Keys of the sections the schema takes here, and what each may hold; sections of another ``kind`` do not count."""
+    """Keys of the sections the schema takes here, and the values of each; those of another ``kind`` do not count."""
     found: dict[str, list[Any]] = {}
     for model in kinds:
         if not (isinstance(model, type) and issubclass(model, BaseModel)):

@@ -35,7 +35,7 @@ def is_stream(path: Path) -> bool:
 
 
 def settled(path: Path, what: str = "a file") -> Path:
-    """The path itself, or a copy of what a stream holds; one stream is read once in a process.
+    """The path itself, or a copy of a stream's contents; one stream is read once in a process.
 
     Args:
         path: a file, a named pipe, ``/dev/stdin`` or ``/dev/fd/N``.

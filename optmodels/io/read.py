@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.pipes import settled
-from optmodels.limits import SPELLED
+from optmodels.limits import SPELLED, spellings
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -199,7 +199,7 @@ def _refuse_aliases(top: Any) -> None:
 
     Raises:
         ConstructorError: a node that contains itself.
-        _TooLargeError: too many values, each alias counted as what it stands for.
+        _TooLargeError: too many values, each alias counted as its values.
     """
     sizes: dict[int, int] = {}
 
@@ -256,7 +256,7 @@ _JSON_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}:,]|[^][{}:,"\s]++'
 
 
 def _deep_in_json(text: str) -> Iterator[tuple[Location, int]]:
-    """The sections with `MAX_DEPTH` levels above them that are not empty: location, and line of what is in them."""
+    """The sections with `MAX_DEPTH` levels above them that are not empty: location, and line of their contents."""
     at: list[int | str] = []  # in every open section the entry or key that is being read
     key, line, seen = "", 1, 0
     for token in _JSON_TOKEN.finditer(text):
@@ -359,7 +359,7 @@ def _line(node: Any, location: Location) -> int | None:
     line = node.start_mark.line + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            for key, value in reversed(node.value):  # what is merged in comes first
+            for key, value in reversed(node.value):  # merged-in keys come first
                 if key.value == str(part):
                     node, line = value, key.start_mark.line + 1
                     break
@@ -435,8 +435,8 @@ def as_written(location: Location, data: Any) -> Location:
     """The location of a schema's fields with the keys that a document uses."""
     found: list[str | int] = []
     for part in location:
-        if isinstance(data, Mapping) and part not in data and SPELLED.get(str(part)) in data:
-            part = SPELLED[str(part)]
+        if isinstance(data, Mapping) and part not in data:
+            part = next((other for other in spellings(str(part)) if other in data), part)
         if isinstance(data, Mapping) and part in data:
             data = data[part]
         elif isinstance(data, list | tuple) and isinstance(part, int) and part < len(data):

@@ -1,4 +1,4 @@
-"""Tables a user wrote: CSV, gzipped or not, and Parquet, within stated limits on what is read; rows as models."""
+"""Tables a user wrote: CSV, gzipped or not, and Parquet, within stated limits on the size; rows as models."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
 def read_parquet(path: Path) -> pd.DataFrame:
     """A Parquet file of plain columns, of at most `MAX_COLUMN_BYTES` in memory.
 
-    What a file states it holds is looked at first, and texts are counted before they are written out: a few bytes of
+    The size that a file states is looked at first, and texts are counted before they are written out: a few bytes of
     Parquet may stand for many equal rows.
 
     Raises:
@@ -171,7 +171,7 @@ def uneven(error: Exception, file: str, skipped: int = 0) -> Mistake | None:
     Args:
         error: pandas' own.
         file: file that was read.
-        skipped: lines of it that pandas did not see.
+        skipped: lines that pandas did not see.
     """
     found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
     if found is None:

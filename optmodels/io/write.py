@@ -18,7 +18,7 @@ from typing import Any
 from optmodels.errors import InputError, Mistake, NotWrittenError
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")  # after apostrophes too: taking one off gives back what there was
-# What a file system without hard links states: exFAT, some network and FUSE mounts, Android's.
+# Errors of a file system without hard links: exFAT, some network and FUSE mounts, Android's.
 NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 NEW_NAME = "a new file name, or --force"
 DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT") for i in range(1, 10))}  # of Windows
@@ -43,7 +43,7 @@ def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
 
 
 def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
-    """Write a file so that readers see all of it or nothing.
+    """Write a file so that readers see the whole file or nothing.
 
     Raises:
         InputError: the file exists and `overwrite` is false, or the folder cannot be written.
@@ -189,7 +189,7 @@ def _columns_text(columns: Mapping[str, Any]) -> str:
 
 
 def _cells(values: Any) -> list[Any]:
-    """Cells of a column; numbers of an array, of which there may be millions, are written at once."""
+    """Cells of a column; numbers of an array, which may be millions, are written at once."""
     listed = values.tolist() if hasattr(values, "tolist") else values
     if getattr(getattr(values, "dtype", None), "kind", "O") in "iuf" and len(listed):
         from pydantic_core import to_json

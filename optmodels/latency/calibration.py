@@ -32,7 +32,7 @@ def quantile_factor(quantiles: dict[str, float], safety: float | None) -> float:
     """Residual quantile at the least stored level ≥ `safety`; 1 where safety is None.
 
     Raises:
-        InputError: level outside (0, 1) or beyond what the measurements support.
+        InputError: level outside (0, 1) or beyond the measurements' range.
     """
     if safety is None:
         return 1.0

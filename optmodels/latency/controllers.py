@@ -3,7 +3,7 @@
 Both are deterministic and know nothing of the engine: they see an `StepObservation` and return the batch limit b_t.
 
 * `MemoryController`: Algorithm 1. While prompts wait and requests decode, b_t = ⌊(η − L₀)/(E l_in + E l_out)⌋, at least
-  what is decoding, at most B_max. L₀ is the buffer of `batch_limits` (see there for what the paper prints).
+  the decoding requests, at most B_max. L₀ is the buffer of `batch_limits` (see there for the paper's text).
 * `SlaController`: Algorithm 2, a noisy binary search for the largest batch whose decode latency stays within
   D_SLA ± ε_D: α keeps the bracket open, δ lets it drift after the load.
 * `CombinedController`: b* = min(b_mem, b_SLA) (§III-B). `StaticController`: vLLM's fixed limit.
@@ -158,7 +158,7 @@ class SlaController:
 
 
 class CombinedController:
-    """min(b_mem, b_SLA), §III-B; never below what is already decoding."""
+    """min(b_mem, b_SLA), §III-B; never below the number that already decode."""
 
     def __init__(self, memory: Controller, sla: Controller) -> None:
         self.memory, self.sla = memory, sla

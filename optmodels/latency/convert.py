@@ -1,4 +1,4 @@
-"""A model fitted to measurements as the costs of a step: what it predicts over its range, put into sums over requests.
+"""A model fitted to measurements as the costs of a step: its predictions over its range, put into sums over requests.
 
 A fitted model is asked for what its measurements were (single steps, whole static batches, the mean step of a closed
 loop) on a grid over the range it was fitted on, at the deployment's tensor parallelism; non-negative least squares on
@@ -46,7 +46,7 @@ class Converted:
     ratio: Array
 
     def quantiles(self, target: str, model: LatencyModel) -> tuple[tuple[float, float], ...]:
-        """Level → quantile of measured/costs: the model's own, times that of its distance where it lies above."""
+        """Level → quantile of measured/costs: the model's own, times its distance's quantile where that is above 1."""
         found = {float(level): q for level, q in model.targets[target].residual_quantiles.items()}
         return tuple((level, q * max(1.0, float(np.quantile(self.ratio, level)))) for level, q in sorted(found.items()))
 
@@ -142,7 +142,7 @@ def _scaled(model: LatencyModel, at_peak: StepCosts) -> Converted:
 def _grid(
     model: LatencyModel, tp: int, experts: Experts | None, window: AttentionWindow | None
 ) -> tuple[Values, dict[str, Array]]:
-    """What the model is asked, (n,) each, and what one second of each cost makes of it."""
+    """Inputs of the model, (n,) each, and its output for one second of each cost."""
     none = StepCosts(0.0, window=window)
     unit = [(name, _with(none, {name: 1.0}, None)) for name in LINEAR]
     if model.measured == "step":

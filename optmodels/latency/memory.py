@@ -1,6 +1,6 @@
-"""Device memory as serving engines use it: what each GPU holds, and the tokens of KV cache that are left.
+"""Device memory as serving engines use it: the contents of each GPU, and the tokens of KV cache that are left.
 
-On n = t·D GPUs, of which t share one attention rank by tensor parallelism (D data-parallel attention ranks; `pp` stages
+On n = t·D GPUs, where t share one attention rank by tensor parallelism (D data-parallel attention ranks; `pp` stages
 besides), one GPU holds
 
     weights   experts over n, all others over t, but whole: routers and the down-projections of latent attention
@@ -85,7 +85,7 @@ def kv_copies(work: LayerWork, tp: Any) -> Any:
 
 
 def weight_bytes(work: LayerWork, tp: Any, attention_ranks: int = 1) -> Any:
-    """Weights on all tp·attention_ranks GPUs together, with what is replicated among them, bytes."""
+    """Weights on all tp·attention_ranks GPUs together, with replicated parts, bytes."""
     layers = work.layers
     copied = (kv_copies(work, tp) - 1.0) * work.kv_weight_bytes + (np.asarray(tp) - 1.0) * work.whole_weight_bytes
     one_rank = layers * copied
@@ -150,12 +150,12 @@ def kv_tokens(
         attention_ranks: data-parallel attention ranks, each with requests and cache of its own.
         pp: pipeline stages of equal layers.
         utilization: share of the memory that the engine may take.
-        runtime_bytes: runtime bytes of one GPU, what the engine takes besides (CUDA context, communication, CUDA
+        runtime_bytes: runtime bytes of one GPU, further memory of the engine (CUDA context, communication, CUDA
             graphs).
         chunk_tokens: prompt tokens of a pass.
         max_requests: sequences of a pass.
         request_tokens: length of the requests; matters only where layers have windows or recurrent states. None: long
-            ones, of which a windowed layer's share is nothing.
+            ones, and a windowed layer's share is nothing.
         drafts: drafts of engines that speculate. The cache of a draft model or head holds the same tokens next to.
     """
     found = drafts or Drafts(0)

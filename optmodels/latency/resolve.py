@@ -4,10 +4,10 @@
 ``model: roofline``  times at the peaks of the catalogue, added up; no engine reaches them
 ``model: FILE``      fitted models (`latency.fit`), one or a list; the one that fits a deployment best is taken
 
-What was measured on another LLM, GPU, precision, engine or parallelism than the deployment's is a *transfer*: its
+A measurement on another LLM, GPU, precision, engine or parallelism than the deployment's is a *transfer*: its
 ratio to the global coefficients at home is carried over to the global coefficients of the deployment, it is named, and
-the interval is the wider of its own and of that of something never measured. Machines compared with one another are all
-treated so: calibrating one and leaving its rival at peak picks the wrong machine.
+the interval is the wider of its own and the interval of a never-measured deployment. Machines compared with one another
+are all treated so: calibrating one and leaving its rival at peak picks the wrong machine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ ModelChoice = Annotated[
 
 
 class StepLatency(Entry):
-    """The `latency` section of an instance whose latencies are those of an engine's steps."""
+    """The `latency` section of an instance whose latencies come from an engine's steps."""
 
     model: ModelChoice = "default"
     engine: StatedEngine = Field(default="vllm", description="engine of the built-in coefficients")
@@ -116,7 +116,7 @@ class Source:
 
 
 def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", path: str = "latency") -> Source:
-    """Read what an instance's `latency` section names.
+    """Read the files that an instance's `latency` section names.
 
     Args:
         problem: the instance, next to which files lie.
@@ -218,7 +218,7 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
 
 @contextmanager
 def recorded() -> Iterator[dict[Deployment, None]]:
-    """The deployments whose steps are resolved meanwhile, each once: what an instance's tables ask about."""
+    """The deployments whose steps are resolved meanwhile, each once, as an instance's tables need."""
     found: dict[Deployment, None] = {}
     token = _RECORDING.set((*_RECORDING.get(), found))
     try:
@@ -242,7 +242,7 @@ def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepC
 
 
 def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
-    """What of a deployment a model was not measured on, the gravest first; what it does not state counts as such.
+    """Parts of a deployment that a model was not measured on, the gravest first; unstated parts count as such.
 
     Its engine, where it names none, is taken to be the deployment's.
     """
@@ -279,7 +279,7 @@ def _transferred(
     """The global coefficients of a deployment, times the model's ratio to them where it was measured.
 
     One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is the wider of
-    the model's own at home and that of the coefficients where what is apart counts as never measured.
+    the model's own at home and the coefficients' interval where the differing parts count as never measured.
     """
     d = deployed.deployment
     gpu, llm = model.gpu or "", model.llm or ""
@@ -345,7 +345,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     """The global coefficients at a deployment.
 
     Their mean step in a closed-loop run (`engines.terms`) is the mean of the steps that these costs give, but for the
-    experts that a step with a short prompt leaves untouched. What a request costs outside the steps is what a lone
+    experts that a step with a short prompt leaves untouched. A request's cost outside the steps is the cost that a lone
     one's first token takes longer than its prompt's step, in which its attention rank keeps the others waiting.
     """
     costs = _costs(deployed.deployment, _weights(deployed), prompt_tokens)

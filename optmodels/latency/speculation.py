@@ -1,4 +1,4 @@
-"""Speculative decoding: what an engine's steps cost and make where a draft guesses tokens that the model verifies.
+"""Speculative decoding: cost and tokens of an engine's steps where a draft guesses tokens that the model verifies.
 
 In a step a decoding request has k draft tokens next to its last token. The model runs over all k + 1 at once and keeps
 the draft tokens up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them
@@ -7,10 +7,10 @@ draft tokens. Where each is accepted with probability p, whatever came before it
     a = p + p² + … + pᵏ         (Leviathan, Kalman, Matias, ICML 2023, equation (1): 1 + a = (1 − pᵏ⁺¹)/(1 − p))
 
 The tokens of a step are 1 + min(G, k), G geometric, so that D tokens take a number of steps whose mean R(D) follows by
-what the first makes of them (renewal): R(D) = 1 + Σ_j P(1 + j)·R(D − 1 − j), R = 0 up to D = 0. Never below D/(1 + a),
+the first step's tokens (renewal): R(D) = 1 + Σ_j P(1 + j)·R(D − 1 − j), R = 0 up to D = 0. Never below D/(1 + a),
 for the last step makes more than is asked for.
 
-A verified draft costs what a prompt token over the same context does. The draft model or head takes k passes one after
+A verified draft costs as much as a prompt token over the same context. The draft model or head takes k passes one after
 another, each over one token of every decoding request, and the first also over the prompt tokens of the step. Nothing
 states how much longer a step gets for choosing among samples; measured step costs of an engine that speculates have it.
 """
@@ -30,7 +30,7 @@ from optmodels.errors import InputError, Mistake
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveFraction
 
-EXACTLY = 1024  # tokens up to which R(D) is that of the recursion; from there on a step makes 1 + a
+EXACTLY = 1024  # tokens up to which R(D) follows the recursion; from there on a step makes 1 + a
 
 
 def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray[np.float64]:

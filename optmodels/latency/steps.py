@@ -9,12 +9,12 @@ A step processes prompt chunks (p tokens over k earlier ones) and decoding reque
 Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
 does not depend on the others (`engine.continuous`). Where an engine speculates (`speculation`), a decode costs what
 its draft tokens do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines'
-global coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is stated next to
+global coefficients, a model fitted to one's own measurements) is put into this form; its accuracy is stated next to
 it by `Provenance`.
 
-An engine of D data-parallel attention ranks takes one step with all of them. Its costs are those of work that is even
-over the ranks: a rank that has all of it takes D times its seconds, and the others wait for it at every layer, but for
-the experts, which are spread over all GPUs and compute all ranks' tokens (`StepCosts.step_of_ranks`).
+An engine of D data-parallel attention ranks takes one step with every rank. Its costs assume work that is even
+over the ranks: a rank that has the whole work takes D times its seconds, and the others wait for it at every layer, but
+for the experts, which are spread over all GPUs and compute all ranks' tokens (`StepCosts.step_of_ranks`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def attended_pairs(tokens: Array, earlier: Array, window_tokens: Array | float, 
     Args:
         tokens, earlier: p and k.
         window_tokens: window tokens that layers with a window attend to at most; infinite without any.
-        pair_share: pair share of those layers.
+        pair_share: pair share of these layers.
     """
     hidden, before = (np.maximum(x - window_tokens, 0.0) for x in (earlier + tokens, earlier))
     return tokens * (earlier + tokens / 2.0) - pair_share * (hidden - before) * (hidden + before) / 2.0

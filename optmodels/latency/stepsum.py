@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-BLOCK = 4096  # rows at a time: what is in work stays in the cache, four times faster than 30,000 at once
+BLOCK = 4096  # rows at a time: working data stays in the cache, four times faster than 30,000 at once
 
 
 def sum_max_lines(intercept: Array, slope: Array, first: int, count: int) -> Array:

@@ -13,7 +13,7 @@ The mean over steps is exact and costs no loop (`stepsum`). Two variants, by nam
   attention (LP 14) are pure FLOPs; the AO transfer in T_remote is D_ao(B), not D_ao(αB).
 * ``roofline``: each pass takes max(FLOPs/peak, bytes/bandwidth), where the bytes include the weights (and of a
   MoE only the experts touched); a KV transfer overlaps both, as in LP(11); attention on either side of AO is
-  itself a roofline and the transfer is that of the offloaded queries. The output head is counted.
+  itself a roofline and the transfer carries the offloaded queries. The output head is counted.
 
 Convexity, which the formulation relies on. TTFT and T_dec are maxima of functions affine in α, hence convex, and
 so is their sum over steps. Shared AO adds W_q = N·s²/(2(T − N·s)) (M/D/1 at ρ = N·s/T with T the mean decode time
@@ -117,9 +117,9 @@ class Curves:
     decode_slope: Array
     decode_intercept: Array
     vram_fixed: Array  # weights + activations, bytes
-    kv: Array  # KV cache at full length, bytes: (1−α) of it in VRAM
+    kv: Array  # KV cache at full length, bytes: (1−α) in VRAM
     vram: Array
-    kv_host: Array  # the same where it is offloaded: α of it there
+    kv_host: Array  # the same where it is offloaded: α there
     host: Array  # where the offloaded part lives; 0 where nothing can be offloaded
     alpha_lo: Array
     alpha_hi: Array
@@ -248,7 +248,7 @@ class Curves:
     def cut_to_light_load(self) -> Curves:
         """Lower alpha_hi of shared rows to α_h, the end of the light regime: keeps every optimum, makes all convex.
 
-        What is left of the light regime, f(α) = T(α) − (N + √(N/2))·s(α), is convex and falls, so α_h is found between
+        The rest of the light regime, f(α) = T(α) − (N + √(N/2))·s(α), is convex and falls, so α_h is found between
         chords: inside its ends a chord is above f, beyond them below.
         """
         rows = np.flatnonzero((self.sharing > 0) & (self.alpha_hi > self.alpha_lo))
@@ -378,7 +378,7 @@ class Model:
     vram_usable: float = 1.0
     ram_usable: float = 1.0
     chunk_tokens: float = 8192.0
-    runtime_bytes: float = 0.0  # of a GPU, what the engine takes besides weights, activations and cache
+    runtime_bytes: float = 0.0  # of a GPU, the engine's memory besides weights, activations and cache
     alpha_min: float = 0.0  # of the families that offload
     alpha_max: float = 1.0
 

@@ -17,7 +17,7 @@ the projections) and a pair costs 2·H·(d_nope + d_rope + d_v), over the earlie
 counts the whole square S_in² of prefill attention, which stays so for all others.
 
 The functions of Table V take sparse attention (`top_tokens`) to read and score every earlier token, an upper bound;
-what engines' steps take of it is in `engines.terms`.
+engines' steps use it in `engines.terms`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LayerWork:
     weight_bytes: float  # of the whole model, as stored
     kv_bytes_per_token_all_layers: float
     activation_bytes_per_token: float  # of a pass on one GPU
-    whole_activation_bytes_per_token: float  # of these, what every GPU of a tensor-parallel group holds whole
+    whole_activation_bytes_per_token: float  # of these, the part that every GPU of a tensor-parallel group holds whole
     logit_bytes_per_sequence: float
     vocab: int
     kv_heads: int  # parts that a token's cache can be split into; a latent is one
@@ -99,7 +99,7 @@ class LayerWork:
     latent_share: float = 0.0  # of the layers, those with latent attention
     window_share: float = 0.0  # of the KV cache, what belongs to the last tokens only
     window_pair_share: float = 0.0  # the same of the FLOPs of attention
-    kept_share: float = 0.0  # the same of what the cache keeps: 0 where chunks attend and the whole sequence is kept
+    kept_share: float = 0.0  # the same for the cache: 0 where chunks attend and the whole sequence is kept
     window_tokens: float = np.inf
     top_tokens: float = np.inf  # of the context, that the indexer of sparse attention picks
     top_share: float = 1.0  # of the layers with attention, those that read the picked tokens only
@@ -278,7 +278,7 @@ def _mixed(one: _Attention, other: _Attention, share: float) -> _Attention:
 
 
 def _bytes_each(arch: Architecture, weights: Precision, part: str, layers: float) -> float:
-    """Bytes of a weight of one part, which `layers` layers have, with what the checkpoint keeps otherwise."""
+    """Bytes of a weight of one part, which `layers` layers have, with the checkpoint's exceptions."""
     stated = WEIGHT_BYTES[weights]
     if weights == "fp16":
         return stated

@@ -33,7 +33,7 @@ class Names(Sequence[str]):
     """``name[label]`` of many rows or columns, made on demand: a report needs ten of them, not a million.
 
     Args:
-        groups: name, labels, and how many there are of it.
+        groups: name, labels, and their number.
     """
 
     def __init__(self, groups: Sequence[tuple[str, Labels, int]]) -> None:
@@ -72,7 +72,7 @@ def label_name(name: str, label: tuple[int, ...]) -> str:
 
 
 class Model:
-    """A formulation makes a subclass of it: sets, parameters and variables in ``__init__``, families as functions.
+    """A formulation makes a subclass: sets, parameters and variables in ``__init__``, families as functions.
 
     Attributes:
         variables: variables by name, in the order of their columns.
@@ -103,7 +103,7 @@ class Model:
             sets: names of its index sets, ``("t", "p")``; none for a scalar.
             over: sizes ``(T, P)``, or the labels that exist: (n, k), or a tuple of k arrays (n,).
             lower, upper: scalars; arrays indexed by labels, axes of length 1 serving all; or (n,).
-            integer: all of it.
+            integer: whether it is integer.
 
         Raises:
             StatementError: a label twice, a name twice, bounds that are no numbers or of another shape.
@@ -118,7 +118,7 @@ class Model:
         """Make the rows of these families.
 
         Raises:
-            StatementError: what a family returns are no rows, or it is wrong; the family is named.
+            StatementError: a family returns no rows, or wrong ones; the family is named.
         """
         for family in families:
             name = family.__name__
@@ -167,7 +167,7 @@ class Model:
         return self._rows[family if isinstance(family, str) else family.__name__]
 
     def positions(self, family: Family | str) -> Ints:
-        """(r,) the rows of a family among those of the compiled model."""
+        """(r,) the rows of a family among the compiled model's rows."""
         name = family if isinstance(family, str) else family.__name__
         before = accumulate(map(len, self._rows.values()), initial=0)
         start = dict(zip(self._rows, before, strict=False))[name]
@@ -193,7 +193,7 @@ class Model:
         """A warm start: value by column.
 
         Args:
-            values: values by variable, (n,) or a table of its sizes; what is not known is not a number.
+            values: values by variable, (n,) or a table of its sizes; unknown values are not a number.
         """
         columns: dict[int, float] = {}
         for name, given in values.items():

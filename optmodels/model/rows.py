@@ -14,7 +14,7 @@ from optmodels.model.terms import Terms
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """lower ≤ Σ coefficient·column ≤ upper for each of r labels; nnz entries, those of one row and column add up."""
+    """lower ≤ Σ coefficient·column ≤ upper for each of r labels; nnz entries, entries of one row and column add up."""
 
     sets: tuple[str, ...]
     labels: Labels  # k arrays (r,)

@@ -141,7 +141,7 @@ class Terms:
         return self[np.isin(mine, theirs)]
 
     def lag(self, name: str, steps: int = 1, *, cyclic: bool = False) -> Terms:
-        """v of t − `steps` as a term of row t. What has no such row is left out, or begins again where `cyclic`."""
+        """v of t − `steps` as a term of row t. Without such a row it is left out, or begins again where `cyclic`."""
         i = self._position(name)
         at, size = self.labels[i] + steps, self.sizes[i]
         if cyclic:
@@ -237,7 +237,7 @@ class Variable(Terms):
         index: its labels; a grid is row-major, so that ``values.reshape(index.sizes)`` is a table.
         start: its first column.
         lower, upper: (n,).
-        integer: all of it.
+        integer: whether it is integer.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from optmodels.solver.highs import PROVED, relative_gap
 
 # Paths of a result whose truth the document cannot show.
 ON_TRUST = {
-    "bound": "claimed by the method; `optmodels check --prove` derives it anew",
+    "bound": "claimed by the method; `optmodels check --prove` derives it again",
     "limit": "what stopped the method, where one did",
     "instance": "a file name",
     "method": "solving again shows what it finds",
@@ -42,7 +42,7 @@ def digest(problem: Mapping[str, Any]) -> str:
 
 
 def on_trust(document: Mapping[str, Any], paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Those of `paths` (path → why) at which the document states something."""
+    """The entries of `paths` (path → why) at which the document states something."""
     for path, why in paths.items():
         if any(value not in (None, "", [], {}) for value in _at(document, path.split("."))):
             yield path, why

@@ -19,7 +19,7 @@ class Evaluated:
         problem: the instance; at a trace's rates where there is a trace.
         report: JSON-ready; ``usd_per_hour``, ``keeps_every_slo`` and ``attainment`` by how it was found
             (``predicted``, ``replayed``, …), and lists of records.
-        objective: objective of what runs, in the sense and unit of the instance's objective.
+        objective: objective of today's fleet, in the sense and unit of the instance's objective.
         keeps: whether it is predicted to keep everything that a plan has to.
     """
 
@@ -30,7 +30,7 @@ class Evaluated:
 
 
 def start_text(instance: str, deployments: Iterable[Mapping[str, Any]]) -> str:
-    """A file of what runs today, to be changed by its reader.
+    """A file of today's fleet, to be changed by its reader.
 
     Args:
         instance: the instance file as the text names it.

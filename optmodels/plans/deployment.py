@@ -93,7 +93,7 @@ class Deployment(Document):
 
     @property
     def gpus_per_replica(self) -> int:
-        """Of all the machines that it spans."""
+        """Over the machines that it spans."""
         return self.tensor_parallel * self.pipeline_parallel * self.attention_ranks
 
     @property

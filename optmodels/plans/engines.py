@@ -1,4 +1,5 @@
-"""Engines that batch continuously, recomputed for checks: what a step and a wait let requests take of one engine.
+"""Engines that batch continuously, recomputed for checks: the share of one engine that requests take at a step and a
+wait.
 
 Request by request and chunk by chunk, in plain numbers, what `optmodels.engine.continuous` does in closed form over
 arrays; shares no code with it. The seconds of a step and the tokens that a cache holds are the toolkit's
@@ -26,10 +27,10 @@ TTFT = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """A kind of requests: what it asks for and, at a level, what it takes of an engine.
+    """A kind of requests: its lengths and, at a level, its share of an engine.
 
     An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
-    With `drafts` verified in a step it gets `tokens` of one. `filled`: steps that its prompt fills; `charge`: what it
+    With `drafts` verified in a step it gets `tokens`. `filled`: steps that its prompt fills; `charge`: the time it
     pays because steps carry a prompt; `longer`: seconds of a chunk on its rank over its share of an even step, and
     `waits`: what all pay because steps wait for the busiest rank.
     """
@@ -97,7 +98,7 @@ def _expected_steps(drafts: int, tokens: float) -> list[float]:
         p = (least + most) / 2
     expected = [0.0]
     while len(expected) <= 1024:
-        # Each draft that is accepted, the j-th with probability pʲ, saves what is left with j tokens less.
+        # Each draft that is accepted, the j-th with probability pʲ, saves the remainder with j tokens less.
         left = [expected[-j] if j <= len(expected) else 0.0 for j in range(1, drafts + 2)]
         expected.append(1 + left[0] + sum(p**j * (left[j] - left[j - 1]) for j in range(1, drafts + 1)))
     return expected
@@ -143,7 +144,7 @@ def _contexts(costs: StepCosts, r: Request) -> float:
 
 
 def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
-    """Chunks and seconds of a prompt, next to what a step costs because it carries one."""
+    """Chunks and seconds of a prompt, next to the cost of carrying one in a step."""
     earlier, chunks = r.prompt - r.new, math.ceil(r.new / chunk)
     pairs = r.new * (earlier + r.new / 2)
     if costs.window is not None:
@@ -199,10 +200,10 @@ def _waits(quantile: float | None, most: float | None) -> float:
 
 @dataclass(frozen=True)
 class Level:
-    """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
+    """An engine at the step and wait of a line; `outside`: cost of a step with a prompt that `fixed` lacks.
 
     `uneven`: what `fixed` has of the busiest rank's work. `decoding`: the mixture's decode in a step. `room` and `kv`
-    are those of each of its data-parallel attention ranks. `full`: largest probability that slots or KV cache are all
+    belong to each of its data-parallel attention ranks. `full`: largest probability that slots or KV cache are all
     taken. `filled`: largest share of `room` that prompts take in the mean.
     """
 
@@ -241,7 +242,7 @@ class Level:
 
     @property
     def able(self) -> list[Request]:
-        """That can be on it; those of one token have nothing to decode."""
+        """Classes that can be on it; one-token answers have nothing to decode."""
         return [r for r in self.requests.values() if self.can_hold(r) and (self.stage != "decode" or r.output > 1)]
 
     @property
@@ -271,7 +272,7 @@ def at_level(
 ) -> Level | None:  # fmt: skip
     """Constants of the level of a step time; None where there is none.
 
-    `kv` is what all `ranks` hold, `limits` are those of each.
+    `kv` is the capacity of the `ranks` together, `limits` hold for each.
     """
     requests = {k: replace(r, drafts=costs.drafts, tokens=costs.tokens) for k, r in requests.items()}
     every = list(requests.values())
@@ -377,7 +378,7 @@ def _requests_of_a_step(prompt_step: float, free: float, requests: Mapping[str, 
 def _prompt_steps(
     prompt_step: float, free: float, work: float, filled: float, sharing: float, stage: Stage
 ) -> tuple[float, float]:  # fmt: skip
-    """Share of `prompt_step` that every step has, and of a chunk that shares its step what it pays of the rest.
+    """Share of `prompt_step` that every step has, and for a chunk that shares its step its share of the rest.
 
     Of the mean request: at full load `many` of them end in a step.
     """
@@ -408,8 +409,8 @@ def capacities(
 ) -> dict[str, dict[str, float]]:  # fmt: skip
     """Share of an engine's capacities that one request/s of each bucket takes.
 
-    `place_wait`: mean wait for one of the slots, each of which has KV cache for any request; 0: none is counted with.
-    `busiest`: of what full engines serve, the most that is planned then. `on_the_way`: seconds that the cache of each
+    `place_wait`: mean wait for one of the slots, each with KV cache for any request; 0: none is counted with.
+    `busiest`: largest planned share of full engines' throughput. `on_the_way`: seconds that the cache of each
     bucket's prompt is on its way from or to the engine. `burst`: the index of dispersion of its arrivals less 1, times
     the mean turn.
     """
@@ -458,7 +459,7 @@ def capacities(
 def _busy_places(
     level: Level, places: int, each: Mapping[str, float], wait: float, most: float | None, busiest: float
 ) -> float:  # fmt: skip
-    """Largest share of what full engines serve at which requests wait for a place for no longer in the mean; 0: none.
+    """Largest share of full engines' throughput at which requests wait for a place for no longer in the mean; 0: none.
 
     `each`: seconds between two departures of a full engine, of every bucket that it can hold.
     """
@@ -502,7 +503,7 @@ def latencies(
     def decode(q: float | None) -> float:
         each = level.each(r)
         left = level.following(r) / (1 - level.load) / r.decodes if r.decodes > 0 else 0.0
-        if q is None:  # of the request's own work in a step only that of its decodes prolongs these
+        if q is None:  # of the request's own work in a step only its decodes' work prolongs these
             own = r.decode / r.decodes if r.decodes > 0 else 0.0
             mean = (level.fixed + each) / (1 - level.load) - each + own + left
             full = level.fixed + level.ranks * slots * max(level.heaviest, each) + left
@@ -543,8 +544,8 @@ def whole(
 ) -> tuple[float, float, float, float]:  # fmt: skip
     """Mean TTFT, TTFT at the quantile, mean seconds from there to the last token, E2E at the quantile.
 
-    As predicted where all else is the mixture's. What the tails of TTFT and of decoding add to their means is added as
-    if they had nothing to do with each other. Quantiles up to the median stand for the mean.
+    As predicted where all else is the mixture's. The tails' additions of TTFT and of decoding to their means are added
+    as if they had nothing to do with each other. Quantiles up to the median stand for the mean.
     """
     first, late = (_first_token(level, r, step, wait, None, factor, request_s, q) for q in (None, quantile))
     rest = slow = 0.0
@@ -637,7 +638,7 @@ def seen_at_least(
 ) -> float:  # fmt: skip
     """Time per output token of a bucket at a quantile, at least, with Poisson arrivals at the planned rates.
 
-    Whatever an engine does, a step lasts what it costs with one request. Requests that come while its own prompt is
+    Whatever an engine does, a step lasts as long as with one request. Requests that come while its own prompt is
     prefilled come behind it, and a chunk of the first is in its next step. Derived without the level's bounds, which
     must not be below it. 0 of several attention ranks, and of the mean.
 
@@ -662,8 +663,8 @@ def seen_at_least(
 def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: float) -> float:
     """Seconds of a decode step of a short answer at a quantile, with the prompts in its few steps counted; 0: none are.
 
-    Prompts come from its own arrival on until its last step; those of any mixture are as many equal ones with the mean
-    and the variance of the most.
+    Prompts come from its own arrival on until its last step; prompts of any mixture are as many equal ones with the
+    mean and the variance of the most.
     """
     load, square = level.most_prompts(1), level.most_prompts(2)
     if r.decodes <= 0 or load <= 0:
@@ -719,14 +720,14 @@ SHARES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 
 
 def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, float], quantile: float | None) -> float:
-    """Seconds that the share `quantile` of all requests is within (None: their mean), from bounds of each class.
+    """Seconds that the share `quantile` of the requests is within (None: their mean), from bounds of each class.
 
     The least x such that, of each class the largest share with a bound within x, the classes' parts add up to it.
 
     Args:
         bound: bound of a class at a share of its requests.
         shares: shares of each class.
-        quantile: quantile of all.
+        quantile: quantile of the requests.
     """
     if quantile is None:
         return sum(share * bound(k, None) for k, share in shares.items())
@@ -767,7 +768,7 @@ def check_engine(
     found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind,
     rate: float | None = None, in_flight: float = 0.0,
 ) -> Seen | None:  # fmt: skip
-    """Every figure of an engine that serves a mixture of requests; what they see, None where there is no such level.
+    """Every figure of an engine that serves a mixture of requests; their latencies, None where there is no such level.
 
     Args:
         found: the findings.
@@ -776,8 +777,8 @@ def check_engine(
         engine: its costs, of the model and of the draft model alone, and KV tokens: data.
         limits: limits of the instance.
         kind: the requests.
-        rate: requests/s that the line promises; None: those of a closed-loop run.
-        in_flight: requests of the closed-loop run, of which at most N/(steps·a₀ + N·W) end in a second.
+        rate: requests/s that the line promises; None: a closed-loop run.
+        in_flight: requests of the closed-loop run, where at most N/(steps·a₀ + N·W) end in a second.
     """
     e, costs = line, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
     limits = limits.choosing(line.max_num_seqs)
@@ -808,7 +809,7 @@ def check_engine(
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
 
     def at(which: int, quantile: float | None, wait: float, level: Level = level) -> float:
-        """TTFT (0), time per output token (1) or E2E (2) of all requests."""
+        """TTFT (0), time per output token (1) or E2E (2) of the requests."""
 
         def of_class(k: str, q: float | None) -> float:
             return latencies(level, level.requests[k], e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower,
@@ -834,7 +835,7 @@ def check_engine(
 
 
 def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:
-    """An engine's limits are the instance's; its KV tokens and the source of its latencies those of its costs.
+    """An engine's limits are the instance's; its KV tokens and the source of its latencies follow from its costs.
 
     `limits`: with the least choice of max_num_seqs that is the line's or more. Where requests wait for a place it may
     be less.

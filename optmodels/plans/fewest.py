@@ -23,7 +23,7 @@ class Fewest:
         bound: no plan attains it with fewer; None: none attains it with any number.
         attained: least SLO attainment of the plan.
         result: result of the plan, on its own instance.
-        tried: (GPUs allowed, attained, bound on what they can attain) of every solve.
+        tried: (GPUs allowed, attained, bound on their attainment) of every solve.
     """
 
     gpus: int | None
@@ -36,7 +36,7 @@ class Fewest:
 def least_number(
     most: int, attainment: float, solve: Callable[[int], Result], used: Callable[[Result], int]
 ) -> Fewest:  # fmt: skip
-    """Bisection over a number of GPUs, of which more attain no less.
+    """Bisection over a number of GPUs; more GPUs attain no less.
 
     A plan that attains it shows that its GPUs suffice; a bound below it that this many do not. Where a limit stops a
     solve in between, nothing is shown: the search goes on above, and the bound stays.

@@ -45,7 +45,7 @@ class Latencies:
     """Seconds; `ao_load` is ρ of a shared AO machine, None without one; `memory` as lines of limits, GiB."""
 
     ttft_s: float
-    tbt_s: float
+    tpot_s: float
     e2e_s: float
     ao_load: float | None
     memory: list[MemoryLimit]
@@ -178,7 +178,7 @@ def latencies(found: Findings, case: BatchCase, run: RecomputedRun, main: Machin
 def _engine_steps(
     costs: StepCosts, batch: int, input_tokens: int, output_tokens: int, chunk_tokens: int
 ) -> tuple[float, float]:
-    """Seconds of the steps that prefill a batch, prompt after prompt, and of those that decode it; one by one."""
+    """Seconds of the steps that prefill a batch, prompt after prompt, and of the steps that decode it; one by one."""
     prefill, room = 0.0, chunk_tokens
     tokens: list[float] = []
     earlier: list[float] = []

@@ -51,7 +51,7 @@ class MachineLine(Document):
 
 
 class LimitLine(Document):
-    """One requirement with what the plan makes of it."""
+    """One requirement with its value in the plan."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""The return value of a method, and the result document made of it (the JSON contract)."""
+"""The return value of a method, and the result document (the JSON contract)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Proof(Document):
     verdict: Verdict
     claimed: float | None = Field(default=None, description="the document's bound")
     of: list[str] = Field(default=[], description="linear models that the bound is of, if not the problem's own")
-    bound: float | None = Field(default=None, description="the tightest derived anew; of several models the loosest")
+    bound: float | None = Field(default=None, description="the tightest derived again; of several models the loosest")
     gap: float | None = Field(default=None, description="between that and the document's plan")
     attempts: list[Attempt] = []
 
@@ -105,7 +105,7 @@ class DocumentReport(CheckReport):
         default=[], description="parts and files found as the program that writes them makes them again"
     )
     trusted: list[Trusted] = Field(default=[], description="everything else that is neither recomputed nor rebuilt")
-    proof: Proof | None = Field(default=None, description="the bound derived anew (`check --prove`)")
+    proof: Proof | None = Field(default=None, description="the bound derived again (`check --prove`)")
 
 
 def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:
@@ -128,8 +128,8 @@ def judged(
 ) -> Outcome[P]:
     """The outcome with the status that check, bound and replay leave it, whatever its method states.
 
-    One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
-    than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``. One of which a replay of its
+    One with a `fault` is an ``error``: the log has the reason, and the claim. An ``optimal`` plan that is worse
+    than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``. One where a replay of its
     own requests `missed` a promise (in words) is ``feasible``, whatever the bound.
     """
     wrong, gap = fault(objective, outcome.bound, sense, check), relative_gap(objective, outcome.bound)
@@ -151,7 +151,7 @@ class Solved(dict[str, Any]):
 
 
 class Result(Document):
-    """A solve document: at least the contract's keys; `report` holds what the formulation adds."""
+    """A solve document: at least the contract's keys; `report` holds the formulation's additions."""
 
     schema_version: Literal[1, 2] = Field(default=2, alias="schema", description="1: names of 0.1, still read")
     instance: str
@@ -217,7 +217,7 @@ class Result(Document):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """The same in a notebook, and what the plan states where this is a result of solve()."""
+        """The same in a notebook, and the plan's lines where this is a result of solve()."""
         said = "" if self._said is None else self._said()
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self._facts().items())
         return f"<table>{rows}</table>{said}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-CALLED = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
+CALLED = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 PLACES = ("replayed", "replayed_whole")  # of a report: on the requests that it keeps, on all of a longer trace
 
 

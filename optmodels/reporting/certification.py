@@ -14,13 +14,13 @@ FOUND = {"kept": "satisfied", "broken": "violated", "undecided": "inconclusive"}
 def certification_lines(
     c: Any, held: str, columns: Mapping[str, Callable[[Any], str]], cuts: Sequence[str], unkept: Sequence[str]
 ) -> list[Any]:
-    """The rounds of certification, what was cut, and what is not kept.
+    """The rounds of certification, the cuts, and the missed SLOs.
 
     Args:
         c: the `certification` of a plan.
         held: verb for a certified plan's SLOs, in words.
         columns: columns of its rounds, besides what all have: title → a round's cell. Rounds that are equal in the
-            first of them and follow each other are shown as one, but for that of the plan.
+            first of them and follow each other are shown as one, but for the plan's.
         cuts: the cuts, in words.
         unkept: promises that were not found kept, in words.
     """

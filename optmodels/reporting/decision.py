@@ -1,4 +1,4 @@
-"""The decision that a plan asks for, stated first: what to rent, what it costs, what requests will see, how sure.
+"""The decision that a plan asks for, stated first: machines, cost, latencies of requests, how sure.
 
 A formulation's `decision(problem, plan, report)` returns a `summary`, which is kept in the document under that key.
 `first_lines` renders it for the terminal and for the page.
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
 from optmodels.latency.steps import never_measured
+from optmodels.limits import SPELLED
 from optmodels.plans.deployment import note_on
 from optmodels.reporting.sources import LEVEL
 from optmodels.reporting.text import plain, told_apart
@@ -21,7 +22,7 @@ PLANNED_FOR = 1.005  # below this factor a plan's latencies are at the upper pre
 PLACES_NAMED, TYPES_NAMED = 4, 8
 CLOUDS = {"aws": "AWS", "gcp": "GCP", "azure": "Azure"}
 COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
-LATENCY_NAMES = {"ttft_s": "TTFT", "tbt_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
+LATENCY_NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 
 
 class Rented(NamedTuple):
@@ -49,7 +50,7 @@ class SeenLatency(NamedTuple):
 def slos_of(problem: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Limits of every workload of a problem document by the names of `LATENCY_NAMES`, in either spelling."""
     return {
-        w["name"]: {("tbt_s" if key == "tpot_s" else key): limit for key, limit in (w.get("slo") or {}).items()}
+        w["name"]: {SPELLED.get(key, key): limit for key, limit in (w.get("slo") or {}).items()}
         for w in problem.get("workloads") or ()
     }
 
@@ -66,9 +67,9 @@ def summary(
         notes: notes of machine types, by machine and region.
         slo: predictions next to their limits, in sentences.
         verdict: (good, warn or bad; sentence) on how sure the plan is, the most important first.
-        usd_per_hour: USD per hour of all machines; None: nothing has a price.
+        usd_per_hour: USD per hour of the machines together; None: nothing has a price.
         per_token: cost of tokens, in words.
-        headline, cost: in place of those made from the machines.
+        headline, cost: in place of lines made from the machines.
         headroom: `share` of the planned rate (None: not computed) and `text`; None: requests have no rates.
     """
     counts: dict[Rented, int] = {}
@@ -301,5 +302,5 @@ def _next_measurement(document: Mapping[str, Any]) -> list[str]:
 
 
 def is_refuted(document: Mapping[str, Any]) -> bool:
-    """Whether a plan's own replay, or prediction, misses what the plan requires."""
+    """Whether a plan's own replay, or prediction, misses the plan's SLOs."""
     return any(v["level"] == "bad" for v in (document.get("summary") or {}).get("verdict") or ())

@@ -90,7 +90,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _distance(found: Mapping[str, Any]) -> list[str]:
-    """The best plan, its certificate, and what it saves."""
+    """The best plan, its certificate, and its saving."""
     best, saving, unit = found["best"], found["saving"], found["best"]["unit"]
     if best["objective"] is None:
         why = best["reason"] or "none was found in the time given"
@@ -111,7 +111,7 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
 
 
 def _saving_lines(found: Mapping[str, Any], saving: Mapping[str, Any]) -> list[str]:
-    """How far the best plan is from what runs, in its unit and as a share of what runs."""
+    """Distance of the best plan from today's fleet, in its unit and as a share of today's."""
     best, today = found["best"], found["today"]
     unit, share, least_or_most = best["unit"], saving["share"], saving["at_most"]
     by = f"{abs(today['objective'] - best['objective']):,.4g} {unit} ({abs(share):.1%})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.reporting.decision import cost_words
 from optmodels.reporting.text import plain
 
 
@@ -15,12 +16,14 @@ def migrate_lines(found: Mapping[str, Any]) -> list[str]:
         return ["[bold]Nothing to do:[/bold] the plan's machines run."]
     kept = "capacity kept at every step" if found["kept"] else f"capacity falls to {attained['least']:.1%}"
     lines = [
-        f"[bold]{len(found['steps'])} steps, {kept}[/bold]: {usd['before']:,.2f} → {usd['after']:,.2f} USD/h",
-        f"Share of the planned requests served within the SLOs: {attained['before']:.1%} → {attained['after']:.1%}",
+        f"[bold]{len(found['steps'])} steps, {kept}[/bold]",
+        f"  Cost: {usd['before']:,.2f} USD/h now, then {cost_words(usd['after'])}",
+        f"  Requests served within the SLOs, predicted: {attained['before']:.1%} now, {attained['after']:.1%} after",
+        "",
     ]
     for i, s in enumerate(found["steps"], 1):
         lines += [
-            plain(f"{i:>3}. {s['do']} {s['count']} × {s['deployment']}"),
+            plain(f"{i:>3}. {s['do']} {s['count']} × {s['deployment'].replace('(on_demand)', '(on demand)')}"),
             f"     [dim]{plain(s['reason'])}; then {s['attained']:.1%} served, {s['usd_per_hour']:,.2f} USD/h[/dim]",
         ]
     return lines

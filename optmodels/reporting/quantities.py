@@ -10,12 +10,12 @@ from optmodels.reporting.text import CALLED
 UNITS: tuple[tuple[str, str], ...] = (
     ("tps_per_usd_per_hour", "tokens/s per USD/h"), ("usd_per_million_tokens", "USD per million tokens"),
     ("usd_per_hour", "USD/h"), ("usd_per_month", "USD/month"), ("tokens_per_usd", "tokens/USD"), ("tps", "tokens/s"),
-    ("tokens_per_s", "tokens/s"), ("requests_per_second", "requests/s"), ("requests_per_s", "requests/s"),
+    ("tokens_per_s", "tokens/s"), ("requests_per_s", "requests/s"),
     ("per_s", "/s"), ("usd", "USD"),
     ("hours", "h"), ("_ms", "ms"), ("_s", "s"), ("share", "%"), ("probability", "%"), ("bytes", "bytes"),
     ("gib", "GiB"),
 )  # fmt: skip
-# What is stated of a number whose name is its unit alone.
+# Word for a number whose name is its unit alone.
 BARE = {
     "USD/h": "Cost", "USD/month": "Cost", "USD": "Cost", "USD per million tokens": "Cost of tokens",
     "tokens/USD": "Cost efficiency", "tokens/s per USD/h": "Cost efficiency", "tokens/s": "Throughput",

@@ -63,8 +63,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]]) -> Any:
     """One row a metric, one column for the prediction and for every policy.
 
-    Of distributions mean, 95th and 99th percentile and what is predicted; what is zero in every column is left out, and
-    metrics that agree in every column share a row. Everything is in the document.
+    Of distributions mean, 95th and 99th percentile and the prediction; metrics that are zero in every column are left
+    out, and metrics that agree in every column share a row. Everything is in the document.
     """
     from rich.table import Table
 
@@ -73,7 +73,7 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     }  # fmt: skip
     expected = _flat(predicted)
     metrics = list(dict.fromkeys(k for columns in (expected, *runs.values()) for k in columns))
-    rows: dict[tuple[Any, ...], list[str]] = {}  # what is replayed → metrics; a prediction may state less
+    rows: dict[tuple[Any, ...], list[str]] = {}  # replayed quantity → metrics; a prediction may state less
     for m in metrics:
         replayed = tuple(run.get(m) for run in runs.values())
         told = m in expected or not m.endswith((" p50", " p90"))
@@ -83,7 +83,7 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     for replayed, same in rows.items():
         said = next((expected[m] for m in same if m in expected), None)
         table.add_row(plain(" = ".join(map(words, same))), *(shown(v) for v in (said, *replayed)))
-    table.caption = "columns: ways to dispatch; p50, p90 and rows of zeros: --json"
+    table.caption = "Columns: how requests are dispatched. --json has p50, p90 and rows of zeros, too."
     return table
 
 
@@ -107,9 +107,11 @@ def _slo_lines(rows: list[Mapping[str, Any]]) -> list[Any]:
     policies = list(dict.fromkeys(str(row["policy"]) for row in rows))
     missed = [policy for policy in policies if any(_is_missed(x[policy]) for x in seen.values() if policy in x)]
     met = [policy.replace("_", " ") for policy in policies if policy not in missed]
-    lines: list[Any] = [f"[green]Every SLO is met: {', '.join(met)}.[/green]"] if met else []
+    lines: list[Any] = [f"[green]Every SLO is met with dispatch by: {', '.join(met)}.[/green]"] if met else []
     if missed:
-        lines.append(f"[red]SLOs are missed: {', '.join(policy.replace('_', ' ') for policy in missed)}.[/red]")
+        lines.append(
+            f"[red]SLOs are missed with dispatch by: {', '.join(policy.replace('_', ' ') for policy in missed)}.[/red]"
+        )
     worst: dict[str, float] = {}
     for (bucket, _), by in seen.items():
         worst[bucket] = max(worst.get(bucket, 0.0), *((x["replayed_s"] or 0.0) / x["limit_s"] for x in by.values()))
@@ -170,7 +172,7 @@ def _table(rows: list[Mapping[str, Any]]) -> Any:
 
 
 def requests_of(count: int, trace: str) -> str:
-    """How many of which trace."""
+    """Number of requests, and their trace."""
     return f"{count:,} request{'' if count == 1 else 's'} of {trace}"
 
 

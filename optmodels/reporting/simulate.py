@@ -66,7 +66,7 @@ def _cache(d: Mapping[str, Any]) -> list[str]:
 
 
 def prefix_lines(found: Mapping[str, Any]) -> list[Any]:
-    """Rich renderables of what prefix caches have: a row for a size and workload, a column for a number of engines."""
+    """Rich renderables of prefix-cache hit rates: a row for a size and workload, a column for a number of engines."""
     from rich.table import Table
 
     rows, counts = found["hits"], list(found["busiest"])

@@ -1,4 +1,4 @@
-"""Where a plan's latencies come from, how far they may be off and of which requests, as all formulations state it."""
+"""Where a plan's latencies come from, how far they may be off, and for which requests, for every formulation."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _by_source(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], li
 
 
 def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of what a plan was compared with, whose latencies were measured on something else, or not at all."""
+    """Alternatives of a plan whose latencies were measured on something else, or not at all."""
     by: dict[tuple[str, str], list[str]] = {}
     for e in entries:
         if e["transfer"]:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.charts import Chart, chart
+from optmodels.reporting.decision import cost_words
 from optmodels.reporting.text import plain
 
+ROWS_SHOWN = 8
 KEPT = 2e-4  # of the requests: the gap of the solves
 
 
@@ -18,24 +20,32 @@ def stress_lines(found: Mapping[str, Any]) -> list[str]:
     worst = min(rows, key=lambda r: r["attained"])
     lines = [
         f"[bold]The plan meets every SLO in {len(kept)} of {len(rows)} scenarios.[/bold] "
-        f"Worst: {plain(name_of(worst))}, {worst['attained']:.1%} of the requests within the SLO.",
-        f"Plan: {found['usd_per_hour']:,.2f} USD/h. Served shares are the best of any routing to its engines.",
+        f"It costs {cost_words(found['usd_per_hour'])}.",
+        f"  Worst: {plain(name_of(worst))}: {worst['attained']:.1%} of the requests within the SLO, predicted.",
         "",
-        f"{'scenario':<40}{'attained':>10}  {'least served':<30}{'plan, USD/h':>14}",
+        f"{'scenario':<46}{'attained':>10}  {'bucket with the least':<30}{'new plan, USD/h':>16}",
     ]
-    for r in rows:
+    shown = rows if len(rows) <= ROWS_SHOWN else sorted(rows, key=lambda r: r["attained"])[:ROWS_SHOWN]
+    for r in shown:
         mark = " " if r["attained"] >= 1 - KEPT else "✗"
         least = "" if r["attained"] >= 1 - KEPT else f"{r['worst_attained']:.0%} of {r['worst']}"
         cost = "" if r["lost"] else "none" if r["usd_per_hour"] is None else f"{r['usd_per_hour']:,.2f}"
-        lines.append(plain(f"{name_of(r)[:39]:<40}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>14}"))
+        lines.append(plain(f"{name_of(r)[:45]:<46}{r['attained']:>9.1%}{mark}  {least[:29]:<30}{cost:>16}"))
+    if len(rows) > len(shown):
+        least_left = min(r["attained"] for r in rows if r not in shown)
+        lines.append(f"… and {len(rows) - len(shown)} scenarios with at least {least_left:.1%}; --json lists all")
+    lines += [
+        "Attained: share of the requests within the SLO, by the best routing to the engines that are left.",
+        "New plan: cost of the cheapest plan for that scenario.",
+    ]
     if found["frontier"]:
-        lines += ["", f"Plans judged on {found['draws']} draws of demand and slow machines:",
-                  f"{'plan':<34}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'all served':>12}"]  # fmt: skip
+        lines += ["", f"Plans on {found['draws']} random draws of demand and slow machines:",
+                  f"{'plan':<34}{'USD/h':>12}{'unserved, mean':>16}{'worst':>8}{'draws served':>14}"]  # fmt: skip
         for r in found["frontier"]:
             lines.append(plain(
-                f"{plan_name(r):<34}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>12.0%}"
+                f"{plan_name(r):<34}{r['usd_per_hour']:>12,.2f}{r['unserved']:>16.2%}{r['worst']:>8.1%}{r['kept']:>14.0%}"
             ))  # fmt: skip
-        lines += ["", "USD/h at an unserved share of"]
+        lines += ["", "Cost in USD/h by the mean unserved share allowed"]
         for share, costs in found["cost_at_unserved"].items():
             each = ", ".join(f"{kind} {usd:,.2f}" for kind, usd in costs.items() if usd is not None)
             lines.append(f"  {float(share):.1%}: {plain(each) or 'none'}")
@@ -59,7 +69,7 @@ def plan_name(row: Mapping[str, Any]) -> str:
 def name_of(row: Mapping[str, Any]) -> str:
     """A scenario in words."""
     if row["lost"]:
-        return f"without {row['lost']}"
+        return f"without {row['lost']}".replace("(on_demand)", "(on demand)")
     return f"demand × {row['demand']:g}, latency × {row['latency']:g}"
 
 

@@ -6,7 +6,7 @@ and then decodes all its output tokens (MS(2)). All requests in slots decode at 
 there, so that the speed of every one changes with every admission and completion (``speed="load"``); or always at the
 rate of the full batch (``speed="worst_case"``), MaaSO's assumption.
 
-Policies choose an instance among those of the request's model and sub-cluster that are available:
+Policies choose an instance among the instances of the request's model and sub-cluster that are available:
 
 * ``shortest_queue``: fewest requests waiting and in slots. ``least_load``: fewest for each slot.
 * ``round_robin``: in turn, by model and sub-cluster. ``random``: evenly.
@@ -19,7 +19,7 @@ Policies choose an instance among those of the request's model and sub-cluster t
 
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
-never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
+never too early where speed falls with load: admitted requests then meet their deadlines. With ``queue="deadline"`` an
 instance serves the one who must start first, and admits a request if then none in its queue is late: those with time
 wait for those without, as in plans that let groups of requests wait apart.
 """

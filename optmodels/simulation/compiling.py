@@ -1,4 +1,4 @@
-"""What the first simulation of an installation takes next to itself: its loop is compiled, and kept for later ones."""
+"""Extra time of the first simulation of an installation: its loop is compiled, and kept for later ones."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Engines with continuous batching, step by step: what a simulation is given and what it returns, as arrays.
+"""Engines with continuous batching, step by step: inputs and results of a simulation, as arrays.
 
 An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCosts`. Before every step
 
 1. each request that decodes gets room for one more token in the paged KV cache; where no block is free or can be
-   evicted, the least urgent request (the last to have come among equals) gives up its blocks and waits again: what it
-   had is computed again;
+   evicted, the least urgent request (the last to have come among equals) gives up its blocks and waits again: the part
+   that it had is computed again;
 2. prompts under way get the rest of ``max_num_batched_tokens`` in order of admission, at most ``chunk_tokens`` each;
 3. unless a request was preempted, waiting requests are admitted by priority and arrival while fewer than
    ``max_num_seqs`` run, tokens are left, and the first of them has room for its whole prompt.
@@ -13,7 +13,7 @@ With `overlap` a step is chosen while the one before it runs (vLLM's asynchronou
 SGLang and TensorRT-LLM): who is admitted computes nothing in the step that begins then, unless the engine was idle.
 
 A prompt's last chunk makes the first token, every later step one more. Where the costs have k draft tokens a step, each
-decoding request takes k + 1 tokens of a step's budget and room for as many in the cache, of which it gives back what is
+decoding request takes k + 1 tokens of a step's budget and room for as many in the cache, and it gives back the part
 not accepted; and all get as many tokens, so that after n steps of the instance they are ⌊n·g⌋ for g = 1 + a: the mean
 acceptance, without its chance. Content blocks of prompts (`traces.Prefixes`)
 are shared: those at the head of a prompt that are in the cache are not computed, but at least one token is; blocks
@@ -28,14 +28,15 @@ A dispatcher sends a request at its arrival to an instance of its pool, a rank b
 
 * ``round_robin``: in turn. ``shortest_queue``: fewest requests waiting and running.
 * ``least_kv``: smallest share of KV blocks in use or asked for by prompts that wait.
-* ``earliest_finish``: by a prediction from the queue, what runs, the step costs and how long steps have lately been
-  (`continuous_kernel._predicted`).
+* ``earliest_finish``: by a prediction from the queue, the running requests, the step costs and how long steps have
+  lately been (`continuous_kernel._predicted`).
 * ``planned_shares``: the kind of instance whose planned share of the request's class is furthest behind (deficit round
   robin), there as another dispatcher states (`within`), else whichever takes it; a last share is refused.
-* ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
+* ``prefix_affine``: most tokens of the prompt cached, if that is a third; the shortest queue where none is, or
   where queues are uneven.
 
-Requests `assigned` to an engine, and those of its closed-loop runs, go to its rank with the fewest waiting and running.
+Requests `assigned` to an engine, and requests of its closed-loop runs, go to its rank with the fewest waiting and
+running.
 
 With ``refuse`` an instance on which the first or last token is predicted to be late cannot be chosen, and a request
 that finds no other is refused at once. Predictions use `expected_output_tokens`. Nothing is random.
@@ -69,10 +70,11 @@ class Engine:
     """One engine: its step costs and vLLM's limits, which are of each rank.
 
     Attributes:
-        costs: costs of its steps; of all ranks.
+        costs: costs of its steps, over the ranks.
         kv_tokens: KV tokens that its cache holds, a rank's; whole blocks count.
         max_num_seqs: requests that run at a time.
-        max_num_batched_tokens: prompt tokens, decodes and their drafts of a step; at least those of `max_num_seqs`.
+        max_num_batched_tokens: prompt tokens, decodes and their drafts of a step; at least the decodes of
+            `max_num_seqs`.
         chunk_tokens: chunk tokens of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its
             own.
         block_tokens: block tokens of a KV block.
@@ -300,7 +302,7 @@ def simulate(
 
     Args:
         arrivals: requests.
-        engines: engines of which the instances are.
+        engines: engine of each instance.
         dispatcher: who sends a request where.
         assigned: (n,) engines by request, in place of a dispatcher; −1: refused.
         planned: (bins, classes, kinds + 1) shares of each class by kind of instance, the last refused, for
@@ -313,7 +315,7 @@ def simulate(
         gaps: times between tokens to count; None: none.
 
     Raises:
-        InputError: what the requests and engines do not allow.
+        InputError: a value that the requests and engines do not allow.
     """
     from optmodels.simulation import continuous_kernel as kernel
 

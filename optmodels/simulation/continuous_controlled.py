@@ -37,16 +37,16 @@ def simulate_controlled(
     """Serve all requests on one engine.
 
     Args:
-        arrivals: requests; with `users`, those of the result are when they came.
+        arrivals: requests; with `users`, arrivals of the result are computed.
         engine: its `max_num_seqs` is never exceeded. Of several ranks a request goes to the least busy one.
         controller: sets the batch limit; None: `max_num_seqs`.
-        interval_steps: steps between two calls of it. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
+        interval_steps: steps between two calls. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
             completed requests be replaced until the next call, so that a batch that is too large hardly shrinks.
         users: closed-loop run of this many.
         gaps: times between tokens to count.
 
     Raises:
-        InputError: what the requests and the engine do not allow, a request larger than a rank's cache, or a
+        InputError: a value that the requests and the engine do not allow, a request larger than a rank's cache, or a
             controller of several ranks.
     """
     from optmodels.simulation import continuous_kernel as kernel

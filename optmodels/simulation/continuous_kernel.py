@@ -29,16 +29,16 @@ WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
 # last_s: its last token, of one that decodes no longer or not yet; group: −1 or where the times between its tokens
 # count. order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still
-# within the window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered;
+# within the window; where: in the heap of decoding requests, or −1; due: the instance's clock at which it is answered;
 # a, b: child and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
 REQUEST = record(
     "input output expected received klass pool ids units instance"
     " made context todo chunk order held hit base due inside where a b fill preempted blocks group",
     "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s last_s",
 )
-# sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
+# sum_c, sum_w: contexts of decoding requests, as a whole and within the window; below: how many are within it; ahead:
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that no request uses, the
-# `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
+# `cached` prefix blocks, each of `unit` blocks; root: of waiting requests; clock: tokens that a request which
 # always decoded would have got of the steps so far, ⌊steps·tokens⌋. Each of the `ranks` of an engine is one; rank: its
 # place after the first of them; recent_s: mean of the steps since it was idle, the last counting `LAST_STEP`.
 INSTANCE = record(
@@ -62,7 +62,7 @@ class State(NamedTuple):
     next: Any  # (I,) end of the step under way; infinity: idle
     here: Any  # (I,) requests that wait and run
     heap: Any  # of ENTRY, those that decode; of instance j from x[j].heap on
-    residue: Any  # of those that decode, how many have each context − clock modulo the block
+    residue: Any  # number of decoding requests that have each context − clock modulo the block
     cell: Any  # hash tables of prefix blocks, from x[j].base on
     slot: Any  # prefix blocks, from x[j].slots on
     ids: Any  # of the prompts' prefix blocks
@@ -114,7 +114,7 @@ def _wait(s, j, i):  # type: ignore[no-untyped-def]
 
 @compiled
 def _unwait(s, x):  # type: ignore[no-untyped-def]
-    """Take the first of those that wait: its children become one heap, in pairs and then from the last to the first."""
+    """Take the first waiting request: its children become one heap, in pairs and then from the last to the first."""
     gone = s.request[x.root]
     one, pairs = gone.a, -1
     while one >= 0:
@@ -247,7 +247,7 @@ def _stop(s, j, i):  # type: ignore[no-untyped-def]
 
 @apart
 def _lock(s, j, slot):  # type: ignore[no-untyped-def]
-    """One more user of a prefix block; the first takes it off the list of what may be evicted."""
+    """One more user of a prefix block; the first takes it off the list of evictable blocks."""
     x, b = s.x[j], s.slot[slot]
     if b.refs == 0:
         unlink(s.slot, x, b)
@@ -329,7 +329,7 @@ def _found(s, j, i, tokens):  # type: ignore[no-untyped-def]
 
 @compiled
 def _leave(s, x, i):  # type: ignore[no-untyped-def]
-    """Take a request out of those that run."""
+    """Take a request out of the running ones."""
     r = s.request[i]
     if r.a >= 0:
         s.request[r.a].b = r.b
@@ -344,7 +344,7 @@ def _leave(s, x, i):  # type: ignore[no-untyped-def]
 
 @apart
 def _preempt(s, j, t):  # type: ignore[no-untyped-def]
-    """The least urgent of those that run, the last to come among them, gives up its blocks and waits again."""
+    """The least urgent running request, the last to come among them, gives up its blocks and waits again."""
     x = s.x[j]
     i = x.last
     if s.prioritised:
@@ -378,7 +378,7 @@ def _preempt(s, j, t):  # type: ignore[no-untyped-def]
 
 @compiled
 def _growing(s, x, low, high):  # type: ignore[no-untyped-def]
-    """Blocks that all who decode need to go from `low` to `high` tokens beyond what is in the cache."""
+    """Blocks that all who decode need to go from `low` to `high` tokens beyond the cached ones."""
     blocks = 0
     for i in range(low, high):
         blocks += s.residue[x.residues + (-x.clock - i) % x.block]
@@ -387,7 +387,7 @@ def _growing(s, x, low, high):  # type: ignore[no-untyped-def]
 
 @compiled
 def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
-    """The first of those that wait joins those that run, if its prompt has room; the budget left, or −1.
+    """The first waiting request joins the running ones, if its prompt has room; the budget left, or −1.
 
     With `later` it computes nothing in this step.
     """
@@ -447,7 +447,7 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
 
 @compiled
 def _choose(s, j, t, others):  # type: ignore[no-untyped-def]
-    """Choose what the next step does; `others`: whether requests run on other ranks."""
+    """Choose the work of the next step; `others`: whether requests run on other ranks."""
     x = s.x[j]
     preempted = False
     while _growing(s, x, 0, 1 + x.drafts) > x.free:
@@ -473,7 +473,7 @@ def _choose(s, j, t, others):  # type: ignore[no-untyped-def]
 
 @compiled
 def _chunks(s, x):  # type: ignore[no-untyped-def]
-    """Prompt tokens of the next step, pairs of them and what they attend to, and earlier tokens of their prompts."""
+    """Prompt tokens of the next step, pairs of attending and attended tokens, and earlier tokens of their prompts."""
     tokens, pairs, earlier = 0, 0.0, 0.0
     i = x.filling
     while i >= 0:
@@ -532,7 +532,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
 
 @compiled
 def _record(s, j, t, seconds, tokens):  # type: ignore[no-untyped-def]
-    """Add a step to the bins that it lies in; what comes after the last bin is not kept."""
+    """Add a step to the bins that it lies in; the part after the last bin is not kept."""
     x, width = s.x[j], s.bin_s
     end = t + seconds
     k = int(t / width)
@@ -685,9 +685,9 @@ def _advance(s, j, until):  # type: ignore[no-untyped-def]
 
 @compiled
 def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
-    """Seconds from now to the first and the last token, by what an engine's front end can know.
+    """Seconds from now to the first and the last token, from the knowledge of an engine's front end.
 
-    Everyone here decodes with the newcomer in steps that also carry prompts: first what is left of the step under way;
+    Everyone here decodes with the newcomer in steps that also carry prompts: first the rest of the step under way;
     then, if slots or blocks are short, until the excess has left, half a mean answer each; then the prompts ahead and
     its own, a budget a step; then its own answer in steps without prompts, or the instance's usual or recent ones if
     longer, as others' prompts come meanwhile, too. Other ranks of its engine are taken to have as much to do.

@@ -53,7 +53,7 @@ class SimulatedDeployment:
     """One instance by names of the catalogue.
 
     Attributes:
-        llm, gpu: what runs where.
+        llm, gpu: the deployment.
         tp: GPUs.
         precision, kv_precision: of weights and cache.
         engine: vllm, sglang or trtllm.

@@ -10,7 +10,7 @@ the first completion, because until then the rate is r(W); with others waiting, 
 times, which is made when the queue begins and is exact while it lasts, because the batch then stays full. A queue in
 order of urgency is played out instead: a request is admitted if neither it nor anybody behind it is made late.
 
-An arrival looks at every instance of its model, so what is looked at lies apart and dense: `next_event`, and `rank`, by
+An arrival looks at every instance of its model, so these fields lie separate and dense: `next_event`, and `rank`, by
 which a policy chooses. Nothing is allocated here, hence no reference is counted (``_nrt``), which took half the time.
 """
 
@@ -52,7 +52,7 @@ class SlotState(NamedTuple):
     group: Any
     klass: Any
     following: Any  # (n,) the next in the queue
-    latest: Any  # (n,) start that meets the deadline, of those that wait by urgency
+    latest: Any  # (n,) start that meets the deadline, of waiting requests by urgency
     instance: Any  # (n,) outcomes, as the next four
     start: Any  # while by urgency in a queue: as far as known
     first: Any
@@ -63,8 +63,8 @@ class SlotState(NamedTuple):
     rank: Any  # (I,) of RANK
     kind: Any  # (I,)
     rates: Any  # (I, W) the table r
-    done: Any  # (slots,) of ENTRY, heaps of those that decode, by V at completion; of instance j from x[j].base on
-    joins: Any  # (slots,) of ENTRY, heaps of those that are prefilled, by time
+    done: Any  # (slots,) of ENTRY, heaps of decoding requests, by V at completion; of instance j from x[j].base on
+    joins: Any  # (slots,) of ENTRY, heaps of prefilling requests, by time
     release: Any  # (slots,) heaps of release times
 
 
@@ -364,7 +364,7 @@ def _fits(s, i, x):  # type: ignore[no-untyped-def]
 
 @compiled
 def _play(s, x):  # type: ignore[no-untyped-def]
-    """Starts of all who wait, and of one more behind them."""
+    """Starts of the waiting requests, and of one more behind them."""
     _releases(s, x)
     k = x.head
     for _ in range(x.waiting):
@@ -537,10 +537,10 @@ def _follow(s, i, low, high, policy, protect, planned, credit):  # type: ignore[
 def run(s, start_of, policy, protect, seed, last, deck, planned, bin_s, credit):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
 
-    Those of model m go to instances ``start_of[m]`` to ``start_of[m + 1]``; `last` is whose turn it was, by model and
-    sub-cluster, `deck` the instances in the order drawn, `credit` by class and kind.
+    Requests of model m go to instances ``start_of[m]`` to ``start_of[m + 1]``; `last` is whose turn it was, by model
+    and sub-cluster, `deck` the instances in the order drawn, `credit` by class and kind.
 
-    Constants are passed as ``np.int64``: Numba would compile what is called once more for a literal.
+    Constants are passed as ``np.int64``: Numba would compile the callee once more for a literal.
     """
     for j in range(len(s.x)):
         _rank(s.x[j], s.rank[j], policy)

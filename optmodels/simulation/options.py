@@ -13,11 +13,11 @@ from optmodels.simulation.cluster import Queue, Speed
 class ReplayOptions:
     """Options that the verb `replay` passes to a formulation's hook.
 
-    A hook returns JSON-ready data, of which the command line shows ``predicted`` (metric → value) next to ``policies``
+    A hook returns JSON-ready data, and the command line shows ``predicted`` (metric → value) next to ``policies``
     (policy → metrics of the same names), and whatever else it holds: numbers, texts, and lists of records as tables.
 
     Attributes:
-        policy: who gets a request; None: what the formulation replays by default.
+        policy: who gets a request; None: the formulation's default policy.
         speed: speed of decoding: ``load`` as the batch is, ``worst_case`` as if it were always full.
         overflow_protection: refuse a request where a timeout is predicted; None: as the policy is by default.
         queue: order in which an instance serves, ``fifo`` or ``deadline``; None: as the policy is by default.

@@ -1,14 +1,14 @@
 """Prefix-cache hits of a request trace, for every size of the cache at once, split over some engines.
 
-Each engine has a cache of its own, which forgets what was used longest ago (LRU). What a request finds at the head of
-its prompt depends on the size C of the cache by the *stack distance* of its blocks alone (Mattson, Gecsei, Slutz and
-Traiger, IBM Systems Journal 9(2), 1970): this many blocks were used since the block itself was, itself included, and it
-is there exactly if these are no more than C. One pass over the trace finds all of them: a Fenwick tree counts the
-blocks whose last use is later.
+Each engine has a cache of its own, which evicts the least recently used blocks (LRU). The blocks that a request finds
+at the head of its prompt depend on the size C of the cache by the *stack distance* of its blocks alone (Mattson,
+Gecsei, Slutz and Traiger, IBM Systems Journal 9(2), 1970): this many blocks were used since the block itself was,
+itself included, and it is there exactly if these are no more than C. One pass over the trace finds all of them: a
+Fenwick tree counts the blocks whose last use is later.
 
-A request uses the blocks of its prompt, its root last, so that what is left of a prompt is its head whatever C is, and
-once and for all those of its answer and of the prompt's last, partial block. That running requests hold theirs is left
-out: C is what is left to prompts that are not in progress, next to them.
+A request uses the blocks of its prompt, its root last, so that the rest of a prompt is its head whatever C is, and
+once and for all the blocks of its answer and of the prompt's last, partial block. That running requests hold theirs
+is left out: C is the room for prompts that are not in progress, next to them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def engines_of(trace: Trace, engines: int, routing: Routing, seed: int = 0) -> I
         trace: requests.
         engines: how many.
         routing: ``random``; by the prompt's ``first_block``, so that equal ones meet; by ``session``.
-        seed: random seed of what is random. Requests without a block, and blocks and sessions by a hash of it, are
+        seed: random seed. Requests without a block, and blocks and sessions by a hash of it, are
             spread evenly.
 
     Raises:
@@ -70,7 +70,7 @@ def engines_of(trace: Trace, engines: int, routing: Routing, seed: int = 0) -> I
 
 
 def together(trace: Trace, routing: Routing) -> Ints:
-    """Codes from 0 on of what goes to one engine, by ``first_block`` or ``session``, (n,).
+    """Codes from 0 on of requests that go to one engine, by ``first_block`` or ``session``, (n,).
 
     Raises:
         InputError: requests without sessions.
@@ -102,7 +102,7 @@ def distances(
             all are served.
 
     Raises:
-        InputError: nothing is stated of what prompts share.
+        InputError: the trace states no shared prompts.
     """
     p = trace.prefixes
     if p is None:
@@ -184,8 +184,8 @@ def prefix_hits(
         kv_tokens: sizes of the cache of an engine.
         engines: how many requests are split over.
         routing: routing, as of `engines_of`.
-        by: label of the requests whose shares are distinguished, such as ``class``; None: of all together.
-        seed: random seed of what is random.
+        by: label of the requests whose shares are distinguished, such as ``class``; None: one share.
+        seed: random seed.
 
     Returns:
         ``hits``: a row for each, as an instance of fleet takes them in ``prefix_cache.hits``; ``busiest``: by number of

@@ -1,9 +1,9 @@
 """Promised latencies of engines, tested on the step simulator until each is kept or broken beyond its interval.
 
-Independent copies of the engines are simulated, each with Poisson streams of its own at the same rates. What a copy
-states about a promise is one number: for "a share q of the requests sees at most L", the requests within L less q times
-all; for "the mean is at most L", the sum of what they stay below L. Its expectation is at least 0 exactly if the
-promise holds, whatever the correlation of the requests of a copy, so that Student's t over the copies gives the
+Independent copies of the engines are simulated, each with Poisson streams of its own at the same rates. The statement
+of a copy about a promise is one number: for "a share q of the requests sees at most L", the requests within L
+less q times all; for "the mean is at most L", the sum of their distances below L. Its expectation is at least 0 exactly
+if the promise holds, whatever the correlation of the requests of a copy, so that Student's t over the copies gives the
 interval.
 
 *Engines.* Poisson streams split at random stay Poisson and independent: of engines that are equal and do all of their
@@ -35,7 +35,7 @@ from optmodels.simulation.continuous import Arrivals, Engine, Gaps
 from optmodels.simulation.stages import simulate_stages
 
 Array = npt.NDArray[np.float64]
-Metric = Literal["ttft_s", "tbt_s", "itl_s", "deadline_s"]
+Metric = Literal["ttft_s", "tpot_s", "itl_s", "deadline_s"]
 COARSE_S: Array = np.array(1e-4 * 1.05 ** np.arange(283), dtype=np.float64)  # up to 94 s: what ITL is seen to be
 
 COPIES = 32  # of an engine in the first look; twice as many altogether in every further one
@@ -55,7 +55,7 @@ class Station:
     """Engines that are equal; requests go to any of them.
 
     Attributes:
-        slower: TTFT of measured engines is this many times that of their steps.
+        slower: TTFT of measured engines is this multiple of the TTFT of their steps.
     """
 
     engine: Engine
@@ -79,9 +79,9 @@ class Stream:
     Attributes:
         requests_per_s: at all engines of its station.
         input_tokens, output_tokens, received_tokens: of each request; the last are in the prefix cache.
-        lengths: prompt and answer of recorded requests, of which each has those of any, with the same share of its
+        lengths: prompt and answer of recorded requests, each with the lengths of any, with the same share of its
             prompt in the cache; without any all are equal.
-        load: share of the scarcest capacity of a station that one request/s takes, of all stations at most.
+        load: share of the scarcest capacity of a station that one request/s takes, largest over stations.
         longest_s: a latency that is about the longest of requests of `output_tokens`.
         station: station at which it begins.
         onward: station at which it goes on; None: nowhere.
@@ -147,10 +147,10 @@ def judge(
         streams: arriving streams.
         promises: SLOs of the streams.
         error: probability with which one look may be wrong about one promise.
-        seed: random seed of all that is drawn, with the number of the look.
+        seed: random seed of the draws, with the number of the look.
         over: whether there is no time for another look.
         looks: at most this many.
-        hopeful: after the second one only at promises that seem kept, of which more copies may show it. That fewer are
+        hopeful: after the second one only at promises that seem kept, where more copies may show it. That fewer are
             looked at makes no wrong "kept" more likely.
     """
     from scipy.stats import t as student
@@ -188,7 +188,7 @@ def judge(
                 gain = p.at_most_s - latency if p.quantile is None else within - p.quantile
                 scores[k].append(np.asarray(np.bincount(copy, weight * gain, copies), dtype=float))
                 seen[k].append((latency, weight))
-                requests[k] += sum(len(values[i, "tbt_s" if p.metric == "itl_s" else p.metric][0]) for i in p.streams)
+                requests[k] += sum(len(values[i, "tpot_s" if p.metric == "itl_s" else p.metric][0]) for i in p.streams)
         for k in sorted(open_):
             z, p = np.concatenate(scores[k]), promises[k]
             means[k] = mean = float(z.mean())
@@ -206,7 +206,7 @@ def judge(
 
 
 def _seen_s(latency: Array, weight: Array, quantile: float | None) -> float:
-    """The mean or quantile of what was seen; 0 of nothing."""
+    """The mean or quantile of the observations; 0 without any."""
     if not len(latency):
         return 0.0
     if quantile is None:
@@ -283,7 +283,7 @@ def _values(
         np.array([o.sends_s for o in onward])[kind], np.array([o.receives_s for o in onward])[kind],
         None if edges is None else Gaps(edges, np.where(inside, copy * len(streams) + kind, -1)),
     )  # fmt: skip
-    latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "deadline_s": seen.e2e_s}
+    latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "deadline_s": seen.e2e_s}
     found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]] = {}
     for k in range(len(streams)):
         for metric, values in latency.items():
@@ -292,7 +292,7 @@ def _values(
     if seen.gaps is not None and edges is not None:
         gaps = np.zeros((copies * len(streams), len(edges) + 1))
         gaps[: len(seen.gaps)] = seen.gaps
-        longest = np.append(edges, 2.0 * edges[-1]) * (1 - 2e-9)  # what a limit's edge is above it
+        longest = np.append(edges, 2.0 * edges[-1]) * (1 - 2e-9)  # distance of a limit's edge above it
         for k in range(len(streams)):
             of, at = np.nonzero(gaps[k :: len(streams)])
             found[k, "itl_s"] = of, longest[at], gaps[k :: len(streams)][of, at]

@@ -1,6 +1,6 @@
 """`cluster.simulate` again, slow and obvious: every event moves every request, every prediction plays the queue out.
 
-It is what the compiled engine is tested against, and the engine for batch limits that change: `controllers` sets the
+The compiled engine is tested against it, and the engine for batch limits that change: `controllers` sets the
 limit of an instance before every arrival and after every completion there (§5 of the dynamic-batching paper asks every
 scheduling interval, which this simulation does not have). Numba cannot call controllers, which are Python objects.
 """
@@ -53,7 +53,7 @@ class _Instance:
         return len(self.active) + len(self.queue)
 
     def next_event(self) -> tuple[float, int, int]:
-        """Time until the next end of a prefill (0) or completion (1), and of which active request."""
+        """Time until the next end of a prefill (0) or completion (1), and its active request."""
         events = [
             (s.prefill_s, 0, k) if s.prefilling else (s.tokens / self.rate, 1, k) for k, s in enumerate(self.active)
         ]

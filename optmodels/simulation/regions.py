@@ -1,6 +1,6 @@
 """Multi-region serving as SkyLB runs it (SK §3–4), simulated event by event.
 
-Replicas batch continuously: a step either prefills what was admitted or decodes one token for everybody running; a
+Replicas batch continuously: a step either prefills admitted requests or decodes one token for everybody running; a
 request is admitted when its uncached prompt and the output tokens owed to the batch fit the KV memory; where memory
 runs out the youngest goes back to the queue and is recomputed. Replicas with `Engine.costs` put prompts, in chunks,
 next to those that decode, keep nothing free for output tokens, and step as `simulation.continuous` does, but for KV
@@ -113,7 +113,7 @@ class RegionRouting:
         burst: requests that a balancer sends to one free replica, or for each to another balancer, between two probes;
             None: any number, as in SK's listing. Where many arrive between probes, the listing sends them all to the
             same few replicas.
-        probe_s: between two probes; what is seen of a place d seconds away is d seconds old.
+        probe_s: between two probes; the state of a place d seconds away is d seconds old.
         match: share of the prompt on record from which the longest match decides (SK §5.1: 50 %).
         router: below `match`, what SGLang's router does: the smallest tree, and the least loaded when out of balance.
         balance_absolute, balance_relative: outstanding requests of the busiest replica over the idlest, and their
@@ -207,7 +207,7 @@ class Replay:
     ) -> dict[str, Any]:
         """Figures of the requests sent after the warm-up, JSON-ready.
 
-        Where some have not ended, the deadline is judged of those whose is over by then.
+        Where some have not ended, the deadline is judged for requests whose deadline is over by then.
         """
         sent = self.started & (self.sent_s >= warmup_s)
         done = sent & self.done
@@ -245,7 +245,7 @@ class Replay:
 
 def percentiles(values: Floats) -> dict[str, float | None]:
     """Percentiles, seconds, where a request without the value counts as infinitely late (None where that shows), and
-    the mean of those that have one.
+    the mean of requests that have one.
     """
     if not len(values):
         return dict.fromkeys(("mean", "p10", "p25", "p50", "p75", "p90", "p95", "p99"))
@@ -410,7 +410,7 @@ def _requests(kernel: Any, trace: Trace, fleet: RegionFleet, programs: Programs 
 
 
 def _replicas(kernel: Any, trace: Trace, fleet: RegionFleet, block_tokens: int, blocks: int) -> tuple[Any, ...]:
-    """Replicas, slots of their caches (no more than there are blocks), and the table of all caches."""
+    """Replicas, slots of their caches (no more than there are blocks), and the caches' table."""
     from optmodels.simulation.step_kernel import coefficients
 
     P = len(fleet.region)

@@ -28,7 +28,7 @@ def record(integers: str, floats: str = "") -> np.dtype[Any]:
 
 # start: offset into ids; n_prompt, n_all: whole blocks of the prompt, and with the answer; next: in whichever queue the
 # request is; held: blocks locked; hit: prompt tokens found cached; todo, chunk: of a mixed engine, prompt tokens still
-# to be prefilled and those of this step. A request with arrival_s = inf waits for another.
+# to be prefilled and the ones of this step. A request with arrival_s = inf waits for another.
 REQUEST = record(
     "region key prompt output start n_prompt n_all child_start child_end program"
     " next produced held replica hit forwarded refused todo chunk",
@@ -145,7 +145,7 @@ def remove(table: Any, base: int, mask: int, where: int) -> None:
 
 @njit(cache=True, forceinline=True)
 def unlink(slots: Any, owner: Any, x: Any) -> None:
-    """Take a block off its owner's list of what may be evicted, from `owner.oldest` to `owner.newest`."""
+    """Take a block off its owner's list of evictable blocks, from `owner.oldest` to `owner.newest`."""
     if x.older >= 0:
         slots[x.older].newer = x.newer
     else:
@@ -171,7 +171,7 @@ def link(slots: Any, owner: Any, slot: int) -> None:
 
 @njit(cache=True)
 def lock(w: Any, p: int, slot: int) -> None:
-    """One more user of a cached block; the first takes it off the list of what may be evicted."""
+    """One more user of a cached block; the first takes it off the list of evictable blocks."""
     e, x = w.replica[p], w.slot[slot]
     if x.refs == 0:
         unlink(w.slot, e, x)
@@ -311,7 +311,7 @@ def preempt(w: Any, p: int) -> None:
 
 @njit(cache=True)
 def alternate(w: Any, p: int) -> float:
-    """Seconds of a step with the prefill of what was admitted or, without any, one token for everybody running."""
+    """Seconds of a step with the prefill of admitted requests or, without any, one token for everybody running."""
     e, bt = w.replica[p], w.rule[0].block_tokens
     total, attended = admit(w, p)
     if e.fresh:
@@ -684,7 +684,7 @@ def append(w: Any, queue: Any, i: int) -> None:
 
 @njit(cache=True)
 def probe(w: Any, now: float) -> None:
-    """SK Listing 1, lines 2–16: what every balancer will see of replicas and of the others."""
+    """SK Listing 1, lines 2–16: every balancer's next view of replicas and of the others."""
     w.rule[0].tick += 1
     at = w.rule[0].tick % len(w.seen_pending)
     for p in range(len(w.replica)):
@@ -744,7 +744,7 @@ def run(w: Any, until_s: float, sample_s: float, outstanding: Any, kv: Any) -> f
             for p in range(len(w.replica)):
                 e = w.replica[p]
                 outstanding[a, p] = e.outstanding
-                # Referenced KV only: what is merely cached could be evicted.
+                # Referenced KV only: merely cached blocks could be evicted.
                 kv[a, p] = (e.private + (e.cached - e.evictable) * rule.block_tokens) / e.kv_tokens
             push(w, events, now + sample_s, SAMPLE, a + 1, 0)
     return now

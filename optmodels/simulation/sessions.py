@@ -1,4 +1,4 @@
-"""Sessions in simulation: turns are sent after the answer before them, so arrivals depend on what is simulated.
+"""Sessions in simulation: turns are sent after the answer before them, so arrivals depend on the simulation.
 
 A simulation with given arrivals is run again with the arrivals that its answers lead to, until these stay as they are:
 then every turn comes its think time after the answer before it, as with closed-loop clients.

@@ -20,9 +20,9 @@ class Staged:
     """Latencies of n requests, NaN where they are refused.
 
     Attributes:
-        queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each of those after it
+        queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each token after it
             (NaN for answers of one), until the last.
-        busy_s: busy seconds of all engines together.
+        busy_s: busy seconds of the engines together.
         gaps: (groups, B + 1) counted times between tokens (`Gaps`); None where not asked for.
     """
 
@@ -51,7 +51,7 @@ def simulate_stages(
         gaps: times between tokens to count; where another engine decodes, the first lasts until it has joined there.
 
     Raises:
-        InputError: what the requests and engines do not allow.
+        InputError: a value that the requests and engines do not allow.
     """
     apart, output = then >= 0, arrivals.output_tokens
     seen = simulate(

@@ -15,20 +15,20 @@ QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Summary:
-    """Shares are of all requests; latencies of those served; rates from the first arrival to the last completion.
+    """Shares count every request, latencies served ones; rates from the first arrival to the last completion.
 
     Attributes:
         requests: n.
         attainment: served in time: within their deadline and their limit on the first token.
         refused: sent nowhere.
         late: served, but not in time.
-        cascaded: done after their deadline although in time at their start: what was admitted later slowed them
+        cascaded: done after their deadline although in time at their start: later requests slowed them
             (MaaSO §III-B).
         waiting_s: arrival to start. ttft_s: arrival to first token, MaaSO's response latency. e2e_s: arrival to finish.
         tpot_s: first token to finish for each output token after the first; answers of one token have none. Each with
             mean and quantiles.
-        throughput_tokens_per_s: output tokens of all that were served.
-        goodput_tokens_per_s, goodput_requests_per_s: of those in time.
+        throughput_tokens_per_s: output tokens of served requests.
+        goodput_tokens_per_s, goodput_requests_per_s: of requests in time.
         decode_tokens_per_s: mean over requests of their decode speed, MaaSO's T.
         slot_use, gpu_use: share of slots taken; share of GPUs whose instance served anybody.
         by_class, by_model: attainment by name.
@@ -65,7 +65,7 @@ def summary(
 
     Args:
         outcomes: outcomes of `cluster.simulate`.
-        requests, cluster: what it was given.
+        requests, cluster: the simulation's input.
         classes, models: names of the codes; None: the codes.
     """
     n, served, met = len(requests), outcomes.served, outcomes.met(requests)
@@ -115,7 +115,7 @@ def _by(met: Bools, codes: Ints, names: Sequence[str] | None) -> dict[str, float
 
 
 def columns(outcomes: Outcomes, requests: Requests, cluster: Cluster) -> dict[str, Any]:
-    """One row a request, for a table: what it was and what became of it; empty cells where refused."""
+    """One row a request, for a table: its input and its outcome; empty cells where refused."""
     names = np.array([*cluster.names, ""], dtype=object)
 
     def seconds(values: Floats) -> Floats:

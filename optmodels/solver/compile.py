@@ -49,7 +49,7 @@ class Compiled:
 
         A row's violation is relative to what stands in it, the larger of Σ_j |a_ij·x_j| and the bound it breaks, a
         column's to its value and bound: a row of size 10⁻⁷ has to hold as well as one of size one. The rounding of
-        A·x in double precision is below 10⁻⁹ of those sizes for rows of up to a million terms. An integer may be off
+        A·x in double precision is below 10⁻⁹ of these sizes for rows of up to a million terms. An integer may be off
         by `tolerance`.
         """
         activity, size = self.A @ x, abs(self.A) @ np.abs(x)

@@ -1,7 +1,7 @@
 """The time limit of one call next to the solve itself: reports, shadow prices and reasons that cost solves of their
 own.
 
-It travels in a context variable, as `cancel`'s event does, so that what a formulation reports need not be told. What
+It travels in a context variable, as `cancel`'s event does, so that a formulation's report need not be told. Work that
 there is no time for is left out and named.
 """
 
@@ -45,9 +45,9 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("optmodels_deadline", defau
 
 @contextmanager
 def deadline(seconds: float | None, without: Container[str] = ()) -> Iterator[list[str]]:
-    """What is done inside has this many seconds from now (None: no limit), and nothing that is named in `without`.
+    """Work inside has this many seconds from now (None: no limit), and nothing that is named in `without`.
 
-    Yields what is left out, in words.
+    Yields the parts left out, in words.
     """
     found = _Deadline(time.perf_counter() + (math.inf if seconds is None else seconds), without)
     token = _DEADLINE.set(found)
@@ -85,7 +85,7 @@ def leave_out(what: str) -> None:
 def wanted(what: str) -> bool:
     """Whether something next to the answer is done at all; if not, it is named as left out.
 
-    Enough to ask of what is as short as a check, and done whatever the time.
+    Enough for work as short as a check, and done whatever the time.
     """
     found = _DEADLINE.get()
     if found is None or not (what in found.without or cancelled()):

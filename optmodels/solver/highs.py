@@ -78,7 +78,7 @@ LESS_TIGHT = {"mip_feasibility_tolerance": 1e-7, "primal_feasibility_tolerance":
 DUAL = 1e-7  # HiGHS' tolerance of reduced costs
 MOST_RUNS = 3  # until two agree
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
-MOVED = 1e-9  # what an integer may be off without its rounding mattering to continuous parts
+MOVED = 1e-9  # rounding of an integer without its rounding mattering to continuous parts
 NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
 UNCONFIRMED = "Infeasible by one run, which nothing confirms"
 CONTRADICTION = "runs of HiGHS contradict one another, or a bound its point"
@@ -134,7 +134,7 @@ def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array
 
 
 class _Run(NamedTuple):
-    """One run and what it found, verified; the bound as minimised, in the model's unit.
+    """One run and its result, verified; the bound as minimised, in the model's unit.
 
     Attributes:
         x: a point that `verify` accepted.
@@ -311,7 +311,7 @@ class _Solve:
         return run.bound - value > max(PROVED * max(abs(value), abs(run.bound)), self._rounding(run.x))
 
     def _doubtful(self, run: _Run) -> bool:
-        """Whether HiGHS gave up, point or bound is refuted, or what it calls optimal has a gap: tolerances hid it."""
+        """Whether HiGHS gave up, point or bound is refuted, or its stated optimum has a gap: tolerances hid it."""
         unproved = run.ended == "optimal" and run.bound is not None and not self._settled(run)
         return run.ended == "error" or run.problem is not None or self._contradicts(run) or unproved
 

@@ -1,4 +1,5 @@
-"""Rows that state outright what a tiny coefficient states to real arithmetic alone: with x > 0, a whole unit is needed.
+"""Rows that state outright a condition that a tiny coefficient states in exact arithmetic only: with x > 0, a whole
+unit is needed.
 
 In Σ_j a_j·x_j ≤ Σ_k b_k·n_k + β with whole n, a share x_j = 1 whose a_j is 10⁻⁷ is within the solver's tolerance of
 needing nothing. But the right side is a multiple of some g, so where it is not 0 it is g at least, and with x_j ≤ u_j

@@ -1,6 +1,6 @@
 """Runs by another solver, or by HiGHS in another way than usual, for the one who doubts an answer.
 
-The choice travels in a context variable: the methods of formulations know nothing of it.
+The choice travels in a context variable: the methods of formulations do not know it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Way:
     Attributes:
         solver: solver of compiled models (`solve_compiled`): HiGHS; SCIP, through its own package; or any name that
             `pyomo_solver.named` lets pass. A kept `Session` is always HiGHS'.
-        seed: added to that of the settings.
-        options: options of HiGHS, over those of the settings.
+        seed: added to the settings' seed.
+        options: options of HiGHS, over the settings' options.
         said: how each run by another solver ended, in its words; filled as they are made.
     """
 

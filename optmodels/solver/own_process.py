@@ -54,7 +54,7 @@ class _Child:
         return self.of == os.getpid() and self.path == sys.path and self.process.poll() is None
 
     def answer(self, asked: bytes, until: float) -> Any:
-        """Whether the call returned, and what, or what it raised.
+        """Whether the call returned, and its value or exception.
 
         Raises:
             EndedError: the time was over, or it was cancelled.
@@ -119,7 +119,7 @@ def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | 
     Raises:
         EndedError: it was ended.
         SolverError: the process died.
-        Exception: what the call raises.
+        Exception: the call's own exception.
     """
     until = float("inf") if seconds is None else time.monotonic() + seconds
     asked = pickle.dumps((call, arguments))

@@ -1,7 +1,8 @@
 """Compiled models by any solver that Pyomo knows and finds: CBC, GLPK, SCIP, Gurobi, CPLEX, Xpress and so on.
 
-Each is asked for the gap that was asked for (their own defaults differ, and Gurobi's of 10⁻⁴ is no proof); what it
-answers is mapped to the words of a `Session`. Its bound stands on its word, its point is verified by the one who asks.
+Each is asked for the gap that was asked for (their own defaults differ, and Gurobi's of 10⁻⁴ is no proof); the result
+that it answers is mapped to the words of a `Session`. Its bound stands on its word, its point is verified by the one
+who asks.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ def _end(bound: float) -> float | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Pyomo's warnings about statuses state what the mapping here states."""
+    """Pyomo's warnings about statuses repeat the mapping here."""
     logger = logging.getLogger("pyomo")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,8 +1,8 @@
 """The numbers of a model measured, and scaled by powers of two to where HiGHS' absolute tolerances mean something.
 
 HiGHS lets a row be broken by 10⁻⁶, an integer be off by 10⁻⁶, and drops coefficients below 10⁻⁹. In a row whose terms
-are of size one that is relative; in one of size 10⁻⁷ nothing is left of the row. Powers of two change no digit, so what
-is found and proved for the scaled model holds for the model. Integer columns keep their unit.
+are of size one that is relative; in one of size 10⁻⁷ nothing is left of the row. Powers of two change no digit, so the
+result that is found and proved for the scaled model holds for the model. Integer columns keep their unit.
 
 Models whose numbers are ordinary are passed as they are: their answers do not change, and no time is spent.
 """
@@ -26,10 +26,10 @@ COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exce
 MOST_COST = 1e9  # times the least of a column that is not fixed, which dearer ones count as where any is
 HIDES = 1e12  # times as dear and more: HiGHS 1.15.1 has then proved false optima, twice over
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
-MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
+MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ times it is a whole unit
 REFUSED = 1e12  # HiGHS refuses coefficients above 10¹⁵: no row is scaled up to near there
 SPREAD = 1e10  # of a MIP's coefficients: over 12 orders HiGHS 1.15.1 has proved a false optimum, with rows of 8
-NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
+NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth is the tolerance of its bounds
 NEGLIGIBLE = 1e-7  # a term that is never a larger part of its row's right-hand side matters to no tolerance
 NOISE = 1e-12  # of rows without one: a term that is never a larger part of the largest is rounding
 

@@ -1,7 +1,7 @@
 """The one place that talks to HiGHS: a model that is kept, changed in place and solved again from its last basis.
 
 Costs, bounds, rows, columns and integrality change without passing the model again, so that cutting planes, column
-generation, conflict searches and lexicographic objectives pay only for what is new in each run. Array arguments may be
+generation, conflict searches and lexicographic objectives pay only for the changes in each run. Array arguments may be
 NumPy arrays or lists; rows and columns are counted from zero in the order of their addition, and a deletion closes up.
 """
 
@@ -63,7 +63,7 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-# What some row asks of an integer may lie a hair next to a whole number, about as far as HiGHS' tolerances reach. Then
+# The bound that some row sets on an integer may be nearly a whole number, about as far as HiGHS' tolerances reach. Then
 # HiGHS 1.15 and 1.16 prove false optima: presolve calls a column free whose bound a row implies within tolerance, and
 # gives that bound to the integer next to it (of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1), and the tree, with presolve or
 # without, cuts off "n = 4, x = 0.9999992" of n ≥ 4.0000032·x. Such a model is run with a tolerance well below the hair
@@ -111,7 +111,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 def _by_a_hair(
     A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_], fills: Array
 ) -> bool:  # fmt: skip
-    """Whether what some row can ask of an integer column at most lies a hair next to a whole number.
+    """Whether the largest bound that some row sets on an integer column is nearly a whole number.
 
     Columns are at their upper bound, or where they alone fill a row without integers, which is noted in `fills`, (n,).
     """
@@ -129,7 +129,7 @@ def _by_a_hair(
         here = mixed[A.row]
         row, column, value = A.row[here], A.col[here], A.data[here]
         narrower = np.minimum(upper, fills)
-        widest = np.zeros(A.shape[0])  # what a continuous column a unit off is in its row
+        widest = np.zeros(A.shape[0])  # effect on its row of a continuous column that is a unit off
         np.maximum.at(widest, row, np.where(integer[column], 0.0, np.abs(value)))
         for a, bound in ((value, row_upper), (-value, -row_lower)):  # Σ a·x ≤ bound, in which a < 0 helps
             helps = integer[column] & (a < 0) & np.isfinite(bound)[row]
@@ -149,8 +149,8 @@ def _made_whole(
 ) -> bool:
     """Whether an equality makes a continuous column integer.
 
-    All other columns of its row are integer or fixed, not all fixed, and what they and the right-hand side contribute
-    are whole multiples of the column's coefficient.
+    All other columns of its row are integer or fixed, not all fixed, and the sum that they and the right-hand side
+    contribute are whole multiples of the column's coefficient.
     """
     A = sp.csr_array(A)
     fixed = lower == upper
@@ -192,7 +192,7 @@ class Session:
         self._h = _Silent()
         self._solution, self._info = self._h.getSolution(), self._h.getInfo()
         self._integer = np.zeros(0, dtype=bool)  # by column
-        self._counted = self._integer  # those of the model as loaded, relaxed by now or not
+        self._counted = self._integer  # bounds of the model as loaded, relaxed by now or not
         self._fills = np.zeros(0)  # by column, see `_by_a_hair`
         self.hair = False  # whether one is a hair next to a whole number in some row that was looked at
         self.made_whole = False  # whether some such row makes a continuous column integer
@@ -219,7 +219,7 @@ class Session:
         self, cost: Array, A: Any, row_lower: Numbers, row_upper: Numbers, lower: Numbers, upper: Numbers,
         integer: npt.NDArray[np.bool_] | None = None, offset: float = 0.0, maximise: bool = False,
     ) -> None:  # fmt: skip
-        """Pass a whole model, in place of what was there.
+        """Pass a whole model, in place of the earlier one.
 
         Args:
             cost, lower, upper: by column, (n,).
@@ -274,7 +274,7 @@ class Session:
         _must(self._h.deleteRows(len(rows), _int32(rows)), "a deletion")
 
     def set_costs(self, cost: Numbers, offset: float | None = None) -> None:
-        """Another objective: costs of all columns, (n,), and unless None the offset."""
+        """Another objective: costs of the columns, (n,), and unless None the offset."""
         _must(self._h.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost), "the costs")
         self._cost = np.array(cost, dtype=float)
         if offset is not None:
@@ -366,7 +366,7 @@ class Session:
 
     @contextmanager
     def watched(self, progress: Progress | None = None) -> Iterator[None]:
-        """Runs inside report progress and stop at Ctrl-C or at `cancel.cancellable`'s event, keeping what they have."""
+        """Runs inside report progress and stop at Ctrl-C or at `cancel.cancellable`'s event, keeping the best point."""
         cancel = current()  # looked up here: callbacks need not run in this thread
         self.progress = progress
         h = self._h
@@ -401,7 +401,7 @@ class Session:
         agree then, neither bound nor optimality is reported.
 
         Args:
-            seconds: limit of this run; None: what is left of the settings' time limit.
+            seconds: limit of this run; None: the rest of the settings' time limit.
         """
         seconds = self.remaining() if seconds is None else seconds
         until = None if seconds is None else time.perf_counter() + seconds
@@ -428,12 +428,12 @@ class Session:
         self._ran, self._start = False, None
 
     def _run(self, until: float | None, start: Array | None = None) -> None:
-        """One run until a time of `time.perf_counter`, from a point of all columns, and how it ended."""
+        """One run until a time of `time.perf_counter`, from a point with a value for every column, and how it ended."""
         h, mip = self._h, bool(self._integer.any())
         if mip and self._ran:
             h.clearSolver()  # from a point that it keeps 1.16.0 counts without what presolve has moved to the offset
         self._ran = True
-        # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
+        # HiGHS counts the time of LPs from the handle's first run on, the time of MIPs from the run's own beginning.
         before = 0.0 if mip else h.getRunTime()
         left = np.inf if until is None else max(0.0, until - time.perf_counter())
         h.setOptionValue("time_limit", before + left)
@@ -464,7 +464,7 @@ class Session:
 
     @contextmanager
     def _offered(self, start: Array | None) -> Iterator[None]:
-        """A run inside is told the start, as soon as it asks: what it is given before, 1.16.0 counts wrongly."""
+        """A run inside is told the start, as soon as it asks: 1.16.0 miscounts values passed earlier."""
         if start is None:
             yield
             return
@@ -539,7 +539,7 @@ class Session:
         lp = self._h.getLp()
         return max(lp.row_lower_, default=0.0) <= 0.0 <= min(lp.row_upper_, default=0.0)
 
-    # ---------------------------------------------------------------------------------- what the last run found
+    # ---------------------------------------------------------------------------------- results of the last run
 
     def point(self) -> Array | None:
         """The feasible point found, (n,), if any; feasible by HiGHS' own tolerances (see `highs.verify`)."""
@@ -556,7 +556,7 @@ class Session:
         return np.array(self._solution.row_value)
 
     def row_duals(self) -> Array:
-        """Shadow prices of an LP: what the objective changes per unit of the row's binding bound, (m,)."""
+        """Shadow prices of an LP: change of the objective per unit of the row's binding bound, (m,)."""
         return np.array(self._solution.row_dual)
 
     def reduced_costs(self) -> Array:

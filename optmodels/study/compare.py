@@ -62,7 +62,7 @@ def _best_bound(rows: Rows, unit: str) -> str | None:
 
 
 def _replay(row: dict[str, Any]) -> str:
-    """What the first policy made of what was predicted, if replayed; all figures are in compare.csv."""
+    """Result of the first policy for the predicted metric, if replayed; all figures are in compare.csv."""
     from optmodels.reporting.text import short
 
     policy = next((k.split(".")[2] for k in row if k.startswith("replay.policies.")), None)

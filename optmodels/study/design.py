@@ -25,7 +25,7 @@ class Axis:
 
     Attributes:
         key: its path in the instance.
-        values: values of a grid or list, or what a random choice is made of.
+        values: values of a grid or list, or the choices of a random one.
         span: (from, to) of a random number, in place of `values`.
         log: the random number is uniform in its logarithm.
         random: drawn for each sample, not combined with every other value.
@@ -39,7 +39,7 @@ class Axis:
 
 
 def axes(vary: Vary) -> list[Axis]:
-    """What is varied, from the command line's form or a mapping of key to list or text (``"1:10:4"``, ``"~1:10"``).
+    """Varied fields, from the command line's form or a mapping of key to list or text (``"1:10:4"``, ``"~1:10"``).
 
     Raises:
         InputError: every part that cannot be read, a key given twice.

@@ -24,7 +24,7 @@ class Aim:
 
 
 def aims(text: str, columns: Sequence[str]) -> tuple[Aim, ...]:
-    """``X:min,Y:max`` as aims; a column goes by its name or by an ending of it that only one column has.
+    """``X:min,Y:max`` as aims; a column goes by its name or by an ending that only one column has.
 
     Raises:
         InputError: no such column, an ending of several; what `aim_texts` refuses.
@@ -80,7 +80,7 @@ def refuse_unknown(text: str, keys: Sequence[str], schema: Mapping[str, Any]) ->
 
 
 def _names(name: str, column: str) -> bool:
-    """Whether a name is a column or an ending of it; no ending begins with the key of a mapping."""
+    """Whether a name is a column or its ending; no ending begins with the key of a mapping."""
     parts = column.split(".")
     found = (
         r"\.".join(".+" if p == "*" else re.escape(p) for p in parts[i:]) for i in range(len(parts)) if parts[i] != "*"

@@ -27,7 +27,7 @@ def canonical(data: Any) -> bytes:
 
 
 def digest(document: Mapping[str, Any], folder: Path | None) -> str:
-    """Identity of what an instance states: its values, whatever their layout, and the files it names.
+    """Identity of an instance's contents: its values, whatever their layout, and the files it names.
 
     Args:
         document: document, as in its file.
@@ -40,13 +40,13 @@ def digest(document: Mapping[str, Any], folder: Path | None) -> str:
 
 
 def resolved_digest(document: Mapping[str, Any], problem: Problem, folder: Path | None) -> str:
-    """`digest`, and of what it refers to in the catalogue, as this version of the program writes it out."""
+    """`digest`, and the digest of its entries in the catalogue, as this version of the program writes it out."""
     inline = problem.inline().model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return hashlib.sha256(digest(document, folder).encode() + canonical(inline)).hexdigest()
 
 
 def named_file(text: str, folder: Path | None) -> Path | None:
-    """The file next to an instance that a text of it names, if it names one."""
+    """The file next to an instance that one of its texts names, if any."""
     try:
         path = folder / text if folder is not None and 0 < len(text) < 200 else None
         return path if path is not None and path.is_file() else None

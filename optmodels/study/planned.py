@@ -1,4 +1,4 @@
-"""A plan document with its instance, or an instance alone, from what a user names."""
+"""A plan document with its instance, or an instance alone, from a user's file or document."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Here:
 
 
 class Processes:
-    """Spawned processes; what was under way when one died is tried again alone, so that one bad item costs one row."""
+    """Spawned processes; work under way when one died is tried again alone, so that one bad item costs one row."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -118,7 +118,7 @@ class DaskCluster:
         yield from _windowed(executor, QUEUED * workers, work, task, iter(items.items()), {}, failed)
 
     def stop(self, now: bool) -> None:
-        """Cancel what is under way and let go of the cluster."""
+        """Cancel work under way and let go of the cluster."""
         self.client.close(timeout=CONNECT_S)
 
 
@@ -126,7 +126,7 @@ def _windowed(
     executor: Executor, window: int, work: Work, task: Any, items: Iterator[tuple[str, Any]],
     under_way: dict[str, Any], failed: Callable[[str], Any],
 ) -> Iterator[Batch]:  # fmt: skip
-    """Keep a window of items handed out; yield what has finished, all at once. `under_way` names what has not."""
+    """Keep a window of items handed out; yield finished items, all at once. `under_way` names the others."""
     futures: dict[Future[Any], str] = {}
 
     def hand_out(count: int) -> None:

@@ -5,8 +5,8 @@ tight; it is refuted by a plan that passes the check and is better. That there i
 finds none either, and refuted by a plan. Running out of time is neither.
 
 A formulation states about which models a document's bound is where it is not the instance's own
-(`Formulation.bounded`): a certified plan's is that of the loosest linear model that its rounds went through. Each is
-derived, and the loosest one counts.
+(`Formulation.bounded`): a certified plan's bound is the bound of the loosest linear model that its rounds went through.
+Each is derived, and the loosest one counts.
 """
 
 from __future__ import annotations

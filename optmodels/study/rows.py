@@ -1,4 +1,4 @@
-"""One method on one instance as a row of a study: what it found and proved, how long it took, never an abort."""
+"""One method on one instance as a row of a study: its plan and bound, how long it took, never an abort."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, se
         form: the formulation.
         problem: the instance, whose own trace or demand is replayed.
         plan: plan as JSON data, or None.
-        seed: random seed of what is drawn.
+        seed: random seed of the draws.
     """
     if plan is None:
         return {"replay.none": "no plan"}

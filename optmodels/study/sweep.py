@@ -1,6 +1,6 @@
 """Many solves of one instance with some of its fields varied: checked before the first, resumable after any end.
 
-A sweep's folder holds ``journal.jsonl`` (every finished solve, see `journal`), ``sweep.json`` (what was asked, so that
+A sweep's folder holds ``journal.jsonl`` (every finished solve, see `journal`), ``sweep.json`` (the question, so that
 it can be asked again) and, once all is done, ``sweep.csv`` and ``sweep.parquet`` (one row a solve, no times: the same
 sweep gives the same bytes), ``seconds.csv``, ``frontier.csv`` and pictures.
 """
@@ -47,7 +47,7 @@ _OF_A_ROW = {"status": str, "seconds": dict, "size": dict, "headline": str, "pro
 
 @dataclass(frozen=True)
 class Task:
-    """Common data of all solves of a sweep; small, picklable, no file but those next to the instance.
+    """Common data of a sweep's solves; small, picklable, no file but the ones next to the instance.
 
     Attributes:
         document: the instance.
@@ -221,7 +221,7 @@ class Sweep:
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; what was finished is in its folder.
+    """Ctrl-C during a sweep; finished solves are in its folder.
 
     Attributes:
         folder: folder of the sweep, None if it has none.
@@ -258,7 +258,7 @@ class _Base:
         """Where the keys lead, with sections that the instance only refers to (machines of a catalogue) written out.
 
         Only the smallest such section is: writing out all of an instance computes some values (the rates of buckets)
-        from others (that of their workload), which would be varied without effect.
+        from others (the value of their workload), which would be varied without effect.
 
         Raises:
             InputError: a key leads nowhere even so.
@@ -279,8 +279,8 @@ class _Base:
         return {key: _places(self.document, schema, key, self.file) for key in keys}
 
     def _in_written(self, key: str) -> Sequence[Mistake]:
-        """Why a key leads nowhere even in what is written out, where it ends as some key there does (a list of pools
-        is one pool with its machines): its near paths help more than those of the file."""
+        """Why a key leads nowhere even in the problem written out, where it ends as some key there does (a list of
+        pools is one pool with its machines): its near paths help more than the file's."""
         try:
             _places(self.written, type(self.problem), key, self.file)
         except InputError as error:
@@ -289,7 +289,7 @@ class _Base:
         return []
 
     def _write_out(self, key: str) -> bool:
-        """Write out the smallest sections that a key leads into and that leave what the instance states as it is."""
+        """Write out the smallest sections that a key leads into and that leave the instance's values unchanged."""
         schema = type(self.problem)
         with contextlib.suppress(InputError):
             for place in _places(self.written, schema, key, self.file):
@@ -325,7 +325,7 @@ def _places(document: Mapping[str, Any], schema: type[Problem], key: str, file: 
 
 
 def _checked(task: Task, base: _Base, design: Sequence[Point]) -> None:
-    """Every point against the schema, and every value by itself against what it refers to.
+    """Every point against the schema, and every value by itself against its references.
 
     A name that does not exist is a mistake; a number that the instance cannot be resolved with (a limit below any
     latency there is) becomes a row with that reason, unless none is better.
@@ -468,7 +468,7 @@ class _Run:
         return [identity(p) for p in self.design]
 
     def solve(self, workers: int, scheduler: str | None, on_row: Progress | None) -> Sweep:
-        """Solve what the journal does not have."""
+        """Solve the points that the journal lacks."""
         names = self.identities()
         known = {} if self.journal is None else self.journal.rows
         rows = {n: known[n] for n in names if n in known and known[n]["status"] != "error"}

@@ -1,7 +1,7 @@
-"""Exports of a plan: vLLM, Kubernetes and what runs on it, SkyPilot, Terraform; its model as MPS or LP.
+"""Exports of a plan: vLLM, Kubernetes and its operators, SkyPilot, Terraform; its model as MPS or LP.
 
-Each target is a module with a function ``Deployments → (files by name, notes)``. A note is what the plan states and the
-target cannot express: it stands in a comment of the file and on stderr, never nowhere.
+Each target is a module with a function ``Deployments → (files by name, notes)``. A note names a fact that the plan
+states and the target cannot express: it stands in a comment of the file and on stderr, never nowhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNKNOWN_LONGEST = (
 
 @dataclass(frozen=True)
 class Export:
-    """Files to write, by name, and what they do not state."""
+    """Files to write, by name, and the facts that they do not state."""
 
     files: dict[str, str]
     notes: list[str] = field(default_factory=list)
@@ -159,7 +159,7 @@ class NodePool:
 
 
 def pools(deployments: list[Deployment]) -> list[NodePool]:
-    """Those of one model, precision and region; what does one stage apart from what does both.
+    """Deployments of one model, precision and region; single-stage ones separate from the others.
 
     No router of requests has a setting for which of them go one way and which the other.
     """
@@ -186,7 +186,7 @@ def _published() -> set[tuple[str, str]]:
 
 
 def said(d: Deployment) -> list[str]:
-    """Notes of a deployment: its own, and what has to be filled in."""
+    """Notes of a deployment: its own, and the values to fill in."""
     notes = list(d.notes)
     if not d.checkpoint:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
@@ -205,7 +205,7 @@ def said(d: Deployment) -> list[str]:
 
 
 def about(d: Deployment, notes: list[str]) -> list[str]:
-    """Comment lines on one deployment: what it is, then its notes."""
+    """Comment lines on one deployment: its contents, then its notes."""
     size = d.gpus_per_replica
     place = f" in {d.region}" if d.region else ""
     terms = f" ({d.market.replace('_', '-')})" if d.market else ""

@@ -52,7 +52,7 @@ def graph(pool: NodePool) -> dict[str, Any]:
         expected = f"at most {MOST_COMPONENTS - 1} deployments of one model ({pool.name} has {len(pool.members)})"
         raise InputError(Mistake(None, "to", "dynamo", expected))
     router: dict[str, Any] = {"name": "main", "image": IMAGE}
-    if any(d.prefix_hits for _, d in pool.members):  # by what was sent where, without events of the engines' caches
+    if any(d.prefix_hits for _, d in pool.members):  # by requests sent, without events of the engines' caches
         router |= {
             "command": ["python3", "-m", "dynamo.frontend"],
             "args": ["--router-mode=kv", "--no-router-kv-events"],

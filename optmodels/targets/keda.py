@@ -1,6 +1,6 @@
 """KEDA (keda.sh/v1alpha1): a ScaledObject for each Deployment of ``--to kubernetes``, between the plan's bounds.
 
-The fewest and the most are those of any period of the plan; what moves the number of
+The fewest and the most are over every period of the plan; the metric that moves the number of
 replicas between them is the engine's own count of requests, running and waiting, against the slots of a replica.
 """
 

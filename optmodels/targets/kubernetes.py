@@ -97,7 +97,7 @@ def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
 
 
 def written(plan: Deployments, made: Manifests, file: str) -> Export:
-    """One file with the manifests of every deployment, each under what the plan states about it.
+    """One file with the manifests of every deployment, each below the plan's statement on it.
 
     Args:
         plan: plan to run.

@@ -99,7 +99,7 @@ def flag(name: str, value: Any) -> str:
 
 
 def export(plan: Deployments) -> Export:
-    """For each deployment ``NAME.sh``, what one of its machines runs, and ``NAME.yaml`` for ``vllm serve --config``."""
+    """For each deployment ``NAME.sh``, for one of its machines, and ``NAME.yaml`` for ``vllm serve --config``."""
     files: dict[str, str] = {}
     if sum(d.replicas for d in plan.deployments) > 1:
         plan = plan.model_copy(update={"notes": [*plan.notes, ROUTER]})

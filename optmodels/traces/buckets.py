@@ -138,7 +138,7 @@ def bucket_trace(path: Path, trace: Cut, rate_factor: float = 1.0, notes: list[s
         path: path of the file.
         trace: its columns, and the edges of buckets.
         rate_factor: requests come this many times as often.
-        notes: added to: what was done to the file's rows.
+        notes: added to: changes to the file's rows.
 
     Raises:
         InputError: unreadable, a missing column, a bad row, or no time span.

@@ -81,7 +81,7 @@ def plain(name: str) -> str:
 
 @cache
 def _with_unit(name: str) -> tuple[str, float | None]:
-    """A plain name without the unit it ends with, and what one unit lasts in seconds."""
+    """A plain name without the unit it ends with, and the seconds of one unit."""
     for unit, seconds in UNITS.items():
         if name.endswith("_" + unit):
             return name.removesuffix("_" + unit), seconds
@@ -97,7 +97,7 @@ class Role:
 
     Attributes:
         field: field of `NAMES`.
-        rank: how sure: the least of all columns of a field is its column.
+        rank: how sure: the least among the columns of a field is its column.
         seconds: seconds that one unit lasts, where the name states it.
     """
 
@@ -127,7 +127,7 @@ def roles(column: str) -> tuple[Role, ...]:
 
 
 def recognised(columns: Iterable[str]) -> dict[str, tuple[str, float | None]]:
-    """The column of each field, and what one unit of it lasts where the name states it."""
+    """The column of each field, and the seconds of one unit where the name states it."""
     best: dict[str, tuple[tuple[int, int], str, float | None]] = {}
     for column in columns:
         for role in roles(column):
@@ -142,7 +142,7 @@ def has_tokens(columns: Iterable[str]) -> bool:
 
 
 def epoch_unit(value: float) -> float | None:
-    """What one unit lasts of a number that counts time since 1970; None: it does not (1990 to 2100 are known)."""
+    """Seconds of one unit of a number that counts time since 1970; None: it does not (1990 to 2100 are known)."""
     for seconds in (1.0, 1e-3, 1e-6, 1e-9):
         if 631e6 <= value * seconds <= 4.1e9:
             return seconds

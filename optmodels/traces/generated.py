@@ -36,7 +36,7 @@ TABLE_I: dict[int, tuple[Mix, ...]] = {
 
 
 def mix_of(spec: Generated) -> tuple[Mix, ...]:
-    """The kinds of request of a generated trace, those of Table I with the prompts given."""
+    """The kinds of request of a generated trace, from Table I, with the prompts given."""
     if spec.maaso is None:
         return spec.mix
     return tuple(m.model_copy(update={"prompt_tokens": spec.prompt_tokens}) for m in TABLE_I[spec.maaso])

@@ -21,7 +21,7 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
         path: path of the section, for messages.
 
     Raises:
-        InputError: every mistake in the file, or nothing left of it.
+        InputError: every mistake in the file, or no rows left.
     """
     if spec.file is not None:
         trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns, spec.where, spec.skip_bad)

@@ -100,7 +100,7 @@ def _sent(file: str, data: dict[str, Any], requests: int) -> tuple[list[float], 
 
 
 def _one_ends(file: str, data: dict[str, Any], ready: list[float], most: int) -> list[float]:
-    """When requests are sent of which this many are under way at a time: in order, as one before ends."""
+    """Send times of requests with this many under way at a time: in order, as one before ends."""
     first, later = (data.get(c) for c in ("ttfts", "itls"))
     if not all(isinstance(x, list) and len(x) == len(ready) for x in (first, later)):
         raise InputError(

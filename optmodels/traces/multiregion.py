@@ -1,6 +1,6 @@
 """Multi-turn chat of several regions whose prompts share prefixes, drawn from distributions.
 
-Who shares what is assumed: all users a system prompt, a user's conversations some templates of his own. A conversation
+Sharing is assumed: all users a system prompt, a user's conversations some templates of his own. A conversation
 is a *program*: a turn waits for the answer before it.
 """
 
@@ -35,7 +35,8 @@ class Chat:
         system_tokens: at the head of every prompt, the same for everybody.
         template_tokens: at the head of a conversation that starts from one of its user's templates.
         templated: share of conversations that do.
-        templates: templates of a user; or, if `common` is not 0, of this many that all users of all regions draw from.
+        templates: templates of a user; or, if `common` is not 0, of this many that every user of every region draws
+            from.
         users: users of a region.
         activity: exponent of the users' Zipf activity; 0: all equal.
     """

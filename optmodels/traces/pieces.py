@@ -5,7 +5,7 @@ Counts of each bucket in equal bins of time are Poisson with a rate that is cons
     Σ_pieces Σ_w c_w·log(c_w / d) / φ  −  penalty · pieces
 
 with c_w the requests of bucket w in a piece of d bins, by dynamic programming over the bins. φ ≥ 1 is the dispersion of
-the counts: arrivals in bursts need more evidence for a change. The penalty is that of BIC, (W + 1)/2 · log(bins). There
+the counts: arrivals in bursts need more evidence for a change. The penalty is BIC's, (W + 1)/2 · log(bins). There
 are at most `MOST_PIECES`. Bursts within a piece are left to the simulation of the trace.
 """
 

@@ -58,12 +58,12 @@ LABELS = ("model", "region", "class", "session")
 MAX_TOKENS = 10**9
 MAX_SECONDS = 1e10
 SHOWN = 5  # bad rows named one by one
-LOG_LINES = 100  # of which one shows that a file is a server's log: others may print before it
+LOG_LINES = 100  # one line shows that a file is a server's log: others may print before it
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a format keeps what a trace needs.
+    """Columns of a format with the data that a trace needs.
 
     Attributes:
         title: name of the format, for messages.
@@ -211,7 +211,7 @@ class _Rows:
     lines: Ints | None
     blocks: tuple[Ints, Ints] | None = None  # counts, ids
     notes: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()  # of all columns of the file; empty: those of the table
+    names: tuple[str, ...] = ()  # the file's columns; empty: the table's
 
 
 def _text(path: Path, name: str, text: io.TextIOWrapper, how: How) -> Trace:
@@ -361,7 +361,7 @@ def _layout(names: set[str]) -> Layout | None:
 
 
 def _by_name(file: str, names: Sequence[str], mapped: Mapping[str, str]) -> Layout:
-    """The layout of a file with columns of its own, by their names and what is mapped.
+    """The layout of a file with columns of its own, by their names and the mapped columns.
 
     Raises:
         InputError: a column that is neither.
@@ -508,7 +508,7 @@ class _Table:
         return replace(self, frame=self.frame[keep])
 
     def where(self, ours: str) -> tuple[str | None, float | None]:
-        """The column of a field, and seconds of one unit of it where its name or the mapping states the unit."""
+        """The column of a field, and seconds of one unit where its name or the mapping states the unit."""
         spec = self.mapped.get(ours)
         if spec is not None:
             if spec in self.frame.columns:
@@ -802,7 +802,7 @@ _LONGEST_ANSWER_S = 86400.0
 
 
 def _whole_nanoseconds(cells: pd.Series[Any]) -> Any:
-    """Whole numbers beyond what a float holds, less the first of them; None where there are none."""
+    """Whole numbers beyond the precision of a float, less the first of them; None where there are none."""
     try:
         whole = [int(v) for v in cells]
     except (TypeError, ValueError, OverflowError):
@@ -831,7 +831,7 @@ def _prefixes(
 
 
 class _Check:
-    """Columns checked as a whole, with the lines of what is wrong."""
+    """Columns checked as a whole, with the lines of mistakes."""
 
     def __init__(self, file: str, lines: Ints | None) -> None:
         self.file, self.lines = file, lines

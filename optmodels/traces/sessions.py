@@ -33,7 +33,7 @@ def closed(
 ) -> tuple[Floats, Follows, Ints, Ints | None]:  # fmt: skip
     """Turns that are sent some time after the answer before them.
 
-    Later turns that are shorter than what came before them state only what is new in them: their prompts are all
+    Later turns that are shorter than the turns before them state only their new part: their prompts are all
     of the session so far (aiperf's multi-turn traces).
 
     Args:
@@ -71,7 +71,7 @@ def closed(
 
 
 def shared_heads(shared: Ints, prompt: Ints, group: Ints) -> Prefixes:
-    """Blocks of prompts whose first tokens are those of the request before them in their group.
+    """Blocks of prompts whose first tokens equal those of the request before them in their group.
 
     Args:
         shared: (n,) tokens at the beginning that are the group's.

@@ -79,11 +79,11 @@ def halves(trace: Trace, share: float = 0.5) -> tuple[Trace, Trace]:
 
 
 def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trace:
-    """Another trace as long as this one, from blocks of it drawn with replacement.
+    """Another trace as long as this one, from its blocks drawn with replacement.
 
     Each block of `block_s` seconds is a stretch of the trace from a random moment on (wrapping at its end), so bursts,
-    lengths and their correlation within a block are those of the trace (moving-block bootstrap, Künsch 1989; circular).
-    Sessions and prefix blocks stay those of the requests drawn.
+    lengths and their correlation within a block follow the trace (moving-block bootstrap, Künsch 1989; circular).
+    Sessions and prefix blocks stay as in the requests drawn.
 
     Args:
         trace: requests over some time.

@@ -55,7 +55,7 @@ class Follows:
     think_s: Floats
 
     def take(self, chosen: Ints) -> Follows | None:
-        """Those of some requests; a request that waits for one left out comes at its own arrival. None: no waits."""
+        """Waits of some requests; one that waits for a request left out comes at its own arrival. None: no waits."""
         place = np.full(len(self.parent), -1, dtype=np.int64)
         place[chosen] = np.arange(len(chosen))
         parent = self.parent[chosen]
@@ -75,7 +75,7 @@ class Trace:
         labels: coded columns by name, such as ``model``, ``region``, ``class`` or ``session``.
         slo_factor: (n,) θ of the deadline θ·l·t_slice (MaaSO §III-C), or None where the instance sets it.
         prefixes: content blocks of the prompts, or None where unknown.
-        predicted_output_tokens: (n,) ≥ 1, what a dispatcher knows of the output lengths; None: the true ones.
+        predicted_output_tokens: (n,) ≥ 1, output lengths as a dispatcher knows them; None: the true ones.
         notes: changes made to the file's rows, in words.
         follows: requests that wait for another's answer; their arrivals assume instant answers. None: no waits.
         measured: latencies that a log states, (n,) seconds by ``ttft_s``, ``tpot_s``, ``e2e_s``; NaN: unknown.
@@ -95,7 +95,7 @@ class Trace:
 
     @property
     def expected_output_tokens(self) -> Ints:
-        """(n,) what is known of the output lengths when a request arrives: predicted, else true."""
+        """(n,) known output lengths when a request arrives: predicted, else true."""
         return self.output_tokens if self.predicted_output_tokens is None else self.predicted_output_tokens
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ class Programs:
         program: (n,) program a request belongs to; its first request has no parent.
         following: (programs,) the client's next program, or −1.
         think_s: (n,) from being released to being sent.
-        contents: blocks of prompt and answer together, for what the cache holds afterwards; None: prompts only.
+        contents: blocks of prompt and answer together, for the cache's contents afterwards; None: prompts only.
     """
 
     parent: Ints

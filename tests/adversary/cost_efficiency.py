@@ -140,12 +140,12 @@ def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     if p.serving == "continuous":
         yield from _loops(p, data, slack)
         return
-    first_s, between_s, whole_s = (_limit(p, key)[0] for key in ("ttft_s", "tbt_s", "deadline_s"))
+    first_s, between_s, whole_s = (_limit(p, key)[0] for key in ("ttft_s", "tpot_s", "deadline_s"))
     limits = (first_s, between_s, min(whole_s, tokens / p.slo.tps))
     if p.latency.operating_points is not None:
         for o in p.latency.operating_points:
             e2e = o.e2e_s if o.e2e_s is not None else tokens / o.tps
-            seen = (o.ttft_s or 0.0, o.tbt_s or 0.0, e2e)
+            seen = (o.ttft_s or 0.0, o.tpot_s or 0.0, e2e)
             if o.family in p.strategies.families and all(
                 s <= x * (1 + slack) for s, x in zip(seen, limits, strict=True)
             ):
@@ -179,7 +179,7 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     w, setting, kinds, tokens = p.workload, _setting(p, data), _kinds(data), _tokens(p, data)
     counts = sorted(set(p.strategies.replicas or range(1, 1025)))
     (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = (
-        _limit(p, key) for key in ("ttft_s", "tbt_s", "deadline_s")
+        _limit(p, key) for key in ("ttft_s", "tpot_s", "deadline_s")
     )
     for main, tp, ranks, loops in _every_loop(p, setting, kinds):
         dp, tried = main.gpu_count // (tp * ranks), set()
@@ -352,7 +352,7 @@ def generate(rng: Rng) -> Instance:
         data["serving"] = "static"
     _limits(rng, data, kind)
     if "lengths" in data["workload"]:
-        lengths.odd_percentiles(other, data["slo"], ("ttft_s", "tbt_s", "deadline_s"))
+        lengths.odd_percentiles(other, data["slo"], ("ttft_s", "tpot_s", "deadline_s"))
     return data
 
 
@@ -442,7 +442,7 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
         if family not in ("high_end", "multi_pass"):
             row["alpha"] = round(float(rng.random()), 3)
         row[pick(rng, ["tps", "e2e_s"])] = between(rng, 1, 100)
-        row["ttft_s"], row["tbt_s"] = between(rng, 0.01, 1), between(rng, 0.01, 1)
+        row["ttft_s"], row["tpot_s"] = between(rng, 0.01, 1), between(rng, 0.01, 1)
         rows.append(row)
     return rows
 
@@ -454,7 +454,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     seen: list[tuple[float, float, float, float]] = []
     quickest = math.inf  # of E2E
     if p.latency.operating_points is not None:
-        seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
+        seen = [(o.ttft_s or 1.0, o.tpot_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
     elif p.serving == "continuous":
         engines = [(main, tp, ranks, x) for main, tp, ranks, x in _every_loop(p, _setting(p, data), kinds)]
@@ -496,11 +496,11 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
 
     data["slo"] = {"kind": "batch", "tps": tokens / near(e2e)}
     if maybe(rng, 0.6):
-        data["slo"] = {"kind": "real_time", "tps": tokens / near(e2e), "ttft_s": near(ttft), "tbt_s": near(tbt)}
+        data["slo"] = {"kind": "real_time", "tps": tokens / near(e2e), "ttft_s": near(ttft), "tpot_s": near(tbt)}
         if maybe(rng, 0.1):
             data["slo"]["ttft_s"] = f"{data['slo']['ttft_s'] * 1000!r} ms"
         elif kind == "engines":
-            for key in static.some(rng, ["ttft_s", "tbt_s"], 0):
+            for key in static.some(rng, ["ttft_s", "tpot_s"], 0):
                 data["slo"][key] = {"at_most": data["slo"][key], "percentile": pick(rng, [0.5, 0.9, 0.93, 0.99])}
     if maybe(rng):
         data["budget_usd_per_hour"] = pick(rng, [usd, near(usd), near(usd), 0.0 if maybe(rng, 0.1) else usd])
@@ -516,5 +516,5 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
             }
         if maybe(rng, 0.7):  # the tighter one
             data["slo"]["tps"] /= 1000.0
-            for key in static.some(rng, ["ttft_s", "tbt_s"], 0):
+            for key in static.some(rng, ["ttft_s", "tpot_s"], 0):
                 data["slo"][key] = 100.0

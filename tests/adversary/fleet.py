@@ -220,7 +220,7 @@ def _stretched(w: FleetWorkload, times: float) -> FleetWorkload:
             return limit.model_copy(update={"at_most": limit.at_most * times})
         return None if limit is None else limit * times
 
-    limits = {k: longer(getattr(w.slo, k)) for k in ("ttft_s", "tbt_s", "deadline_s")}
+    limits = {k: longer(getattr(w.slo, k)) for k in ("ttft_s", "tpot_s", "deadline_s")}
     return w.model_copy(update={"slo": w.slo.model_copy(update=limits)})
 
 
@@ -705,7 +705,7 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
             )  # fmt: skip
             worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
     if seen[1] is not None:
-        worst = max(worst, seen[1] / continuous.limit(slo.tbt_s)[0])
+        worst = max(worst, seen[1] / continuous.limit(slo.tpot_s)[0])
         worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
     if worst <= 1 + slack:
         return False
@@ -836,7 +836,7 @@ def _points(
                 continue
             slo = d.workload.slo
             tps = max(slo.tps or 0.0, batch * d.tokens / (_seconds(slo.deadline_s) or 1e9)) / up_to
-            limits = ((_seconds(slo.ttft_s) or 1e9) * up_to, (slo.tbt_s or 1e9) * up_to, batch * d.tokens / tps)
+            limits = ((_seconds(slo.ttft_s) or 1e9) * up_to, (slo.tpot_s or 1e9) * up_to, batch * d.tokens / tps)
             seen = static.best_run(curve, p.strategies.alpha, limits, slack)
             if seen is not None:
                 found.append(seen)
@@ -1011,7 +1011,7 @@ def _decoding(members: list[Demand], moved_s: list[float], costs: StepCosts, x: 
             row.append(None)
             continue
         (each_s, each_at), (whole_s, whole_at) = map(
-            continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
+            continuous.limit, (d.workload.slo.tpot_s, d.workload.slo.deadline_s)
         )
         joins = continuous.joins_s(costs, x.step_s, moved_s[i])
         each = continuous.tpot_s(x, i, each_at) + joins / rest
@@ -1097,7 +1097,7 @@ def _ends_of(seen: Seen, x: Level) -> _Ends:
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
-            continuous.limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+            continuous.limit, (slo.ttft_s, slo.tpot_s, slo.deadline_s)
         )  # fmt: skip
         if sends is None:
             sent, least = 0.0, 0.0
@@ -1582,10 +1582,10 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
             if kind == "engines":
                 w["slo"].pop("tps", None)
                 if maybe(rng, 0.6):  # between what the shortest steps of engines promise and the longest
-                    w["slo"]["tbt_s"] = between(rng, 0.002, 0.1)
-                tbt_s = w["slo"].get("tbt_s")
-                if tbt_s is not None and maybe(rng):
-                    w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
+                    w["slo"]["tpot_s"] = between(rng, 0.002, 0.1)
+                tpot_s = w["slo"].get("tpot_s")
+                if tpot_s is not None and maybe(rng):
+                    w["slo"]["tpot_s"] = {"at_most": tpot_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
 
 
 def _scarce_ranks(rng: Rng) -> Instance:
@@ -1721,7 +1721,7 @@ def _near_limits(rng: Rng, data: Instance, first_token: float, per_token: float)
             turns = pick(rng, [0.0, 0.1, 0.2, 0.24, 1.0]) * waits * ranks * x.turn_s[i]
             limits["ttft_s"] = (base + turns) * slower * between(rng, 1.0, 1.04)
         if kinds[i].output > 1 and maybe(rng, per_token):
-            limits["tbt_s"] = continuous.tpot_s(x, i, at) * between(rng, 0.6, 1.1)
+            limits["tpot_s"] = continuous.tpot_s(x, i, at) * between(rng, 0.6, 1.1)
         w["slo"] = {
             k: float(f"{v:.4g}") if at is None else {"at_most": float(f"{v:.4g}"), "percentile": at}
             for k, v in limits.items()
@@ -1822,7 +1822,7 @@ def _slo(rng: Rng, modelled: bool) -> Instance:
             value = between(rng, low, high)
             slo[key] = {"at_most": value, "percentile": pick(rng, [0.5, 0.9, 0.99])} if maybe(rng) else value
     if modelled and maybe(rng, 0.4):
-        slo["tbt_s"] = between(rng, 0.002, 1)
+        slo["tpot_s"] = between(rng, 0.002, 1)
     if modelled and maybe(rng, 0.2):
         slo["tps"] = between(rng, 1, 2000)
     return slo

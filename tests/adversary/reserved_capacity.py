@@ -55,7 +55,7 @@ HOURS = 730.0  # of a month
 GIB = float(2**30)
 TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters
 PER = {"requests_per_second": 1.0, "requests_per_s": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
-EARLIER = {"tpot_s": "tbt_s", "requests_per_s": "requests_per_second",
+EARLIER = {"tpot_s": "tpot_s", "requests_per_s": "requests_per_second",
            "total_requests_per_s": "total_requests_per_second"}  # fmt: skip
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 STRICT, GENEROUS = 1e-9, 2e-6  # demand is read so much larger or smaller
@@ -301,7 +301,7 @@ def _serving(
             busy = prefill
             if latency is not None and latency.get("model") != "roofline":
                 tbt, prefill, busy = _engine(latency, w, architecture, name, tp, int(batch), uncached)
-            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
+            if tbt > service["slo"]["tpot_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
             e2e = service["slo"].get("queue_s", 0.0) + prefill + (w["output_tokens"] - 1) * tbt
@@ -355,7 +355,7 @@ def _ways(
 
     yield from continuous.ways(
         costs.scaled(tpot), max(ttft / tpot, 1.0), kinds, limits, kv_tokens, (math.inf, _limit(slo["ttft_s"])[1]),
-        _limit(slo["tbt_s"]), waiting_s=slo["queue_s"], deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
+        _limit(slo["tpot_s"]), waiting_s=slo["queue_s"], deadline=(math.inf, _limit(slo.get("deadline_s"))[1]),
         ranks=ranks, reach=reach,
     )  # fmt: skip
 
@@ -698,7 +698,7 @@ def generate(rng: np.random.Generator) -> Instance:
     for s in data["services"]:
         if "workload" in s and data.get("serving") == "continuous" and static.maybe(third, 0.7):
             lengths.spread(third, data, s["workload"], s["service"])
-            lengths.odd_percentiles(third, s["slo"], ("tbt_s", "ttft_s"))
+            lengths.odd_percentiles(third, s["slo"], ("tpot_s", "ttft_s"))
     _deadlines(other, data)
     if static.maybe(other, 0.2):
         _by_a_hair(other, data)
@@ -910,11 +910,11 @@ class _Making:
             slo["queue_s"] = d.one((0.0, 0.05))
         service: dict[str, Any] = {"service": name, "slo": slo, "demand": self.demand(name, size)}
         if self.on("latency"):
-            slo["tbt_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
+            slo["tpot_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
             service["workload"] = self.workload()
             if self.batches_continuously:
                 slo["queue_s"] = d.one((0.001, 0.05, 0.2, d.number(0.01, 0.6)))
-                for key in ("tbt_s", "ttft_s"):
+                for key in ("tpot_s", "ttft_s"):
                     if d.chance(0.5):
                         slo[key] = {"at_most": slo[key], "percentile": d.one((0.5, 0.9, 0.97, 0.99))}
         if self.on("egress") or d.chance(0.15):

@@ -320,7 +320,7 @@ def best_run(
 
     The limits are loosened by the share `slack` (tightened where it is negative).
     """
-    ttft_s, tbt_s, e2e_s = (min(x, 1e300) * (1 + slack) for x in limits)
+    ttft_s, tpot_s, e2e_s = (min(x, 1e300) * (1 + slack) for x in limits)
     if curve.k.family in ("high_end", "multi_pass"):
         lo, hi = curve.lo, 0.0
     else:
@@ -330,7 +330,7 @@ def best_run(
 
     def excess(at: Array) -> Array:
         first, between, whole = curve(at)
-        return np.maximum(np.maximum(first / ttft_s, between / tbt_s), whole / e2e_s)
+        return np.maximum(np.maximum(first / ttft_s, between / tpot_s), whole / e2e_s)
 
     def inside(at: float) -> bool:
         return bool(excess(np.array([at]))[0] <= 1)

@@ -28,7 +28,7 @@ PRICES = {
     "prices", "prices_by_region", "usd_per_hour", "budget_usd_per_hour", "unserved_usd_per_1000_requests", "usd_per_gb",
     "usd_per_1000_requests", "unserved_usd_per_request", "start_usd", "stop_usd",
 }  # fmt: skip
-LIMITS = {"ttft_s", "tbt_s"}
+LIMITS = {"ttft_s", "tpot_s"}
 DEARER, LOOSER = 3.0, 1.5
 Change = Callable[[Any], Any]
 

@@ -391,7 +391,7 @@ def test_a_prompt_of_one_rank_shares_its_step_with_those_of_others() -> None:
 
 
 def test_a_rank_is_a_queue_of_its_share_of_prompts() -> None:
-    slo = SimpleNamespace(ttft_s=1.0, tbt_s=None, deadline_s=None)
+    slo = SimpleNamespace(ttft_s=1.0, tpot_s=None, deadline_s=None)
     asked = SimpleNamespace(name="w/b", output_tokens=200, workload=SimpleNamespace(slo=slo, soft=None))
     for ranks in (1, 2):
         x = at_ranks(ranks)
@@ -725,7 +725,7 @@ def test_of_batches_that_reach_a_region_in_time_the_largest_carries_most(
     # A prompt takes 10 ms, and each of nine steps 40 ms and 5 for each request: 0.37 s and 45 ms for each, of 1.01 s.
     monkeypatch.setattr(reserved_capacity, "_engine", lambda *given: (0.04 + 0.005 * given[5], 0.01, 0.01))
     w = {"model": "llama-3.1-8b", "input_tokens": 100, "output_tokens": 10}
-    service = {"service": "s", "slo": {"ttft_s": 1.0, "tbt_s": 1.0, "deadline_s": 1.01}, "workload": w}
+    service = {"service": "s", "slo": {"ttft_s": 1.0, "tpot_s": 1.0, "deadline_s": 1.01}, "workload": w}
     found = reserved_capacity._serving({"latency": {"model": "default"}}, {"gpu": "h100"}, service, [away_s])
     within = [x for x in found if x[2] + away_s <= 1.01]
     if batch is None:

@@ -114,7 +114,7 @@ def test_an_instance_has_a_model_by_its_configuration(cli, folder):
         formulation: fleet
         schema: 1
         workloads:
-        - {name: chat, model: %s, buckets: [{input_tokens: 1000, output_tokens: 300, requests_per_s: 20}], slo: {tbt_s: 50 ms}}
+        - {name: chat, model: %s, buckets: [{input_tokens: 1000, output_tokens: 300, requests_per_s: 20}], slo: {tpot_s: 50 ms}}
         pool: {catalog: aws}
         markets: {main: [on_demand]}
         strategies: {families: [high_end]}

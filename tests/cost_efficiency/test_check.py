@@ -15,7 +15,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.loading import load
 
 FREE = {"name", "measured"}  # labels; `measured` has its own test
-REAL_TIME = {"kind": "real_time", "tps": 50.0, "ttft_s": 5.0, "tbt_s": 0.5}
+REAL_TIME = {"kind": "real_time", "tps": 50.0, "ttft_s": 5.0, "tpot_s": 0.5}
 
 
 def planned(tiny, family, **changes):
@@ -104,7 +104,7 @@ def test_a_limit_left_out_or_invented_is_noticed(tiny):
     ("change", "requirement"),
     [
         ({"slo": REAL_TIME | {"ttft_s": 1e-4}}, "TTFT"),
-        ({"slo": REAL_TIME | {"tbt_s": 1e-4}}, "TPOT"),
+        ({"slo": REAL_TIME | {"tpot_s": 1e-4}}, "TPOT"),
         ({"slo": REAL_TIME | {"tps": 1e5}}, "TPS"),
         ({"budget_usd_per_hour": 0.01}, "budget"),
         ({"markets": {"main": ["reserved_3y"], "ao": ["reserved_3y"]}}, "market"),

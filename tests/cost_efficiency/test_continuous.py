@@ -25,7 +25,7 @@ DRAFTS = {
 
 def before(deadline: Any) -> dict[str, Any]:
     """The SLO of `instance` with a deadline."""
-    return {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tbt_s": TPOT, "deadline_s": deadline}
+    return {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tpot_s": TPOT, "deadline_s": deadline}
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     ],
 )
 def test_drafts_that_nobody_makes_are_refused(changes: dict[str, Any], path: str, expected: str) -> None:
-    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}
+    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tpot_s": 0.12}
     with pytest.raises(InputError) as caught:
         instance(**({"engine": DRAFTS, "slo": slo} | changes)).resolve()
     assert any(path in m.path and expected in m.expected for m in caught.value.mistakes), caught.value
@@ -85,7 +85,7 @@ def test_a_deadline_costs_what_it_shortens() -> None:
 @pytest.mark.parametrize("percentile", [0.3, 0.5, 0.55, 0.62, 0.64, 0.8, 0.999])
 def test_the_check_knows_every_percentile(percentile: float) -> None:
     limits = {k: {"at_most": v, "percentile": percentile}
-              for k, v in (("ttft_s", 3.0), ("tbt_s", 0.12), ("deadline_s", 8.0))}  # fmt: skip
+              for k, v in (("ttft_s", 3.0), ("tpot_s", 0.12), ("deadline_s", 8.0))}  # fmt: skip
     found = optmodels.solve(instance(slo={"kind": "real_time", "tps": 200, **limits}))
     assert found.check is not None and found.check.ok, found.check.violations
 
@@ -98,7 +98,7 @@ def test_a_deadline_that_nothing_keeps_is_said() -> None:
 @pytest.mark.parametrize(("ttft_s", "status"), [({"at_most": 1.0, "percentile": 0.95}, "infeasible"), (1.0, "optimal")])
 def test_levels_that_miss_the_slo_are_said_to_be_bounds(ttft_s: Any, status: str) -> None:
     one = {"batch": 1, "input_tokens": 4000, "output_tokens": 4}
-    found = optmodels.solve(instance(workload=one, slo={"kind": "real_time", "tps": 1, "ttft_s": ttft_s, "tbt_s": 5}))
+    found = optmodels.solve(instance(workload=one, slo={"kind": "real_time", "tps": 1, "ttft_s": ttft_s, "tpot_s": 5}))
     assert found.status == status
     reason = found.log.get("reason", "")
     if status == "optimal":
@@ -163,7 +163,7 @@ def test_a_longer_ttft_limit_loses_nothing():
         assert found.status == "optimal" and found.objective is not None
         return found.objective
 
-    limits = (*({"kind": "real_time", "tps": 100.0, "ttft_s": s, "tbt_s": 1.0} for s in (1.0, 8.0, 32.0)),
+    limits = (*({"kind": "real_time", "tps": 100.0, "ttft_s": s, "tpot_s": 1.0} for s in (1.0, 8.0, 32.0)),
               {"kind": "batch", "tps": 100.0})  # fmt: skip
     found = [best(slo) for slo in limits]
     assert found == sorted(found) and found[0] == pytest.approx(found[-1])
@@ -199,14 +199,14 @@ def test_of_the_fleet_written_out_requests_come_as_fast_as_the_loop_turns() -> N
     assert bucket["requests_per_s"] == pytest.approx(5000 / 8050)
     assert workload["slo"] == {"ttft_s": 5.892, "tpot_s": 0.0438, "deadline_s": pytest.approx(3 * 8050 / 5000)}
     today = yaml.safe_load((REPORTED / "stages-tight.yaml").read_text())
-    today["slo"]["tpot_s"] = today["slo"].pop("tbt_s")  # today's name
+    today["slo"]["tpot_s"] = today["slo"].pop("tpot_s")  # today's name
     assert as_fleet(today)["workloads"][0]["slo"]["tpot_s"] == 0.0438
 
 
 @pytest.mark.parametrize("engine", [{}, {"max_num_seqs": 16}])
 def test_every_candidate_is_a_plan_that_the_check_accepts(engine: dict[str, Any]) -> None:
     """Of engines that requests seldom wait for a place of, and of those that they do."""
-    loose = {"kind": "real_time", "tps": 1.0, "ttft_s": {"at_most": 500.0, "percentile": 0.9}, "tbt_s": 5.0}
+    loose = {"kind": "real_time", "tps": 1.0, "ttft_s": {"at_most": 500.0, "percentile": 0.9}, "tpot_s": 5.0}
     workload = {"batch": 60, "input_tokens": 3000, "output_tokens": 600}
     problem = instance(workload=workload, slo=loose, engine=engine)
     tables = build_tables(problem)

@@ -225,7 +225,7 @@ def test_heuristics_do_not_change_the_tables(tiny):
 
 def test_a_dear_machine_does_not_blind_the_dynamic_programme_to_cheap_ones(tiny):
     """Its budgets lie at even ratios: in even steps up to 5000 USD/h the first bought everything else."""
-    document = tiny(slo={"kind": "real_time", "tps": 50.0, "ttft_s": 60.0, "tbt_s": 1.0})
+    document = tiny(slo={"kind": "real_time", "tps": 50.0, "ttft_s": 60.0, "tpot_s": 1.0})
     without = run("greedy_dp", document).plan
     big = document["pool"]["machines"][0]
     document["pool"]["machines"].append(big | {"machine": "dear", "prices": {"on_demand": 5000.0}})

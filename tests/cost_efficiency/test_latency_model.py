@@ -22,7 +22,7 @@ def instance(**latency: object) -> dict:
     return {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "level", "model": LLM,
         "workload": {"batch": BATCH, "input_tokens": S, "output_tokens": OUT},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tbt_s": "100 s"},
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tpot_s": "100 s"},
         "pool": {"catalog": "llm-pilot-table-vii", "include": ["g6e.2xlarge"]},
         "strategies": {"families": ["high_end"], "replicas": [1]}, "latency": latency,
     }  # fmt: skip
@@ -41,17 +41,17 @@ def test_latencies_are_those_of_the_engines_steps(engine: str) -> None:
     costs, where = engine_costs(deployed(engine, GPU, LLM).source.at(d), S)
     first, decode = static_batch(costs, np.array([float(BATCH)]), S, OUT, 8192)
     assert found["ttft_s"] == pytest.approx(first[0])
-    assert found["tbt_s"] == pytest.approx(decode[0])
+    assert found["tpot_s"] == pytest.approx(decode[0])
     assert found["e2e_s"] == pytest.approx(first[0] + (OUT - 1) * decode[0])
     safe = prediction(model="default", engine=engine, safety=0.9)
     tpot, ttft = where.factors(0.9)
     assert safe["ttft_s"] == pytest.approx(ttft * found["ttft_s"])
-    assert safe["tbt_s"] == pytest.approx(tpot * found["tbt_s"])
+    assert safe["tpot_s"] == pytest.approx(tpot * found["tpot_s"])
 
 
 def test_without_a_model_and_at_the_roofline_plans_are_at_the_peaks_of_the_hardware() -> None:
     assert prediction(model="roofline") == prediction()
-    assert prediction()["tbt_s"] < prediction(model="default")["tbt_s"]
+    assert prediction()["tpot_s"] < prediction(model="default")["tpot_s"]
 
 
 def test_a_problem_written_out_holds_its_coefficients() -> None:
@@ -67,8 +67,8 @@ def test_offloading_keeps_its_ratio_to_its_roofline() -> None:
         optmodels.solve(instance(**latency) | {"strategies": offload}).plan["prediction"]
         for latency in ({}, {"model": "default"})
     )
-    ratio = prediction(model="default")["tbt_s"] / prediction()["tbt_s"]
-    assert levelled["tbt_s"] == pytest.approx(ratio * at_peak["tbt_s"])
+    ratio = prediction(model="default")["tpot_s"] / prediction()["tpot_s"]
+    assert levelled["tpot_s"] == pytest.approx(ratio * at_peak["tpot_s"])
 
 
 @pytest.mark.parametrize(("latency", "expected"), [

@@ -25,7 +25,7 @@ MIXED = {"batch": 60, "lengths": LISTED}
 
 
 def slo(deadline: Any = None, ttft: Any = TTFT, tpot: Any = TPOT) -> dict[str, Any]:
-    return {"kind": "real_time", "tps": 200, "ttft_s": ttft, "tbt_s": tpot, "deadline_s": deadline}
+    return {"kind": "real_time", "tps": 200, "ttft_s": ttft, "tpot_s": tpot, "deadline_s": deadline}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_users_ask_by_the_shares() -> None:
 
 @pytest.mark.parametrize(
     ("path", "factor"),
-    [(("prediction", "ttft_s"), 0.9), (("prediction", "tbt_s"), 0.9), (("prediction", "e2e_s"), 0.9),
+    [(("prediction", "ttft_s"), 0.9), (("prediction", "tpot_s"), 0.9), (("prediction", "e2e_s"), 0.9),
      (("prediction", "tps"), 1.1), (("engine", "capacities", "memory"), 0.5), (("engine", "step_s"), 0.9)],
 )  # fmt: skip
 def test_the_check_recomputes_what_all_see(path: tuple[str, ...], factor: float) -> None:

@@ -86,7 +86,7 @@ def test_a_deadline_is_what_the_throughput_of_one_batch_says(tiny):
     """Of a static batch E2E ≤ 2 s is TPS ≥ tokens/2 s; without either limit the best takes longer."""
 
     def best(tps, **deadline):
-        slo = {"kind": "real_time", "tps": tps, "ttft_s": "100 s", "tbt_s": "100 s", **deadline}
+        slo = {"kind": "real_time", "tps": tps, "ttft_s": "100 s", "tpot_s": "100 s", **deadline}
         problem, t = tables_of(tiny(slo=slo, objective="uncapped"))
         return exact(problem, t, Options()).plan, t.case.tokens
 
@@ -334,7 +334,7 @@ def test_limits_of_exactly_the_optimum_are_enough(tiny):
     """An SLO set to what the plan achieves: the boundary belongs to the feasible set."""
     problem, t = tables_of(tiny(strategies={"families": ["kvo_ram"]}))
     p = exact(problem, t, Options()).plan.prediction
-    slo = {"kind": "real_time", "tps": p.tps, "ttft_s": p.ttft_s, "tbt_s": p.tbt_s, "deadline_s": p.e2e_s}
+    slo = {"kind": "real_time", "tps": p.tps, "ttft_s": p.ttft_s, "tpot_s": p.tpot_s, "deadline_s": p.e2e_s}
     problem, t = tables_of(tiny(strategies={"families": ["kvo_ram"]}, slo=slo))
     assert np.isfinite(milp(problem, prune(t).tables))
 

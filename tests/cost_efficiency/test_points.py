@@ -45,7 +45,7 @@ def test_the_interpolant_lies_above_the_curve_by_at_most_the_certified_error(doc
     for share in np.linspace(0, 1, 61):
         alpha = part.alpha_lo + share * (part.alpha_hi - part.alpha_lo)
         ttft, tbt, e2e = part.metrics(alpha)
-        for true, values in ((tbt, nodes.tbt_s), (e2e, nodes.e2e_s), (ttft, nodes.ttft_s)):
+        for true, values in ((tbt, nodes.tpot_s), (e2e, nodes.e2e_s), (ttft, nodes.ttft_s)):
             chord = np.array([np.interp(a, x, y) for a, x, y in zip(alpha, nodes.alpha, values, strict=True)])
             assert (chord >= true * (1 - 1e-9)).all()
             if values is not nodes.ttft_s:
@@ -64,7 +64,7 @@ def test_the_nodes_hold_the_minimiser_the_ends_and_the_kink(document):
     for j in range(nodes.alpha.shape[1]):
         ttft, tbt, e2e = part.metrics(nodes.alpha[:, j])
         assert np.array_equal(nodes.e2e_s[:, j], e2e)
-        assert np.array_equal(nodes.tbt_s[:, j], tbt)
+        assert np.array_equal(nodes.tpot_s[:, j], tbt)
         assert np.array_equal(nodes.ttft_s[:, j], ttft)
 
 
@@ -113,7 +113,7 @@ def test_the_incumbent_of_pruning_is_feasible_and_kept(document):
     part = t.curves.take(s.configuration[[pruned.incumbent]])
     ttft, tbt, e2e = part.metrics(part.balance())
     assert ttft[0] <= t.limits.ttft_s
-    assert tbt[0] <= t.limits.tbt_s
+    assert tbt[0] <= t.limits.tpot_s
     assert e2e[0] <= t.limits.e2e_s
     assert s.usd_per_hour[pruned.incumbent] <= t.limits.usd_per_hour
 
@@ -136,7 +136,7 @@ def test_the_optimum_is_within_its_limits(document):
     o = t.optimum
     ok = o.feasible
     assert (o.ttft_s[ok] <= t.limits.ttft_s).all()
-    assert (o.tbt_s[ok] <= t.limits.tbt_s).all()
+    assert (o.tpot_s[ok] <= t.limits.tpot_s).all()
     assert (o.e2e_s[ok] <= t.limits.e2e_s).all()
     assert ((o.alpha >= t.curves.alpha_lo) & (o.alpha <= t.curves.alpha_hi))[ok].all()
 
@@ -207,7 +207,7 @@ def split_document(batch, family="high_end", **strategies):
     return {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "model": "llama-3.1-8b",
         "workload": {"batch": batch, "input_tokens": 1024, "output_tokens": 64},
-        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 0.2, "tbt_s": 0.1}, "pool": {"machines": machines},
+        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 0.2, "tpot_s": 0.1}, "pool": {"machines": machines},
         "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "strategies": {"families": [family]} | strategies,
     }  # fmt: skip
 
@@ -419,14 +419,14 @@ def test_measured_points_keep_their_own_figures(tiny):
 
 
 def test_a_measured_time_between_tokens_counts_even_for_one_output_token(tiny):
-    points = [{"name": n, "family": "high_end", "main": m, "e2e_s": 1.0, "ttft_s": 0.5, "tbt_s": tbt}
+    points = [{"name": n, "family": "high_end", "main": m, "e2e_s": 1.0, "ttft_s": 0.5, "tpot_s": tbt}
               for n, m, tbt in (("calm", "big", 0.05), ("slow", "mid", 0.7))]  # fmt: skip
     document = tiny(
         latency={"operating_points": points}, workload={"batch": 8, "input_tokens": 64, "output_tokens": 1},
-        slo={"kind": "real_time", "tps": 10, "ttft_s": 1.0, "tbt_s": 0.06},
+        slo={"kind": "real_time", "tps": 10, "ttft_s": 1.0, "tpot_s": 0.06},
     )  # fmt: skip
     _, t = tables_of(document)
-    assert t.optimum.tbt_s.tolist() == [0.05, 0.7]
+    assert t.optimum.tpot_s.tolist() == [0.05, 0.7]
     assert t.optimum.feasible.tolist() == [True, False]
     assert t.curves.lower_bounds()[1].tolist() == [0.05, 0.7]
 

@@ -142,16 +142,16 @@ def test_a_loop_keeps_what_its_level_promises(split: tuple[int, int]) -> None:
     burst = loop(engine(problem, tp, ranks), problem.engine, users, w.input_tokens, w.output_tokens, users // 8)
     assert np.quantile(burst[:, 0], 0.9) <= TTFT["at_most"]  # of equal lengths users who begin together stay together
     assert first <= plan["prediction"]["ttft_s"] <= TTFT["at_most"] * (1 + 1e-9)
-    assert each <= plan["prediction"]["tbt_s"] <= TPOT["at_most"] * (1 + 1e-9)
+    assert each <= plan["prediction"]["tpot_s"] <= TPOT["at_most"] * (1 + 1e-9)
     e2e = float((seen[:, 0] + seen[:, 1] * (w.output_tokens - 1)).mean())
     assert e2e <= plan["prediction"]["e2e_s"]
-    assert each > 0.3 * plan["prediction"]["tbt_s"]  # it is not by being empty
+    assert each > 0.3 * plan["prediction"]["tpot_s"]  # it is not by being empty
 
 
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"serving": "static", "slo": {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}}, "static"),
+        ({"serving": "static", "slo": {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tpot_s": 0.12}}, "static"),
     ],
 )
 def test_where_nobody_can_say_ranks_are_refused(changes: dict[str, Any], path: str) -> None:
@@ -234,7 +234,7 @@ def test_a_plan_of_ranks_is_replayed_and_predicted() -> None:
     assert {p["kept"] for p in seen["promises"]} == {True} and len(seen["promises"]) == 6
     row, mean = seen["policies"]["spread"], predicted(problem, CostPlan.model_validate(found.plan))
     assert mean is not None and found.report["predicted"] == mean
-    for ours, theirs in (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s")):
+    for ours, theirs in (("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("e2e_s", "e2e_s")):
         assert row[ours]["mean"] == pytest.approx(mean[theirs], rel=0.03)
     assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
     alike = replay(problem, found.plan | {"attention_ranks": 2, "replicas_per_machine": 2})["policies"]["spread"]

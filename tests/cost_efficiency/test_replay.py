@@ -29,7 +29,7 @@ def solved() -> tuple[CostEfficiency, dict[str, Any]]:
 
 
 def test_one_user_sees_empty_steps() -> None:
-    slo = {"kind": "real_time", "tps": 1, "ttft_s": 3.0, "tbt_s": 0.12}
+    slo = {"kind": "real_time", "tps": 1, "ttft_s": 3.0, "tpot_s": 0.12}
     problem = instance(workload={"batch": 1, "input_tokens": 500, "output_tokens": 3}, slo=slo)
     plan = optmodels.solve(problem).plan
     assert plan is not None
@@ -59,7 +59,7 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
     assert found["engines"] == len(plan["batch_split"])
     assert found["predicted"]["ttft_s"]["mean"] < plan["prediction"]["ttft_s"]  # the users there are, not the bound
     assert {p["kept"] for p in found["promises"]} == {True} and len(found["promises"]) == 6
-    bounds = [plan["prediction"][k] for k in ("ttft_s", "tbt_s", "tps")]
+    bounds = [plan["prediction"][k] for k in ("ttft_s", "tpot_s", "tps")]
     assert [p["planned_bound"] for p in found["promises"][:3]] == bounds
     for row in found["policies"].values():
         assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)
@@ -69,7 +69,7 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
 
 def test_a_deadline_is_a_promise() -> None:
     deadline = {"at_most": 9.0, "percentile": 0.95}
-    limits = {k: {"at_most": v, "percentile": 0.9} for k, v in (("ttft_s", 3.0), ("tbt_s", 0.12))}
+    limits = {k: {"at_most": v, "percentile": 0.9} for k, v in (("ttft_s", 3.0), ("tpot_s", 0.12))}
     problem = instance(slo={"kind": "real_time", "tps": 200, **limits, "deadline_s": deadline})
     plan = optmodels.solve(problem).plan
     assert plan is not None
@@ -82,7 +82,7 @@ def test_a_deadline_is_a_promise() -> None:
 def test_percentiles_say_that_they_are_of_one_length_of_answers() -> None:
     """Of equal answers the promise is kept, of exponential ones of the same mean it is not, and the report says so."""
     late = {"at_most": 5.0, "percentile": 0.95}
-    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}
+    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tpot_s": 0.12}
     problem = instance(slo=slo | {"deadline_s": late})
     solved = optmodels.solve(problem)
     assert solved.plan is not None and solved.report is not None

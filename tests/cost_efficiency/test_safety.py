@@ -17,7 +17,7 @@ def instance(latency: dict, **slo: float) -> dict:
     return {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "safety", "model": "opt-6.7b",
         "workload": {"batch": 4, "input_tokens": 256, "output_tokens": 128},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tbt_s": "100 s"} | slo,
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": "100 s", "tpot_s": "100 s"} | slo,
         "pool": {"catalog": "llm-pilot-table-vii", "include": ["g6e.2xlarge"]},
         "strategies": {"families": ["high_end"], "replicas": [1]}, "latency": latency,
     }  # fmt: skip
@@ -38,14 +38,14 @@ def prediction(safety: float | None) -> dict:
 def test_latencies_grow_by_the_next_stored_quantile(safety, prefill, decode):
     central, safe = prediction(None), prediction(safety)
     assert safe["ttft_s"] == pytest.approx(prefill * central["ttft_s"])
-    assert safe["tbt_s"] == pytest.approx(decode * central["tbt_s"])
+    assert safe["tpot_s"] == pytest.approx(decode * central["tpot_s"])
 
 
 def test_a_safe_plan_is_held_to_the_slo_with_its_margin():
-    tbt_s = 1.1 * prediction(None)["tbt_s"]
+    tpot_s = 1.1 * prediction(None)["tpot_s"]
     calibration = {"coefficients": COEFFICIENTS}
-    assert optmodels.solve(instance({"calibration": calibration}, tbt_s=tbt_s)).status == "optimal"
-    assert optmodels.solve(instance({"calibration": calibration, "safety": 0.9}, tbt_s=tbt_s)).status == "infeasible"
+    assert optmodels.solve(instance({"calibration": calibration}, tpot_s=tpot_s)).status == "optimal"
+    assert optmodels.solve(instance({"calibration": calibration, "safety": 0.9}, tpot_s=tpot_s)).status == "infeasible"
 
 
 def test_a_level_the_data_do_not_support_is_refused():

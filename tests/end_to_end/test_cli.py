@@ -18,7 +18,7 @@ SOLVE_KEYS = {
 SIZES = {"variables", "integers", "constraints", "nonzeros"}
 METHODS = ["exact", "enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave",
            "infersave_plus", "ao_cluster"]  # fmt: skip
-IMPOSSIBLE = {"kind": "real_time", "tps": 1.0, "ttft_s": 1e-6, "tbt_s": 1e-6}
+IMPOSSIBLE = {"kind": "real_time", "tps": 1.0, "ttft_s": 1e-6, "tpot_s": 1e-6}
 
 
 def document(done):
@@ -201,7 +201,7 @@ def test_a_model_too_large_for_every_machine_says_so(cli, write, tiny):
 
 
 def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
-    done = cli("solve", write(tiny(slo={"kind": "real_time", "tps": 50, "ttft_s": "3 s", "tbt_s": "200 ms"})))
+    done = cli("solve", write(tiny(slo={"kind": "real_time", "tps": 50, "ttft_s": "3 s", "tpot_s": "200 ms"})))
     assert done.status == 0
     for text in ("main machine", "batch split", "α", "TTFT", "TPOT", "E2E", "tokens/s", "USD/h", "tokens/USD",
                  "cost efficiency, capped", "cost efficiency, uncapped", "Limits", "Best without spot",
@@ -567,7 +567,7 @@ def test_tables(cli, write, folder, tiny):
     data = document(done)
     assert data["certified_error"] <= 0.01
     assert data["operating_points"][0].keys() >= {"family", "main", "alpha", "usd_per_hour", "feasible"}
-    assert data["curves"][0].keys() >= {"alpha", "ttft_s", "tbt_s", "e2e_s", "certified_error"}
+    assert data["curves"][0].keys() >= {"alpha", "ttft_s", "tpot_s", "e2e_s", "certified_error"}
     assert "certified relative error" in cli("tables", "instance.yaml").out
     assert cli("tables", "instance.yaml", "--out", "t.csv").status == 0
     assert {p.name for p in folder.iterdir()} == {"instance.yaml", "t.csv", "t-curves.csv"}

@@ -71,7 +71,7 @@ slo: {factor: 3}
     result = optmodels.solve(folder / "case.yaml", gap=1e-3, out=folder)  # a trace in a file, and a report of it
     assert result.plan["prediction"]["requests"] == N
     assert sum(c["requests"] for c in result.plan["classes"]) == N
-    seen = optmodels.replay(result, instance=folder / "case.yaml", out=folder, parquet=True)
+    seen = optmodels.replay(result, problem=folder / "case.yaml", out=folder, parquet=True)
     assert seen["report"]["requests"] == N
     for policy, row in seen["report"]["policies"].items():
         assert row["attainment"] + row["refused"] + row["late"] == pytest.approx(1.0), policy

@@ -39,13 +39,13 @@ INSTANCES: dict[str, dict[str, Any]] = {
     "cost_efficiency": {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "one", "model": LLM,
         "workload": {"batch": 8, "input_tokens": 512, "output_tokens": 128},
-        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 3.0, "tbt_s": 0.2}, "objective": "uncapped", "pool": POOL,
+        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 3.0, "tpot_s": 0.2}, "objective": "uncapped", "pool": POOL,
         "strategies": {"families": ["high_end", "multi_pass"]}, "latency": LATENCY,
     },
     "fleet": {
         "formulation": "fleet", "schema": 1, "name": "one", "pool": POOL, "serving": "continuous", "latency": LATENCY,
         "workloads": [{
-            "name": "chat", "model": LLM, "slo": {"ttft_s": 3.0, "tbt_s": 0.2},
+            "name": "chat", "model": LLM, "slo": {"ttft_s": 3.0, "tpot_s": 0.2},
             "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 2.0}],
         }],
     },
@@ -59,7 +59,7 @@ INSTANCES: dict[str, dict[str, Any]] = {
         "slo": {"factor": 2.0},
     },
     "reserved_capacity": two_regions(
-        services=service(slo={"ttft_s": 2.0, "tbt_s": 0.1}, workload={"model": LLM, "input_tokens": 512,
+        services=service(slo={"ttft_s": 2.0, "tpot_s": 0.1}, workload={"model": LLM, "input_tokens": 512,
                                                                         "output_tokens": 128}),
         machines=machine(serves={}, gpu="l40s"), latency=LATENCY,
     ),

@@ -123,4 +123,4 @@ def test_two_tokens_are_bounded() -> None:
     """With 29 machines a fifth of the requests of two tokens see 136 ms of 100; now at most is above what is seen."""
     (line,) = _deployments(CASES / "fleet-two-token-tpot.yaml")
     assert line["count"] > 50
-    assert line["serves"][0]["tbt_s"] <= 0.1
+    assert line["serves"][0]["tpot_s"] <= 0.1

@@ -224,7 +224,7 @@ APART_CERTIFIED = APART | {
     "certify": "replay", "certification": {"stretch": 2.0}, "latency": {"model": "roofline"},
     "deployment": {"stages": ["prefill", "decode"]},
     "workloads": [APART["workloads"][0] | {"slo": {
-        "ttft_s": {"at_most": 0.8, "percentile": 0.95}, "tbt_s": {"at_most": 0.03, "percentile": 0.95},
+        "ttft_s": {"at_most": 0.8, "percentile": 0.95}, "tpot_s": {"at_most": 0.03, "percentile": 0.95},
         "deadline_s": {"at_most": 12, "percentile": 0.9}}}],
 }  # fmt: skip
 
@@ -248,7 +248,7 @@ def test_engines_that_exchange_caches_keep_their_promises_together(apart, solved
     case, plan = apart.resolve(), FleetPlan.model_validate(solved_apart.plan)
     stage = {d.name: d.stage for d in plan.periods[0].deployments}
     of = {(stage[p["deployment"]], p["latency"]) for p in found["promises"]}
-    assert of == {("prefill", "ttft_s"), ("decode", "tbt_s"), ("decode", "deadline_s")}
+    assert of == {("prefill", "ttft_s"), ("decode", "tpot_s"), ("decode", "deadline_s")}
     [network] = simulations(case, plan.periods[0], plan.stretch)
     verdicts = judge(network.stations, network.streams, network.promises, 0.05 / 10, [987])
     assert [v.found for v in verdicts] == ["kept"] * len(found["promises"])
@@ -260,7 +260,7 @@ def test_a_deadline_that_breaks_cuts_the_engines_of_both_stages(apart, solved_ap
     loose = rounds.tables(2.0)
     [network] = simulations(tables.case, plan.periods[0], plan.stretch)
     broken = {x.promise.metric: x for x in network.promised}
-    for metric, stages in (("ttft_s", {PREFILL}), ("tbt_s", {DECODE}), ("deadline_s", {PREFILL, DECODE})):
+    for metric, stages in (("ttft_s", {PREFILL}), ("tpot_s", {DECODE}), ("deadline_s", {PREFILL, DECODE})):
         cuts = {}
         of = broken[metric]
         verdict = Verdict(of.promise, "broken", 1.1 * of.promise.at_most_s, 100)

@@ -64,7 +64,7 @@ def test_every_engine_of_a_machine_counts():
         tables = build_tables(optmodels.load({
             "formulation": "fleet", "schema": 1, "name": "rack", "serving": "continuous",
             "workloads": [{"name": "chat", "model": "llama-3.1-8b", "buckets": [
-                {"input_tokens": 500, "output_tokens": 100, "requests_per_s": 1.0}], "slo": {"tbt_s": 0.2}}],
+                {"input_tokens": 500, "output_tokens": 100, "requests_per_s": 1.0}], "slo": {"tpot_s": 0.2}}],
             "pool": {"machines": [machine]}, "markets": {"main": ["on_demand"]}, "latency": {"model": "roofline"},
             "strategies": {"tensor_parallel": [1]},
         }))  # fmt: skip
@@ -129,7 +129,7 @@ def test_what_is_predicted_at_the_planned_rates_is_near_the_simulator_and_below_
     at_rates = {x["demand"]: x for x in solved.report["predicted"]}
     assert set(at_rates) == {s["demand"] for d in lines for s in d["serves"]}
     for row in replay(busy, solved.plan, None, ReplayOptions(policy="random"))["demands"]:
-        for name, key in (("ttft", "ttft_s"), ("tpot", "tbt_s"), ("deadline", "deadline_s")):
+        for name, key in (("ttft", "ttft_s"), ("tpot", "tpot_s"), ("deadline", "deadline_s")):
             if f"{name}_limit_s" in row:
                 value = at_rates[row["demand"]][key]
                 assert 0.8 * row[f"{name}_replayed_s"] <= value <= row[f"{name}_planned_s"]
@@ -137,7 +137,7 @@ def test_what_is_predicted_at_the_planned_rates_is_near_the_simulator_and_below_
 
 def test_what_is_predicted_is_at_most_the_bound_and_that_the_limit():
     """Of every bucket, stage and latency."""
-    short = {"name": "short", "model": "llama-3.1-8b", "slo": {"tbt_s": {"at_most": 0.1, "percentile": 0.9}},
+    short = {"name": "short", "model": "llama-3.1-8b", "slo": {"tpot_s": {"at_most": 0.1, "percentile": 0.9}},
              "buckets": [{"input_tokens": 3000, "output_tokens": 2, "requests_per_s": 5.0},
                          {"input_tokens": 200, "output_tokens": 300, "requests_per_s": 1.0}]}  # fmt: skip
     for data in (BUSY, BUSY | {"workloads": [short]}, APART):
@@ -148,7 +148,7 @@ def test_what_is_predicted_is_at_most_the_bound_and_that_the_limit():
         for name, row in rows.items():
             slo = case.workload(name.rpartition("/")[0]).slo
             mine = [s for s in shares if s["demand"] == name]
-            for key, stated in (("ttft_s", "ttft_s"), ("tbt_s", "tbt_s"), ("deadline_s", "e2e_s")):
+            for key, stated in (("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("deadline_s", "e2e_s")):
                 limit = getattr(slo, key)
                 most = [s[stated] for s in mine if s[stated] is not None]
                 if limit is None or not most or (key == "deadline_s" and data is APART):
@@ -177,7 +177,7 @@ def test_engines_asked_for_twice_the_rate_have_no_prediction_or_a_longer_one(bus
     for s in (s for d in twice.periods[0].deployments for s in d.serves):
         s.requests_per_s *= 2
     for one, two in zip(predicted(busy.resolve(), plan), predicted(busy.resolve(), twice), strict=True):
-        for key in ("ttft_s", "tbt_s", "deadline_s"):
+        for key in ("ttft_s", "tpot_s", "deadline_s"):
             assert two[key] is None or two[key] > one[key]
 
 
@@ -207,7 +207,7 @@ def test_a_fleet_of_experts_by_one_machine():
         "pool": {"catalog": "aws", "include": ["p4d.24xlarge"]},
         "workloads": [BUSY["workloads"][0] | {
             "model": "mixtral-8x7b", "requests_per_s": 10.0,
-            "slo": {"ttft_s": 0.12, "tbt_s": {"at_most": 0.013, "percentile": 0.9}},
+            "slo": {"ttft_s": 0.12, "tpot_s": {"at_most": 0.013, "percentile": 0.9}},
             "soft": {"usd_per_1000_requests": 0.5, "up_to": 4.0},
         }],
     }  # fmt: skip
@@ -219,8 +219,8 @@ def test_a_fleet_of_experts_by_one_machine():
     strict = {"workloads": [data["workloads"][0] | {"soft": None}]}
     late, result = result, optmodels.solve(data | strict)
     assert result.check.ok and result.objective > late.objective and result.plan["penalty_usd_per_hour"] == 0
-    assert all(s["tbt_s"] <= 0.013 for d in result.plan["periods"][0]["deployments"] for s in d["serves"])
-    strict["workloads"][0]["slo"] = {"ttft_s": 0.12, "tbt_s": {"at_most": 0.01, "percentile": 0.9}}  # as long as a₀
+    assert all(s["tpot_s"] <= 0.013 for d in result.plan["periods"][0]["deployments"] for s in d["serves"])
+    strict["workloads"][0]["slo"] = {"ttft_s": 0.12, "tpot_s": {"at_most": 0.01, "percentile": 0.9}}  # as long as a₀
     strict = optmodels.solve(data | strict)
     assert strict.status == "infeasible"
     assert "at every load" in strict.log["reason"]
@@ -263,7 +263,7 @@ def test_the_template_solves_on_the_command_line(cli, write):
 def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write, monkeypatch):
     """On one kind of machine 6.5 ms a token need them; the promises hold on the simulator."""
     monkeypatch.setattr("formulations.fleet.replay.DRAWN", 10_000)
-    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.0065}}
+    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tpot_s": 0.0065}}
     instance = BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}}
     assert optmodels.solve(instance).status == "infeasible"
     drafts = {"model": "llama-3.1-8b", "drafts": 3, "acceptance": 0.75, "head": 0.04}
@@ -292,11 +292,11 @@ def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write, monkeyp
     assert run.status == 0 and "tokens of a step with 3 drafts" in run.err
 
 
-@pytest.mark.parametrize("tbt_s", [0.0095, {"at_most": 0.018, "percentile": 0.95}])
-def test_a_quiet_engine_keeps_a_limit_near_what_its_steps_take(tbt_s, monkeypatch):
+@pytest.mark.parametrize("tpot_s", [0.0095, {"at_most": 0.018, "percentile": 0.95}])
+def test_a_quiet_engine_keeps_a_limit_near_what_its_steps_take(tpot_s, monkeypatch):
     """8 ms of a step without prompts: levels begin there, not at the 30 ms of one with a prompt; replays keep it."""
     monkeypatch.setattr("formulations.fleet.replay.DRAWN", 20_000)
-    chat = {"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 1.0, "tbt_s": tbt_s},
+    chat = {"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 1.0, "tpot_s": tpot_s},
             "buckets": [{"input_tokens": 1000, "output_tokens": 200, "requests_per_s": 5.0},
                         {"input_tokens": 3000, "output_tokens": 30, "requests_per_s": 0.5}]}  # fmt: skip
     problem = optmodels.load(BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}})
@@ -307,9 +307,9 @@ def test_a_quiet_engine_keeps_a_limit_near_what_its_steps_take(tbt_s, monkeypatc
         assert row["tpot_replayed_s"] <= row["tpot_planned_s"] <= row["tpot_limit_s"] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("tbt_s", [0.01, 0.016, {"at_most": 0.03, "percentile": 0.95}])
-def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_for_it(tbt_s, monkeypatch):
-    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": 1.0, "tbt_s": tbt_s}}
+@pytest.mark.parametrize("tpot_s", [0.01, 0.016, {"at_most": 0.03, "percentile": 0.95}])
+def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_for_it(tpot_s, monkeypatch):
+    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": 1.0, "tpot_s": tpot_s}}
     documents = BUSY["workloads"][1]
     instance = BUSY | {"workloads": [chat, documents], "reserve": {"lost": 1}}
     tables = build_tables(optmodels.load(instance))

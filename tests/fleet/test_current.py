@@ -32,7 +32,7 @@ INSTANCE = {
         {"name": "chat", "model": "llama-3.1-8b", "requests_per_s": 20.0,
          "buckets": [{"input_tokens": 300, "output_tokens": 150, "share": 0.6},
                      {"input_tokens": 2000, "output_tokens": 200, "share": 0.4}],
-         "slo": {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tbt_s": 0.06}},
+         "slo": {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tpot_s": 0.06}},
         {"name": "mail", "model": "qwen2.5-7b",
          "buckets": [{"input_tokens": 3000, "output_tokens": 300, "requests_per_s": 1.0}],
          "slo": {"deadline_s": 60}},
@@ -50,7 +50,7 @@ TODAY = {
 
 @pytest.fixture(scope="module")
 def found():
-    return optmodels.evaluate(TODAY, instance=INSTANCE)
+    return optmodels.evaluate(TODAY, problem=INSTANCE)
 
 
 def test_it_costs_what_its_machines_cost(found):
@@ -90,7 +90,7 @@ def test_the_best_plans_own_fleet_has_nothing_to_save(found):
          "tensor_parallel": d["tensor_parallel"]}
         for d in found["best"]["plan"]["periods"][0]["deployments"] for m in d["machines"]
     ]}  # fmt: skip
-    again = optmodels.evaluate(today, instance=INSTANCE)
+    again = optmodels.evaluate(today, problem=INSTANCE)
     assert again["saving"]["share"] == pytest.approx(0.0, abs=1e-9)
     routing = again["report"]["planned_routing"]
     assert routing["served_share"] == pytest.approx(1.0)
@@ -162,7 +162,7 @@ def test_rates_and_lengths_of_a_trace_replace_those_of_the_instance():
 def test_mistakes_are_named(deployment, path, expected):
     one = {"workloads": ["chat"], "machine": "g6e.xlarge", "replicas": 1} | deployment
     with pytest.raises(InputError) as raised:
-        optmodels.evaluate({"schema": 1, "deployments": [one]}, instance=INSTANCE)
+        optmodels.evaluate({"schema": 1, "deployments": [one]}, problem=INSTANCE)
     assert any(m.path == path and expected in m.expected for m in raised.value.mistakes), raised.value
 
 
@@ -244,7 +244,7 @@ def test_the_time_limit_is_of_everything(monkeypatch):
     """What has no time is left out and named, what is predicted stays; the best plan has what is left."""
     given, solve = [], optmodels.solve
     monkeypatch.setattr("optmodels.api.evaluate.solve", lambda p, **how: given.append(how["time_limit"]) or solve(p))
-    found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=1e-3)
+    found = optmodels.evaluate(TODAY, problem=INSTANCE, time_limit=1e-3)
     assert found["left_out"] == ["the replay", "the planned routing"]
     report = found["report"]
     assert list(report["attainment"]) == ["predicted"]
@@ -256,12 +256,12 @@ def test_the_time_limit_is_of_everything(monkeypatch):
 
 def test_no_replay_begins_that_has_to_be_compiled_for_longer_than_there_is_time(monkeypatch):
     monkeypatch.setattr(compiling, "compiling_s", lambda: 60.0)
-    found = optmodels.evaluate(TODAY, instance=INSTANCE, time_limit=100)  # of which 50 s are for what runs
+    found = optmodels.evaluate(TODAY, problem=INSTANCE, time_limit=100)  # of which 50 s are for what runs
     first, second = found["left_out"]
     assert first.startswith("the replay (not compiled yet, which takes about 60 s")
     assert second.startswith("the replay of the planned routing (")
     assert found["report"]["planned_routing"]["served_share"] == pytest.approx(1.0)
-    assert optmodels.evaluate(TODAY, instance=INSTANCE)["left_out"] == []
+    assert optmodels.evaluate(TODAY, problem=INSTANCE)["left_out"] == []
 
 
 def test_a_new_installation_knows_that_it_compiles(tmp_path):

@@ -139,7 +139,7 @@ def single_problem(objective):
         "formulation": "cost_efficiency", "schema": 1, "serving": "static",
         "name": "one", "model": "opt-6.7b", "objective": objective,
         "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 32},
-        "slo": {"kind": "real_time", "tps": 300.0, "ttft_s": 2.0, "tbt_s": 0.2},
+        "slo": {"kind": "real_time", "tps": 300.0, "ttft_s": 2.0, "tpot_s": 0.2},
         "pool": {"catalog": "llm-pilot-table-vii"}, "markets": BOTH,
         "strategies": {"replicas": [1, 2], "multi_pass": [2], "parallel": [2], "shared": [2]},
     }  # fmt: skip
@@ -396,7 +396,7 @@ def test_machines_for_attention_are_lines_of_their_own(include, family):
     result = optmodels.solve({
         "formulation": "fleet", "schema": 1, "serving": "static",
         "workloads": [{
-            "name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 4.0, "tbt_s": 0.2},
+            "name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 4.0, "tpot_s": 0.2},
             "buckets": [{"input_tokens": 1024, "output_tokens": 256, "requests_per_s": 6}],
         }],
         "pool": {"catalog": "aws", "include": include},

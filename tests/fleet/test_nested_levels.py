@@ -48,9 +48,9 @@ def without(tight: FleetLevels, loose: FleetLevels) -> list[int]:
 
 
 @pytest.mark.parametrize("buckets", [1, 3, 6])
-@pytest.mark.parametrize("key", ["ttft_s", "tbt_s", "itl_s", "deadline_s"])
+@pytest.mark.parametrize("key", ["ttft_s", "tpot_s", "itl_s", "deadline_s"])
 def test_levels_of_a_looser_limit_hold_what_those_of_a_tighter_one_do(key: str, buckets: int) -> None:
-    limits: dict[str, Any] = {"ttft_s": {"at_most": 0.6, "percentile": 0.95}, "tbt_s": 0.03, "deadline_s": 12.0}
+    limits: dict[str, Any] = {"ttft_s": {"at_most": 0.6, "percentile": 0.95}, "tpot_s": 0.03, "deadline_s": 12.0}
     limits |= {"itl_s": {"at_most": 0.07, "percentile": 0.9}} if key == "itl_s" else {}
     tight = levels_of(limits, buckets)
     assert len(tight.engine) > 0
@@ -65,9 +65,9 @@ def test_levels_of_a_looser_limit_hold_what_those_of_a_tighter_one_do(key: str, 
 
 def test_soft_limits_too() -> None:
     soft = {"soft": {"usd_per_1000_requests": 1.0, "up_to": 1.5}}
-    limits: dict[str, Any] = {"ttft_s": {"at_most": 0.6, "percentile": 0.95}, "tbt_s": 0.03}
+    limits: dict[str, Any] = {"ttft_s": {"at_most": 0.6, "percentile": 0.95}, "tpot_s": 0.03}
     tight = levels_of(limits, 3, **soft)
     assert tight.late.any()
-    assert without(tight, levels_of(limits | {"tbt_s": 0.033}, 3, **soft)) == []
+    assert without(tight, levels_of(limits | {"tpot_s": 0.033}, 3, **soft)) == []
     wider = {"soft": soft["soft"] | {"up_to": 1.7}}
     assert without(tight, levels_of(limits, 3, **wider)) == []

@@ -84,5 +84,5 @@ def test_a_long_limit_without_a_unit_is_asked_about_quoted_or_not():
         assert mistake.expected == "a TTFT with its unit: '200 ms' or '200 s'"
         assert load(slow).workloads[0].slo.ttft_s is not None
     for value in ("200 s", "200 ms", "200s"):
-        slow["workloads"][0]["slo"] = {"ttft_s": value, "tbt_s": 0.2}
+        slow["workloads"][0]["slo"] = {"ttft_s": value, "tpot_s": 0.2}
         assert load(slow, computed=False).resolve().notes == ()

@@ -137,7 +137,7 @@ def modelled(**changes):
         "workloads": [{"name": "chat", "model": "llama-3.1-8b",
                        "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 4.0},
                                    {"input_tokens": 2048, "output_tokens": 128, "requests_per_s": 1.0}],
-                       "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": 0.1}} | changes.pop("w", {})],
+                       "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tpot_s": 0.1}} | changes.pop("w", {})],
         "pool": {"catalog": "aws", "include": ["g6.xlarge", "g6e.xlarge"]},
         "strategies": {"families": ["high_end"], "batches": [4, 16]},
     } | changes)  # fmt: skip
@@ -156,11 +156,11 @@ def test_waiting_costs_and_is_never_ignored():
 
 
 def test_soft_slo_is_missed_only_for_its_price():
-    hard = modelled(w={"slo": {"tbt_s": 0.024}})
+    hard = modelled(w={"slo": {"tpot_s": 0.024}})
     assert build_tables(hard).blocked or exact(hard, build_tables(hard), Options()).plan is not None
     plans = []
     for price in (1e-6, 1e6):
-        p = modelled(w={"slo": {"tbt_s": 0.06}, "soft": {"usd_per_1000_requests": price, "up_to": 3.0}})
+        p = modelled(w={"slo": {"tpot_s": 0.06}, "soft": {"usd_per_1000_requests": price, "up_to": 3.0}})
         plans.append(exact(p, build_tables(p), Options()).plan)
     late = [[s.misses_slo for d in p.periods[0].deployments for s in d.serves] for p in plans]
     assert plans[0].usd_per_hour <= plans[1].usd_per_hour
@@ -236,7 +236,7 @@ def test_public_trace_rates():
 
 
 def test_waiting_is_named_when_it_rules_out_a_bucket():
-    slo = {"ttft_s": {"at_most": 0.5, "percentile": 0.999}, "tbt_s": 0.1}
+    slo = {"ttft_s": {"at_most": 0.5, "percentile": 0.999}, "tpot_s": 0.1}
     tables = build_tables(modelled(w={"slo": slo}, queueing={"model": "mmc", "load_levels": [0.95]}))
     assert set(tables.blocked) == {"chat/512x128", "chat/2048x128"}
     assert "not with waiting" in tables.blocked["chat/512x128"]

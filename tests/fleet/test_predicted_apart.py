@@ -45,7 +45,7 @@ def test_of_one_request_it_is_the_sum_of_its_steps(solved):
             rest.append(transfer_s(case, decode)[k] + steps + costs.request_s)
         waits = rows[demand.name]["ttft_s"] - max(first)  # at p95: a step is thought to be under way when it comes
         assert 0 < waits < 1.1 * slower * engine_of(case, prefill)[0].fixed_s
-        assert rows[demand.name]["tbt_s"] == pytest.approx(max(rest) / (out - 1), rel=0.02)
+        assert rows[demand.name]["tpot_s"] == pytest.approx(max(rest) / (out - 1), rel=0.02)
         whole = max(a + b for a, b in zip(first, rest, strict=True))
         assert rows[demand.name]["deadline_s"] == pytest.approx(whole, rel=0.02)
 
@@ -54,7 +54,7 @@ def test_it_is_near_the_replay_and_below_what_is_promised(solved):
     problem, result, _ = solved
     rows = {x["demand"]: x for x in result.report["predicted"]}
     for row in replay(problem, result.plan, None, ReplayOptions(policy="random"))["demands"]:
-        for name, key, error in (("ttft", "ttft_s", 0.15), ("tpot", "tbt_s", 0.05), ("deadline", "deadline_s", 0.05)):
+        for name, key, error in (("ttft", "ttft_s", 0.15), ("tpot", "tpot_s", 0.05), ("deadline", "deadline_s", 0.05)):
             value = rows[row["demand"]][key]
             assert value == pytest.approx(row[f"{name}_replayed_s"], rel=error)
             assert value < row[f"{name}_planned_s"]
@@ -67,4 +67,4 @@ def test_more_than_an_engine_serves_has_no_prediction(solved):
         s.requests_per_s *= 100
     for one, other in zip(predicted(problem.resolve(), plan), predicted(problem.resolve(), full), strict=True):
         assert other["ttft_s"] == one["ttft_s"]  # prefill engines have no more
-        assert other["tbt_s"] is None and other["deadline_s"] is None
+        assert other["tpot_s"] is None and other["deadline_s"] is None

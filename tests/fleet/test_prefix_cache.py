@@ -31,7 +31,7 @@ HITS = [
 ]
 DOCUMENTS = {
     "name": "documents", "model": "llama-3.1-8b",
-    "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08},
+    "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tpot_s": 0.08},
     "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 6.3}],
 }  # fmt: skip
 
@@ -179,7 +179,7 @@ def test_the_plan_says_how_requests_find_their_prefixes():
     ({"prefix_cache": {"hits": "none.json", "engines": 1}}, "prefix_cache.hits", "file"),
     ({"workloads": [DOCUMENTS | {"prefix_hit_share": 0.3}]}, "workloads[0].prefix_hit_share", "none beside"),
     ({"serving": "static", "engine": {}, "latency": {},
-      "workloads": [DOCUMENTS | {"slo": {"tbt_s": 0.08}}]}, "prefix_cache", "serving: continuous"),
+      "workloads": [DOCUMENTS | {"slo": {"tpot_s": 0.08}}]}, "prefix_cache", "serving: continuous"),
 ])  # fmt: skip
 def test_what_says_nothing_there_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:

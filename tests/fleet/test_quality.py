@@ -30,7 +30,7 @@ CHAT = {
     "name": "chat", "models": [SMALL, LARGE], "quality_at_least": 0.78, "requests_per_s": 40.0,
     "buckets": [{"input_tokens": 512, "output_tokens": 256, "share": 0.75},
                 {"input_tokens": 2048, "output_tokens": 512, "share": 0.25}],
-    "slo": {"ttft_s": 2.0, "tbt_s": 0.05},
+    "slo": {"ttft_s": 2.0, "tpot_s": 0.05},
 }  # fmt: skip
 BOTH_MODELS = {
     "formulation": "fleet", "schema": 1, "name": "two", "serving": "continuous", "workloads": [CHAT],

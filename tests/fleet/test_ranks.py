@@ -57,7 +57,7 @@ def instance(model="deepseek-r1", weights="fp8_block", ranks=(1, 2, 4, 8), machi
     return {
         "formulation": "fleet", "schema": 1, "name": "ranks", "serving": "continuous",
         "workloads": [{"name": "chat", "model": model, "precision": {"weights": weights}, "buckets": [LONG],
-                       "slo": {"ttft_s": {"at_most": 5.0, "percentile": 0.95}, "tbt_s": 0.1}}],
+                       "slo": {"ttft_s": {"at_most": 5.0, "percentile": 0.95}, "tpot_s": 0.1}}],
         "pool": {"catalog": "aws", "include": [machine]}, "markets": {"main": ["on_demand"]},
         "strategies": {"attention_ranks": list(ranks)},
     } | changes  # fmt: skip
@@ -397,8 +397,8 @@ def test_what_is_predicted_of_plans_with_ranks_is_near_their_replay(solved):
     (seen,) = solved.report["predicted"]
     (row,) = replay(optmodels.load(instance()), solved.plan, None, ReplayOptions(policy="random"))["demands"]
     assert seen["ttft_s"] == pytest.approx(row["ttft_replayed_s"], rel=0.2)
-    assert seen["tbt_s"] == pytest.approx(row["tpot_replayed_s"], rel=0.1)
-    assert seen["ttft_s"] < row["ttft_planned_s"] and seen["tbt_s"] < row["tpot_planned_s"]
+    assert seen["tpot_s"] == pytest.approx(row["tpot_replayed_s"], rel=0.1)
+    assert seen["ttft_s"] < row["ttft_planned_s"] and seen["tpot_s"] < row["tpot_planned_s"]
 
 
 def test_the_summary_says_why_something_is_not_predicted(solved):
@@ -410,7 +410,7 @@ def test_the_summary_says_why_something_is_not_predicted(solved):
     for s in (s for d in plan.periods[0].deployments for s in d.serves):
         s.requests_per_s *= 10
     rows = predicted(optmodels.load(instance()).resolve(), plan)
-    assert rows == [{"demand": "chat/2000x1000", "ttft_s": None, "tbt_s": None, "deadline_s": None}]
+    assert rows == [{"demand": "chat/2000x1000", "ttft_s": None, "tpot_s": None, "deadline_s": None}]
     document["report"]["predicted"] = rows
     (said,) = (x for x in summary(document) if "Not predicted" in str(x))
     assert "chat/2000x1000" in said

@@ -85,7 +85,7 @@ def test_few_points_and_bounds_agree_with_the_whole_model(seed):
 def test_modelled_engines_pass_the_check():
     workloads = [
         {"name": name, "model": "llama-3.1-8b", "buckets": [{"input_tokens": i, "output_tokens": 128,
-         "requests_per_s": 60}], "slo": {"ttft_s": 2.0, "tbt_s": 0.1}} for name, i in (("chat", 256), ("docs", 2048))
+         "requests_per_s": 60}], "slo": {"ttft_s": 2.0, "tpot_s": 0.1}} for name, i in (("chat", 256), ("docs", 2048))
     ]  # fmt: skip
     found = optmodels.solve({
         "formulation": "fleet", "schema": 1, "name": "modelled", "serving": "continuous", "workloads": workloads,
@@ -167,7 +167,7 @@ def test_scenarios_beat_margins_where_volatilities_differ(tmp_path):
         for w, m in (("chat", "A"), ("code", "B"))
     ]  # fmt: skip
     plan = optmodels.solve({k: v for k, v in asked.items() if k != "scenarios"}).document()
-    found = stress(plan, draws=400, instance=asked, picture=tmp_path / "s.svg")
+    found = stress(plan, draws=400, problem=asked, picture=tmp_path / "s.svg")
     at = found["cost_at_unserved"]["0.02"]
     assert at["scenarios"] < 0.97 * at["uniform margin"]
     assert (tmp_path / "s-frontier.svg").read_text().startswith("<svg")

@@ -156,7 +156,7 @@ def test_what_drafts_goes_with_the_cache(speculation, bytes_a_token):
     sent = sum(d.requests_per_s[0] * d.input_tokens for d in case.demands) * bytes_a_token
     assert line["gb_per_s"] == pytest.approx(sent / 1e9)
     best, alone = (
-        np.min(t.latencies.tbt_s[:, t.points.stage == DECODE])
+        np.min(t.latencies.tpot_s[:, t.points.stage == DECODE])
         for t in (build_tables(optmodels.load(APART | stages | more)) for more in (limits, {}))
     )
     assert best < alone
@@ -184,7 +184,7 @@ def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
 def test_unlike_machines_for_the_two_stages(apart):
     lines = {d["stage"]: d for d in apart.plan["periods"][0]["deployments"]}
     assert lines["prefill"]["machines"][0]["gpu"] != lines["decode"]["machines"][0]["gpu"]
-    assert lines["prefill"]["serves"][0]["tbt_s"] is None
+    assert lines["prefill"]["serves"][0]["tpot_s"] is None
     assert lines["decode"]["serves"][0]["ttft_s"] is None
     [sent] = apart.plan["periods"][0]["transfers"]
     # 80 layers × 2 × 8 heads × 128 × 2 bytes = 327,680 bytes a token; 10 requests/s of 2,560 tokens.
@@ -277,7 +277,7 @@ def test_both_alone_are_todays_points():
 
 @pytest.mark.parametrize(("path", "factor", "said"), [
     (("deployments", 0, "serves", 0, "ttft_s"), 1.01, "TTFT"),
-    (("deployments", 1, "serves", 0, "tbt_s"), 0.9, "TPOT"),
+    (("deployments", 1, "serves", 0, "tpot_s"), 0.9, "TPOT"),
     (("deployments", 1, "serves", 0, "e2e_s"), 0.9, "deadline"),
     (("deployments", 0, "serves", 1, "share"), 0.5, "decoded"),
     (("deployments", 0, "engine", "capacities", "transfer"), 0.5, "transfer in use"),
@@ -400,7 +400,7 @@ def test_engines_that_run_today_do_both_stages_beside_an_optimum_that_parts_them
     """What runs is the same with stages allowed; the plan it is compared with is the instance's, and saves more."""
     today = {"schema": 1, "deployments": [
         {"workloads": ["chat"], "machine": "p5.48xlarge", "machines": 2, "tensor_parallel": 4}]}  # fmt: skip
-    apart, together = (optmodels.evaluate(today, instance=APART | {"deployment": {"stages": stages}})
+    apart, together = (optmodels.evaluate(today, problem=APART | {"deployment": {"stages": stages}})
                        for stages in (["both", "prefill", "decode"], ["both"]))  # fmt: skip
     assert apart["report"] == together["report"]
     best = apart["best"]

@@ -102,7 +102,7 @@ def test_a_plan_that_states_a_violated_limit_does_not_pass():
 def test_evaluate_leaves_it_out():
     instance = yaml.safe_load((REPORTED / "fleet-replicas-zero-binds.yaml").read_text(encoding="utf-8"))
     current = {"schema": 1, "deployments": [{"workloads": ["w0", "w1"], "machine": "m0", "replicas": 1, "machines": 2}]}
-    assert optmodels.evaluate(current, instance=instance)["report"]["usd_per_hour"] == pytest.approx(2 * 6.64)
+    assert optmodels.evaluate(current, problem=instance)["report"]["usd_per_hour"] == pytest.approx(2 * 6.64)
 
 
 @pytest.mark.parametrize("objective", ["min_cost", "max_ce", "max_served"])

@@ -187,7 +187,8 @@ def test_an_instance_says_which_loops_matter(tmp_path, cli):
     instance = {
         "formulation": "cost_efficiency", "schema": 1, "name": "two-gpus", "model": "llama-3.1-70b",
         "workload": {"batch": 16, "input_tokens": 3000, "output_tokens": 200}, "serving": "continuous",
-        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 5.0, "tbt_s": 0.1}, "strategies": {"families": ["high_end"]},
+        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 5.0, "tpot_s": 0.1},
+        "strategies": {"families": ["high_end"]},
         "pool": {"machines": [
             {"machine": f"eight-{gpu}", "gpu": gpu, "gpu_count": 8, "vram_gib": 80, "prices": {"on_demand": 30.0}}
             for gpu in ("h100", "a100-80g")

@@ -130,8 +130,8 @@ def test_throughputs_by_little_s_law(table):
     frame, _ = throughputs(table, "box", demands, (8,), SloBounds(ttft_s=0.25))  # the long one waits 0.3 s
     assert frame["a/short"].tolist() == pytest.approx([2 * 8 / (0.1 + 50 * 0.011)]) and "a/long" not in frame
     with pytest.raises(InputError, match="loads"):
-        throughputs(table, "box", {"a/long": w}, (8, 16), SloBounds(tbt_s=0.010))
-    assert served(table, w, (1, 8, 16), SloBounds(tbt_s=0.015))[0] == {
+        throughputs(table, "box", {"a/long": w}, (8, 16), SloBounds(tpot_s=0.010))
+    assert served(table, w, (1, 8, 16), SloBounds(tpot_s=0.015))[0] == {
         "requests_per_s": pytest.approx(2 * 8 / 1.6), "prefill_s": pytest.approx(0.3)}  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def test_tensor_parallelism_of_a_measured_point_reaches_plans_and_exports(folder
     instance = {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "mine", "model": "llama-3.1-8b",
         "workload": {"batch": 8, "input_tokens": 1000, "output_tokens": 101},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tbt_s": 0.02},
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tpot_s": 0.02},
         "pool": {"machines": [MACHINE]}, "latency": {"operating_points": "points.csv"},
     }  # fmt: skip
     done = cli("solve", write(instance), "--out", "mine")
@@ -280,7 +280,7 @@ def test_an_instance_is_solved_on_a_served_model(tmp_path):
     instance = {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "box", "model": "llama-3.1-8b",
         "workload": {"batch": 32, "input_tokens": 256, "output_tokens": 64},
-        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tbt_s": 0.0105},
+        "slo": {"kind": "real_time", "tps": 1, "ttft_s": 1.0, "tpot_s": 0.0105},
         "pool": {"machines": [{"machine": "box", "vram_gib": 48, "prices": {"on_demand": 1}}]},
         "latency": {"operating_points": "points.csv"},
     }  # fmt: skip
@@ -289,4 +289,4 @@ def test_an_instance_is_solved_on_a_served_model(tmp_path):
     # 32 users on one machine have 11.2 ms + 0.9 ms between tokens, 16 on each of two 9.6 + 0.5.
     assert solved["status"] == "optimal" and solved["check"]["ok"]
     assert solved["plan"]["machines"][0]["count"] == 2
-    assert solved["plan"]["prediction"]["tbt_s"] == pytest.approx(0.008 + 16e-4 + 16e-7 * 288, rel=0.02)
+    assert solved["plan"]["prediction"]["tpot_s"] == pytest.approx(0.008 + 16e-4 + 16e-7 * 288, rel=0.02)

@@ -37,7 +37,7 @@ def test_the_optimums_own_instances_are_no_further_than_rounding_from_it():
         {"model": c["model"], "instances": c["instances"], **{k: c[k] for k in ("tp", "pp", "dp", "batch")}}
         for c in best.plan["configurations"]
     ]
-    found = optmodels.evaluate({"schema": 1, "deployments": same}, instance=instance)
+    found = optmodels.evaluate({"schema": 1, "deployments": same}, problem=instance)
     assert found["today"]["objective"] == pytest.approx(best.objective, rel=1e-6)
     assert found["saving"]["share"] == pytest.approx(0, abs=1e-6)
     assert found["report"]["attainment"]["planned_routing"] == pytest.approx(best.plan["prediction"]["attainment"])
@@ -46,7 +46,7 @@ def test_the_optimums_own_instances_are_no_further_than_rounding_from_it():
 
 def test_what_runs_is_replayed_with_its_dispatcher_and_without_refusals():
     instance = two_models(60)
-    found = optmodels.evaluate(SLOTS, instance=instance)
+    found = optmodels.evaluate(SLOTS, problem=instance)
     report = found["report"]
     assert (report["gpus"], report["gpus_of_cluster"]) == (6, 8)
     assert report["replays"]["replayed"]["refused"] == 0.0
@@ -89,7 +89,7 @@ def test_engines_admit_as_many_as_they_are_told():
     few = ENGINE | {"deployments": [{"model": "llama-3.2-3b", "instances": 2, "max_num_seqs": 8}]}
     at_once = {"requests": {"rows": ONE_H100["requests"]["rows"] | {"arrival_s": [0.0] * 40}}}
     instance = two_models(1, **ONE_H100 | at_once)
-    found = [optmodels.evaluate(x, instance=instance)["report"]["replays"]["replayed"] for x in (few, ENGINE)]
+    found = [optmodels.evaluate(x, problem=instance)["report"]["replays"]["replayed"] for x in (few, ENGINE)]
     assert found[0]["waiting_s"]["mean"] > 3 * found[1]["waiting_s"]["mean"]
     assert found[0]["tpot_s"]["mean"] < found[1]["tpot_s"]["mean"]
 
@@ -99,7 +99,7 @@ def test_a_trace_takes_the_place_of_the_requests():
         "mine", np.array([0.0, 1.0, 2.0]), np.array([10, 10, 10]), np.array([300, 300, 300]),
         {"model": Label(("mistral-7b",), np.zeros(3, dtype=np.int64))}, np.array([2.0, 2.0, 2.0]),
     )  # fmt: skip
-    found = optmodels.evaluate(SLOTS, trace, instance=two_models(60))
+    found = optmodels.evaluate(SLOTS, trace, problem=two_models(60))
     assert found["requests"] == 3
     assert found["report"]["attainment"]["replayed"] == 1.0
     assert [d["demand"] for d in found["report"]["demands"]] == ["mistral-7b"]
@@ -129,18 +129,18 @@ def test_a_file_to_start_from_is_evaluated_as_it_is(tmp_path):
 def test_mistakes_are_named(change, path):
     first, second = SLOTS["deployments"]
     with pytest.raises(InputError) as caught:
-        optmodels.evaluate(SLOTS | {"deployments": [first | change, second]}, instance=two_models(60))
+        optmodels.evaluate(SLOTS | {"deployments": [first | change, second]}, problem=two_models(60))
     assert path in [m.path for m in caught.value.mistakes]
 
 
 def test_a_dispatcher_of_the_other_kind_of_serving_is_a_mistake():
     with pytest.raises(InputError, match="dispatcher"):
-        optmodels.evaluate(SLOTS | {"dispatcher": "least_kv"}, instance=two_models(60))
+        optmodels.evaluate(SLOTS | {"dispatcher": "least_kv"}, problem=two_models(60))
 
 
 @pytest.mark.parametrize(("current", "instance"), [(SLOTS, two_models(60)), (ENGINE, two_models(1, **ONE_H100))])
 def test_what_has_no_time_is_left_out_and_named(current, instance):
-    found = optmodels.evaluate(current, instance=instance, time_limit=1e-3)
+    found = optmodels.evaluate(current, problem=instance, time_limit=1e-3)
     assert "the replay" in found["left_out"]
     assert "the replay with the best dispatcher" in found["left_out"]
     report = found["report"]

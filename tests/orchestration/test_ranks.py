@@ -235,7 +235,7 @@ def test_what_runs_has_ranks_of_its_own():
 def test_what_runs_is_evaluated_with_its_ranks():
     today = {"schema": 1, "dispatcher": "least_kv", "deployments": [
         {"model": "deepseek-v2-lite", "instances": 2, "tp": 1, "attention_ranks": 2}]}  # fmt: skip
-    found = optmodels.evaluate(today, instance=document(), time_limit=60)
+    found = optmodels.evaluate(today, problem=document(), time_limit=60)
     (line,) = found["report"]["deployments"]
     assert (line["gpus"], line["attention_ranks"], line["engines"]) == (4, 2, 2)
 

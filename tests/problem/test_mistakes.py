@@ -566,8 +566,8 @@ def test_any_unit_converts_or_is_refused(value, unit):
 
 
 def test_milliseconds_are_accepted_in_an_instance(tiny):
-    problem = load(tiny(slo={"kind": "real_time", "tps": "6000 tokens/min", "ttft_s": "200 ms", "tbt_s": "50 ms"}))
-    assert (problem.slo.ttft_s, problem.slo.tbt_s, problem.slo.tps) == pytest.approx((0.2, 0.05, 100.0))
+    problem = load(tiny(slo={"kind": "real_time", "tps": "6000 tokens/min", "ttft_s": "200 ms", "tpot_s": "50 ms"}))
+    assert (problem.slo.ttft_s, problem.slo.tpot_s, problem.slo.tps) == pytest.approx((0.2, 0.05, 100.0))
 
 
 # ------------------------------------------------------------------------------------------ any document whatever

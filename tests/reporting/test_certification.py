@@ -60,7 +60,7 @@ def test_replayed_rounds_cuts_and_promises():
 
 def test_rounds_with_the_same_limits_are_one_line():
     """Of three after the plan's own: the one that broke fewest promises, with all their numbers."""
-    each = {"promises": 3, "undecided": 0, "worst": 1.1, "worst_of": "chat: tbt_s", "requests": 10}
+    each = {"promises": 3, "undecided": 0, "worst": 1.1, "worst_of": "chat: tpot_s", "requests": 10}
     rounds = [each | {"stretch": 1, "objective": 7, "broken": 0}] + [
         each | {"stretch": 1.4, "objective": 5 + k, "broken": broken} for k, broken in enumerate((3, 1, 2))
     ]

@@ -200,7 +200,7 @@ def test_the_gap_of_a_plan_worth_nothing_is_not_shown():
     ("usd_per_hour", "Cost, USD/h"), ("workloads[name=chat].requests_per_s", "chat, requests/s"),
     ("workloads[chat].slo.ttft_s", "chat SLO TTFT, s"), ("stock[0].at_most", "Stock 1 at most"),
     ("pool.machines[g6.xlarge].prices.on_demand", "Pool g6.xlarge prices on demand"),
-    ("workloads[*].slo.tbt_s", "Workloads SLO TPOT, s"), ("plan.usd_per_hour", "Cost, USD/h"),
+    ("workloads[*].slo.tpot_s", "Workloads SLO TPOT, s"), ("plan.usd_per_hour", "Cost, USD/h"),
     ("markets.main[0]", "Markets main 1"), ("services[chat].demand.scale", "chat demand scale"),
 ])  # fmt: skip
 def test_axes_are_named_in_words(path, said):

@@ -371,7 +371,7 @@ def test_explanations_have_a_page(visit, folder, cli):
         "limits": [
             {"limit": limit("TTFT", "slo.ttft_s", 0.2), "binds": True, "gain_of_step": 0.1, "gain_without": 2.0,
              "words": "TTFT binds"},
-            {"limit": limit("TPOT", "slo.tbt_s", 0.05), "binds": False, "words": "TPOT is slack"}],
+            {"limit": limit("TPOT", "slo.tpot_s", 0.05), "binds": False, "words": "TPOT is slack"}],
         "prices": [{"name": "g6", "value": 2.0, "low": None, "high": 3.0, "unit": "USD/h", "bought": True,
                     "words": "g6 up to 3 USD/h"}],
         "next_plans": [{"objective": 3.5, "headline": "another plan", "words": "does without g6"}],

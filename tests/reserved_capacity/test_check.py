@@ -111,16 +111,16 @@ def total_again(plan):
     cost["egress_usd_per_month"] = sum(line["egress_usd_per_month"] for line in flows)
     parts = [v for k, v in cost.items() if k.endswith("_usd_per_month") and k != "total_usd_per_month"]
     cost["total_usd_per_month"] = sum(parts)
-    moved = sum(line["mean_requests_per_second"] for line in forwarded(plan))
-    plan["forwarded_share"] = moved / sum(line["mean_requests_per_second"] for line in flows)
+    moved = sum(line["mean_requests_per_s"] for line in forwarded(plan))
+    plan["forwarded_share"] = moved / sum(line["mean_requests_per_s"] for line in flows)
 
 
 def served_at_home(plan):
     """Flows are said to stay at home, where there are too few machines, and cost nothing."""
     for line in forwarded(plan):
         home = next(x for x in plan["flows"] if x["origin"] == x["server"] == line["origin"])
-        home["mean_requests_per_second"] += line["mean_requests_per_second"]
-        home["peak_requests_per_second"] += line["peak_requests_per_second"]
+        home["mean_requests_per_s"] += line["mean_requests_per_s"]
+        home["peak_requests_per_s"] += line["peak_requests_per_s"]
     plan["flows"] = [line for line in plan["flows"] if line["origin"] == line["server"]]
 
 
@@ -135,7 +135,7 @@ def longer_way(plan):
 
 def paid_for_what_is_given_up(plan):
     plan["unserved"] = {"scenario": [0], "quarter": [0], "hour": [0], "region": ["west"], "service": ["chat"],
-                        "requests_per_second": [-1.0]}  # fmt: skip
+                        "requests_per_s": [-1.0]}  # fmt: skip
     plan["cost"]["unserved_usd_per_month"] = -0.5 * 0.5 * 3600 * 730
 
 
@@ -145,7 +145,7 @@ def counted_from_the_end(plan):
 
 
 def twice(plan):
-    plan["flows"].append(dict(plan["flows"][0], mean_requests_per_second=0.0, egress_usd_per_month=0.0))
+    plan["flows"].append(dict(plan["flows"][0], mean_requests_per_s=0.0, egress_usd_per_month=0.0))
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,11 @@ def test_flows_to_a_region_out_of_reach_are_found():
 def test_rates_so_high_that_a_machine_is_a_billionth_of_a_request():
     """HiGHS drops coefficients below 1e-9: the program of an hour counts flows in shares of their demand."""
     rate = 1e10
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [8 * rate], "east": [1 * rate]}}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [8 * rate], "east": [1 * rate]}}
     document = two_regions(
         services=service(demand=demand, kappa=1.2),
         machines=[{"machine": "box", "prices": {"on_demand": 3.0, "reserved_3y": 1.0},
-                   "serves": {"chat": {"requests_per_second": rate, "prefill_s": 0.1}}}],
+                   "serves": {"chat": {"requests_per_s": rate, "prefill_s": 0.1}}}],
     )  # fmt: skip
     problem = load(document)
     net = _Network(problem, problem.resolve())

@@ -24,7 +24,7 @@ from optmodels.errors import InputError, UnattainableError
 from optmodels.plans.engines import Request, at_level, capacities, latencies
 
 SLO = {
-    "ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
+    "ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tpot_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def instance(slo: dict[str, Any] = SLO, rtt_ms: float = 90.0, **changes: Any) ->
         "network": {"rtt_ms": {"west": {"east": rtt_ms}}, "local_rtt_ms": 5.0},
         "services": [{
             "service": "chat", "slo": slo,
-            "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": day},
+            "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": day},
             "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128},
         }],
         "machines": [
@@ -126,7 +126,7 @@ def test_a_level_that_reaches_more_users_wins() -> None:
         {"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}
     ], terms=["reserved_1y"], rtt_ms=1000 * (0.8 - 0.1 - 0.6 * float(near.prefill_s[0, 0]))).resolve()  # fmt: skip
     assert far.prefill_s[0, 0] <= 0.6 * near.prefill_s[0, 0]
-    assert far.requests_per_second[0, 0] < near.requests_per_second[0, 0]
+    assert far.requests_per_s[0, 0] < near.requests_per_s[0, 0]
     assert far.allowed.any(axis=(2, 3)).all()
 
 
@@ -134,9 +134,9 @@ def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
     slo = LATE | {"ttft_s": SLO["ttft_s"] | {"at_most": 2.0}}  # the deadline binds first
     without = {k: v for k, v in slo.items() if k != "deadline_s"}
     none, loose, late = (instance(x).resolve() for x in (without, without | {"deadline_s": 1000.0}, slo))
-    assert np.array_equal(none.requests_per_second, loose.requests_per_second)
+    assert np.array_equal(none.requests_per_s, loose.requests_per_s)
     assert np.array_equal(none.allowed, loose.allowed)
-    assert late.requests_per_second[0, 0] < none.requests_per_second[0, 0]
+    assert late.requests_per_s[0, 0] < none.requests_per_s[0, 0]
     # Machines stand in both regions; one serves the other at a level of its own, which the deadline slows.
     near, far = (instance(slo, rtt_ms=ms).resolve() for ms in (5.0, 1500.0))
     assert near.rps_at.shape == (1, 1, 1) and near.allowed.all() and far.allowed.all()
@@ -145,14 +145,14 @@ def test_a_deadline_buys_speed_and_reach_with_throughput() -> None:
 
 
 @pytest.mark.parametrize("serving", ["continuous", "static"])
-@pytest.mark.parametrize("key", ["ttft_s", "deadline_s", "tbt_s"])
+@pytest.mark.parametrize("key", ["ttft_s", "deadline_s", "tpot_s"])
 def test_a_looser_limit_takes_no_throughput_between_any_two_regions(key: str, serving: str) -> None:
     """No pair of users and machines, near or far, is served by fewer requests/s of a machine."""
     rng, several = np.random.default_rng(3), 0
     for _ in range(12):
         slo = copy.deepcopy(LATE)
         slo["ttft_s"]["at_most"], slo["deadline_s"]["at_most"] = rng.uniform(0.3, 1.0), rng.uniform(3.0, 8.0)
-        slo["tbt_s"]["at_most"] = rng.uniform(0.03, 0.1)
+        slo["tpot_s"]["at_most"] = rng.uniform(0.03, 0.1)
         looser, rtt_ms = copy.deepcopy(slo), rng.uniform(20.0, 900.0)
         looser[key]["at_most"] *= rng.choice([1.01, 1.1, 1.5])
         if serving == "static":
@@ -179,13 +179,13 @@ def test_a_machine_has_a_level_for_each_distance_and_the_check_recomputes_them()
     if near["reach_ms"] > far["reach_ms"]:
         near, far = far, near
     assert 5.0 <= near["reach_ms"] < 1500.0 <= far["reach_ms"]
-    assert near["requests_per_second"] > 1.1 * far["requests_per_second"]
+    assert near["requests_per_s"] > 1.1 * far["requests_per_s"]
     hours = zip([20.0, 60.0, 10.0], [60.0, 15.0, 30.0], strict=True)
-    need = max(w / near["requests_per_second"] + e / far["requests_per_second"] for w, e in hours)
+    need = max(w / near["requests_per_s"] + e / far["requests_per_s"] for w, e in hours)
     assert sum(x["count"] for x in found.plan["reservations"]) == math.ceil(need)
     inlined = ReservedCapacity.model_validate(problem.inline().model_dump(mode="json", by_alias=True))
     assert check(inlined, found.plan).ok and optmodels.solve(inlined).plan["serving"] == found.plan["serving"]
-    for change in ("reach_ms", "requests_per_second", "ttft_s", "replicas_per_machine"):
+    for change in ("reach_ms", "requests_per_s", "ttft_s", "replicas_per_machine"):
         for line in (0, 1):
             wrong = copy.deepcopy(found.plan)
             wrong["serving"][line][change] *= 2
@@ -224,7 +224,7 @@ def test_a_plan_that_is_late_is_noticed() -> None:
 
 
 def test_means_say_nothing_of_lengths() -> None:
-    found = optmodels.solve(instance({"ttft_s": 0.8, "tbt_s": 0.1, "queue_s": 0.1, "deadline_s": 5.0}))
+    found = optmodels.solve(instance({"ttft_s": 0.8, "tpot_s": 0.1, "queue_s": 0.1, "deadline_s": 5.0}))
     assert found.report is not None and found.report["notes"] == []
 
 
@@ -253,7 +253,7 @@ def test_a_deadline_that_nothing_keeps_is_said() -> None:
 def test_stated_rates_state_the_time_of_a_request() -> None:
     box: dict[str, Any] = {
         "machine": "box", "prices": {"on_demand": 3.0, "reserved_1y": 2.0},
-        "serves": {"chat": {"requests_per_second": 3.0}},
+        "serves": {"chat": {"requests_per_s": 3.0}},
     }  # fmt: skip
     with pytest.raises(InputError, match=r"machines\[0\]\.serves\.chat\.e2e_s.*the service has a deadline_s"):
         instance({"ttft_s": 0.8, "deadline_s": 4.0}, machines=[box], serving="static").resolve()
@@ -267,7 +267,7 @@ def test_stated_rates_state_the_time_of_a_request() -> None:
 
 def test_static_batches_are_those_within_the_deadline() -> None:
     """By hand from the machine's own batches: the largest of those whose requests end in time."""
-    slo = {"ttft_s": 0.8, "tbt_s": 0.1}
+    slo = {"ttft_s": 0.8, "tpot_s": 0.1}
     free = instance(slo, serving="static")
     tight = instance(slo | {"deadline_s": 2.5}, serving="static")
     whole, short = (p.resolve().derived(0, 0) for p in (free, tight))
@@ -294,7 +294,7 @@ def test_plans_are_checked_and_say_how_to_run_the_engines() -> None:
     bought = {(p.region, p.count) for p in made.purchases}
     assert {(d.region, d.machines) for d in made.deployments} == bought
     for path, factor in (
-        ("requests_per_second", 1.01),
+        ("requests_per_s", 1.01),
         ("ttft_s", 0.9),
         ("wait_s", 0.5),
         ("tpot_s", 0.9),
@@ -312,7 +312,7 @@ def test_plans_are_checked_and_say_how_to_run_the_engines() -> None:
 def test_inlined_it_says_the_same() -> None:
     problem = instance()
     again = ReservedCapacity.model_validate(problem.inline().model_dump(mode="json", by_alias=True))
-    assert np.array_equal(again.resolve().requests_per_second, problem.resolve().requests_per_second)
+    assert np.array_equal(again.resolve().requests_per_s, problem.resolve().requests_per_s)
     assert optmodels.solve(again).plan["serving"] == optmodels.solve(problem).plan["serving"]
 
 
@@ -321,8 +321,8 @@ def test_inlined_it_says_the_same() -> None:
     [
         (SLO | {"queue_s": 0.0}, "continuous", "queue_s"),
         (SLO, "static", "ttft_s"),
-        ({"ttft_s": 0.8, "tbt_s": 0.1}, "continuous", "queue_s"),
-        ({"ttft_s": 0.8, "tbt_s": 0.1, "deadline_s": {"at_most": 9.0, "percentile": 0.9}}, "static", "deadline_s"),
+        ({"ttft_s": 0.8, "tpot_s": 0.1}, "continuous", "queue_s"),
+        ({"ttft_s": 0.8, "tpot_s": 0.1, "deadline_s": {"at_most": 9.0, "percentile": 0.9}}, "static", "deadline_s"),
     ],
 )
 def test_limits_that_say_nothing_are_refused(slo: dict[str, Any], serving: str, path: str) -> None:
@@ -362,8 +362,8 @@ def test_engines_of_several_attention_ranks() -> None:
                     if rate > best * (1 + 1e-9):  # more slots only where they carry more
                         best, chosen = rate, n
     assert line["engine"]["max_num_seqs"] == chosen
-    assert line["requests_per_second"] == pytest.approx(best, rel=1e-3)
-    for path, value in (("attention_ranks", 4), ("replicas_per_machine", 2), ("requests_per_second", 1.01 * best)):
+    assert line["requests_per_s"] == pytest.approx(best, rel=1e-3)
+    for path, value in (("attention_ranks", 4), ("replicas_per_machine", 2), ("requests_per_s", 1.01 * best)):
         wrong = copy.deepcopy(found.plan)
         wrong["serving"][0][path] = value
         assert not check(problem, wrong).ok, path
@@ -381,5 +381,5 @@ def test_engines_of_several_attention_ranks() -> None:
         e.costs.step_of_ranks([(np.zeros(0), np.zeros(0), even[::8])] * 8)
     )
     with pytest.raises(InputError, match=r"services\[0\]\.workload\.attention_ranks: .*static"):
-        instance(machines=machines, services=[service | {"slo": {"ttft_s": 0.8, "tbt_s": 0.1}}],
+        instance(machines=machines, services=[service | {"slo": {"ttft_s": 0.8, "tpot_s": 0.1}}],
                  serving="static").resolve()  # fmt: skip

@@ -129,7 +129,7 @@ def forwarding_costs():
         regions=[{"region": n} for n in names],
         network={"rtt_ms": {n: dict.fromkeys(names, 20.0) for n in names}},
         services=[two_regions()["services"][0] | {
-            "kappa": 1.2, "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": demand}}],
+            "kappa": 1.2, "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": demand}}],
         machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0}, minimum=3, step=2, on_demand_available=9),
         terms=["reserved_3y", "on_demand"], resilience={"lose_any_region_keep": 0.5},
     )  # fmt: skip
@@ -177,7 +177,7 @@ def test_exact_has_a_plan_however_short_its_limit(monkeypatch):
 def test_no_plan_a_hair_short_is_better_than_a_bound(kappa, hair):
     """Peaks of whole machines and a hair: what one method calls enough is enough to every bound."""
     peak, third = 3 * (1 + hair), 1 + hair
-    chat = service(kappa=kappa, demand={"kind": "inline", "unit": "requests_per_second",
+    chat = service(kappa=kappa, demand={"kind": "inline", "unit": "requests_per_s",
                                         "by_region": {"west": [peak, third], "east": [2 * third, peak]}})  # fmt: skip
     document = two_regions(services=chat)
     problem = load(document)

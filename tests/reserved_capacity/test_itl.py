@@ -21,7 +21,7 @@ def instance(itl: Any, **changes: Any) -> ReservedCapacity:
         "network": {"rtt_ms": {"west": {"east": 90.0}}, "local_rtt_ms": 5.0},
         "services": [{
             "name": "chat", "slo": SLO | ({} if itl is None else {"itl_s": itl}),
-            "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": DAY},
+            "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": DAY},
             "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128},
         }],
         "machines": [

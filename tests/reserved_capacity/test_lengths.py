@@ -25,10 +25,10 @@ from optmodels.errors import InputError
 LENGTHS = ((100, 20, 3.0), (300, 1, 1.0), (1000, 320, 2.0), (400, 220, 4.0))
 LISTED = [{"input_tokens": i, "output_tokens": o, "share": f} for i, o, f in LENGTHS]
 SLO = {
-    "ttft_s": {"at_most": 0.8, "percentile": 0.95}, "tbt_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
+    "ttft_s": {"at_most": 0.8, "percentile": 0.95}, "tpot_s": {"at_most": 0.1, "percentile": 0.9}, "queue_s": 0.1,
 }  # fmt: skip
 LATE = SLO | {"deadline_s": {"at_most": 12.0, "percentile": 0.95}}
-MEANS = {"ttft_s": 0.8, "tbt_s": 0.08, "queue_s": 0.1, "deadline_s": 8.0}
+MEANS = {"ttft_s": 0.8, "tpot_s": 0.08, "queue_s": 0.1, "deadline_s": 8.0}
 
 
 def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) -> ReservedCapacity:
@@ -39,7 +39,7 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
         "network": {"rtt_ms": {"west": {"east": 90.0}}, "local_rtt_ms": 5.0},
         "services": [{
             "service": "chat", "slo": slo,
-            "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": day},
+            "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": day},
             "workload": {"model": "llama-3.1-8b"} | (workload or {"lengths": LISTED}),
         }],
         "machines": [
@@ -61,7 +61,7 @@ def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: fl
     of, limits = on_engines(service, level), level.engine
     gpu, gpus, vram = hardware_of(problem.machines[0])
     (ttft, q_ttft), tpot, (within, q_e2e) = (
-        seconds_and_quantile(x) for x in (service.slo.ttft_s, service.slo.tbt_s, service.slo.deadline_s)
+        seconds_and_quantile(x) for x in (service.slo.ttft_s, service.slo.tpot_s, service.slo.deadline_s)
     )
     best = (0.0, 0.0, 0.0)
     for tp in (1, 2):
@@ -90,7 +90,7 @@ def test_the_check_recomputes_what_all_see() -> None:
     problem = instance(LATE)
     plan = optmodels.solve(problem).plan
     assert plan is not None and check(problem, plan).ok
-    for key in ("ttft_s", "tpot_s", "e2e_s", "requests_per_second"):
+    for key in ("ttft_s", "tpot_s", "e2e_s", "requests_per_s"):
         wrong = copy.deepcopy(plan)
         wrong["serving"][0][key] *= 0.9
         assert not check(problem, wrong).ok, key
@@ -143,7 +143,7 @@ def test_a_plan_for_lengths_keeps_its_promises_in_replay() -> None:
     assert plan is not None
     found = replay(problem, plan, None, RegionReplayOptions(seconds=120.0))
     (chat,), line = found["services"], plan["serving"][0]
-    each = line["requests_per_second"] / line["replicas_per_machine"]
+    each = line["requests_per_s"] / line["replicas_per_machine"]
     assert each > 5 and found["routing"]["burst"] == np.ceil(0.2 * each)  # more than one request
     assert chat["throughput_over_demand"] == pytest.approx(1.0, abs=0.05)
     assert chat["within_ttft_slo"] > 0.95 and chat["within_deadline"] > 0.95
@@ -151,4 +151,4 @@ def test_a_plan_for_lengths_keeps_its_promises_in_replay() -> None:
 
 def test_static_batches_have_one_length() -> None:
     with pytest.raises(InputError, match=r"services\[0\]\.workload\.lengths: .*serving: static"):
-        instance({"ttft_s": 0.8, "tbt_s": 0.1, "queue_s": 0.1}, serving="static").resolve()
+        instance({"ttft_s": 0.8, "tpot_s": 0.1, "queue_s": 0.1}, serving="static").resolve()

@@ -26,7 +26,7 @@ def tables(seed: int, regions: int, budget: int):
         regions=[{"region": n, "utc_offset_h": 0} for n in names],
         network={"rtt_ms": {a: {b: float(rtt[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}},
         services=service(
-            slo={"ttft_s": 0.2}, demand={"kind": "inline", "unit": "requests_per_second", "by_region": demand}
+            slo={"ttft_s": 0.2}, demand={"kind": "inline", "unit": "requests_per_s", "by_region": demand}
         ),
         machines=machine(), uncertainty={"worst_case": {"deviation": 0.5, "regions": budget}},
     )  # fmt: skip

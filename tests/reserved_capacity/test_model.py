@@ -69,7 +69,7 @@ def test_out_of_reach_each_region_needs_its_own():
 def test_on_demand_replaces_rarely_used_reservations():
     short = {
         "kind": "inline",
-        "unit": "requests_per_second",
+        "unit": "requests_per_s",
         "by_region": {"west": [1.0] * 9 + [11.0], "east": [0.0] * 10},
     }
     document = two_regions(services=service(demand=short), terms=["reserved_3y", "on_demand"])
@@ -104,7 +104,7 @@ def test_egress_is_paid_for_what_is_forwarded():
     each = {"west": (10 * 0.1 + 40 * 0.2) / 1e6, "east": (10 * 0.2 + 40 * 0.1) / 1e6}
     found = solved(document)
     forwarded = {f.origin: f for f in found.plan.flows if f.origin != f.server}
-    egress = sum(f.mean_requests_per_second * each[f.origin] * 3600 * 730 for f in forwarded.values())
+    egress = sum(f.mean_requests_per_s * each[f.origin] * 3600 * 730 for f in forwarded.values())
     assert found.plan.cost.egress_usd_per_month == pytest.approx(egress)
     # Twelve machines in any split forward 4 requests/s in the mean; the cheaper way round is from the east.
     assert set(forwarded) == {"east"}
@@ -188,7 +188,7 @@ def test_a_family_too_large_to_list_is_cut_row_by_row():
             forwarding_ceiling=0.4,
             demand={
                 "kind": "inline",
-                "unit": "requests_per_second",
+                "unit": "requests_per_s",
                 "by_region": {n: [float(v) for v in rng.uniform(1, 9, 6).round(1)] for n in names},
             },
         ),
@@ -247,7 +247,7 @@ def test_a_month_by_known_duals_equals_the_full_model(kappa, egress):
                           "east": {"far": 70}}, "local_rtt_ms": 5.0}  # fmt: skip
     if egress is not None:
         network["egress"] = {"usd_per_gb": {n: egress * (1 + x) for x, (n, _) in enumerate(regions)}}
-    demand = {"kind": "diurnal", "hours": 504, "total_requests_per_second": 160.0, "noise": 0.2, "seed": 3,
+    demand = {"kind": "diurnal", "hours": 504, "total_requests_per_s": 160.0, "noise": 0.2, "seed": 3,
               "curve": "azure-2024-conv"}  # fmt: skip
     chat = {"service": "chat", "slo": {"ttft_s": 0.3}, "demand": demand, "kappa": kappa, "answer_kb": 500.0}
     document = two_regions(
@@ -268,8 +268,8 @@ def test_after_the_loss_of_a_region_a_forwarding_ceiling_does_not_hold_its_users
     document = two_regions(
         regions=[{"region": n} for n in demand], network={"rtt_ms": {"a": {"b": 20.0, "c": 30.0}, "b": {"c": 20.0}}},
         services=service(forwarding_ceiling=0.5,
-                         demand={"kind": "inline", "unit": "requests_per_second", "by_region": demand}),
-        machines=machine(serves={"chat": {"requests_per_second": 2.0, "prefill_s": 0.1}}),
+                         demand={"kind": "inline", "unit": "requests_per_s", "by_region": demand}),
+        machines=machine(serves={"chat": {"requests_per_s": 2.0, "prefill_s": 0.1}}),
         resilience={"lose_any_region_keep": 0.8},
     )  # fmt: skip
     # 0.8 · 19 requests/s take 8 machines in any two regions: twelve in all.
@@ -292,7 +292,7 @@ def test_two_quarters_of_need_do_not_buy_three_years_for_nothing(charged, bought
     """50 machines for two quarters: three years are 12 of them, one year 4, and by the hour there is no commitment."""
     document = two_regions(
         regions=[{"region": "a"}], network={"rtt_ms": {"a": {"a": 2.0}}},
-        services=service(demand={"kind": "inline", "unit": "requests_per_second", "by_region": {"a": [50.0]}}),
+        services=service(demand={"kind": "inline", "unit": "requests_per_s", "by_region": {"a": [50.0]}}),
         machines=machine(prices={"on_demand": 1.9, "reserved_1y": 1.3, "reserved_3y": 0.9}),
         terms=["reserved_1y", "reserved_3y", "on_demand"],
         growth={"quarters": 2, "factor_per_quarter": 1.0, "beyond_horizon_charged": charged},
@@ -312,7 +312,7 @@ def test_two_quarters_of_need_do_not_buy_three_years_for_nothing(charged, bought
 def test_next_to_nothing_served_is_nothing_served():
     """Rounding left 1e-14 requests/s to serve without a machine, and the check refused the proved optimum."""
     prices = {"reserved_3y": 1000.0}
-    demand = {"kind": "inline", "unit": "requests_per_second",
+    demand = {"kind": "inline", "unit": "requests_per_s",
               "by_region": {"west": [100 / 3, 333.3, 71.7], "east": [1000 / 3, 1e-14, 0.0]}}  # fmt: skip
     free = service(unserved_usd_per_request=1e-6, forwarding_ceiling=0.3, demand=demand)
     for method in ("exact", "full", "greedy", "lp_rounding"):
@@ -331,19 +331,19 @@ def test_users_out_of_every_reach_pay_their_price_within_the_bound():
 
 def test_a_cut_keeps_what_the_hours_cost_however_dear_a_machine_by_the_hour_is():
     """Beside 290 million USD a month the cost of the hours was dropped from its cuts: a false optimum."""
-    day = {"kind": "diurnal", "hours": 2, "total_requests_per_second": 4.0}
+    day = {"kind": "diurnal", "hours": 2, "total_requests_per_s": 4.0}
     document = two_regions(
         regions=[{"region": "west", "utc_offset_h": 6}, {"region": "east", "utc_offset_h": -8}],
         services=service(demand=day, slo={"ttft_s": 0.09}), terms=["on_demand", "reserved_1y", "reserved_3y"],
         machines=machine(prices={"on_demand": 4e5, "reserved_1y": 1e5, "reserved_3y": 7e4}, step=7,
-                         serves={"chat": {"requests_per_second": 2.0}}),
+                         serves={"chat": {"requests_per_s": 2.0}}),
     )  # fmt: skip
     assert cost(document) == pytest.approx(cost(document, "full"))
 
 
 def test_known_duals_bound_rows_whose_hourly_machines_are_few():
     """What few machines save was left out of their price: long instances were bounded above their optimum."""
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [9.0, 3.0], "east": [4.0, 16.0]}}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [9.0, 3.0], "east": [4.0, 16.0]}}
     t = FORM.tables(load(two_regions(
         services=service(kappa=1.3, unserved_usd_per_request=0.002, demand=demand), terms=["reserved_3y", "on_demand"],
         machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0}, on_demand_available=3),
@@ -363,7 +363,7 @@ def test_known_duals_bound_rows_whose_hourly_machines_are_few():
 
 def _hair(peak, on_demand):
     """One region that peaks at `peak` half of the time, machines at 1 USD/h reserved, `on_demand` by the hour."""
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [peak, 1.5], "east": [0.0, 0.0]}}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [peak, 1.5], "east": [0.0, 0.0]}}
     prices = {"on_demand": on_demand, "reserved_3y": 1.0}
     document = two_regions(services=service(demand=demand), machines=machine(prices=prices))
     return load(document | {"terms": ["reserved_3y", "on_demand"]})
@@ -419,8 +419,8 @@ def test_a_master_that_says_the_same_for_ever_ends_the_rounds(relaxed):
 def test_a_row_that_always_has_a_point_has_one_whatever_presolve_says():
     """Unserved demand has a price, and three machines carry 3 + 7·10⁻⁸ of it: HiGHS' presolve finds no point."""
     rates = {
-        "chat": {"requests_per_second": 1.7, "prefill_s": 0.02},
-        "code": {"requests_per_second": 1.8, "prefill_s": 0.02},
+        "chat": {"requests_per_s": 1.7, "prefill_s": 0.02},
+        "code": {"requests_per_s": 1.8, "prefill_s": 0.02},
     }
     demands = {
         "chat": {"west": [3.4], "east": [3.3999993142633933]},
@@ -428,7 +428,7 @@ def test_a_row_that_always_has_a_point_has_one_whatever_presolve_says():
     }
     services = [
         {"service": name, "slo": {"ttft_s": 0.5}, "unserved_usd_per_request": 0.00045460028761194554,
-         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}}
+         "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}}
         for name, by_region in demands.items()
     ]  # fmt: skip
     services[1].pop("unserved_usd_per_request")
@@ -443,13 +443,13 @@ def test_what_a_plan_leaves_of_a_demand_by_a_hair_is_paid_for(name):
     """3.4·10⁻⁷ requests/s that no machine has room for, at 24 USD/h each: `full` had a plan 2·10⁻⁶ below its bound."""
     boxes = [
         {"machine": f"m{k}", "prices": {"reserved_3y": usd},
-         "serves": {"chat": {"requests_per_second": chat, "prefill_s": 0.02},
-                    "code": {"requests_per_second": 3.9, "prefill_s": 0.02}}}
+         "serves": {"chat": {"requests_per_s": chat, "prefill_s": 0.02},
+                    "code": {"requests_per_s": 3.9, "prefill_s": 0.02}}}
         for k, (usd, chat) in enumerate([(0.8642085562047661, 1.6), (0.39405347559979775, 1.2)])
     ]  # fmt: skip
     services = [
         {"service": name, "slo": {"ttft_s": 0.5},
-         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [0.0, peak]}}}
+         "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [0.0, peak]}}}
         for name, peak in [("chat", 4.800006959357386), ("code", 3.8999777243383873)]
     ]  # fmt: skip
     services[1]["unserved_usd_per_request"] = 0.00657151065931816
@@ -465,14 +465,13 @@ def _priced_beside(chat, code, rates, usd, **more):
     """`chat`, which must be served, beside `code` at a price of being unserved, on machines of three years."""
     services = [
         {"service": name, "slo": {"ttft_s": 0.5},
-         "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}}
+         "demand": {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}}
         for name, by_region in (("chat", chat), ("code", code))
     ]  # fmt: skip
     services[0] |= more
     services[1]["unserved_usd_per_request"] = usd
     serves = {
-        name: {"requests_per_second": rate, "prefill_s": 0.02}
-        for name, rate in zip(("chat", "code"), rates, strict=True)
+        name: {"requests_per_s": rate, "prefill_s": 0.02} for name, rate in zip(("chat", "code"), rates, strict=True)
     }
     return load(two_regions(services=services, machines=machine(serves=serves)) | {"terms": ["reserved_3y"]})
 

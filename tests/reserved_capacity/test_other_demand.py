@@ -22,7 +22,7 @@ PEAKS = {"west": (10.0, 2.0), "east": (2.0, 10.0)}  # requests/s on the first an
 def two_days(**changes):
     """12 machines, for the regions' peaks fall on different days; 20 where both come together."""
     by_region = {n: [v for day in days for v in [day] * 24] for n, days in PEAKS.items()}
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}
     return two_regions(services=service(demand=demand)) | changes
 
 
@@ -118,7 +118,7 @@ def test_left_out_when_asked_and_where_nothing_was_recorded():
     left = optmodels.solve(two_days(), out_of_sample=False)
     assert "out_of_sample" not in left.report and left.log["left_out"] == ["the replay out of sample"]
     assert optmodels.check(left).ok
-    by_clock = {"kind": "diurnal", "hours": 48, "total_requests_per_second": 5}
+    by_clock = {"kind": "diurnal", "hours": 48, "total_requests_per_s": 5}
     report = optmodels.solve(two_regions(services=service(demand=by_clock))).report
     assert "out_of_sample" not in report and "not_out_of_sample" not in report
 

@@ -22,7 +22,7 @@ PLACED = {"regions": [{"region": "us-east-1"}, {"region": "eu-central-1"}], "net
 
 
 def placed():
-    demand = {"kind": "inline", "unit": "requests_per_second",
+    demand = {"kind": "inline", "unit": "requests_per_s",
               "by_region": {"us-east-1": [10.0, 2.0] * 12, "eu-central-1": [2.0, 10.0] * 12}}  # fmt: skip
     return two_regions(services=service(demand=demand), **PLACED)
 

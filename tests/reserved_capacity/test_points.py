@@ -97,7 +97,7 @@ def test_closed_form_prefers_the_cheap_region():
 @pytest.mark.parametrize("method", ["exact", "full"])
 def test_of_several_points_each_pair_uses_the_fastest_within_reach(method: str) -> None:
     """Brute force over machines in west and east: 2 requests/s of one at home, 1 from the other region."""
-    points = [{"requests_per_second": 2.0, "prefill_s": 0.45}, {"requests_per_second": 1.0, "prefill_s": 0.1}]
+    points = [{"requests_per_s": 2.0, "prefill_s": 0.45}, {"requests_per_s": 1.0, "prefill_s": 0.1}]
     problem = ReservedCapacity.model_validate(two_regions(machines=machine(serves={"chat": points})))
     case = problem.resolve()
     assert case.pair_rps[0, :, :, 0].tolist() == [[2.0, 1.0], [1.0, 2.0]]

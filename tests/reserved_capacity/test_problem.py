@@ -44,7 +44,7 @@ def hourly(hours, column="hour_start_utc", zone="UTC"):
 
 def test_a_region_may_be_its_name_alone():
     """Where the catalogue or nothing is needed beside it; its fields can be varied all the same."""
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"us-east-1": [1.0], "eu-west-1": [2.0]}}
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"us-east-1": [1.0], "eu-west-1": [2.0]}}
     names = two_regions(regions=["us-east-1", {"region": "eu-west-1"}], services=service(demand=demand))
     names["network"] = {"catalog": "aws"}
     sections = names | {"regions": [{"region": "us-east-1"}, {"region": "eu-west-1"}]}
@@ -119,7 +119,7 @@ def test_local_hour_that_does_not_exist(tmp_path):
 
 def test_inline_hours_differ():
     text = mistakes(two_regions(services=service(demand={
-        "kind": "inline", "unit": "requests_per_second", "by_region": {"west": [1.0, 2.0], "east": [1.0]}
+        "kind": "inline", "unit": "requests_per_s", "by_region": {"west": [1.0, 2.0], "east": [1.0]}
     })))  # fmt: skip
     assert "by_region.east" in text
     assert "1 missing" in text
@@ -152,7 +152,7 @@ def test_price_per_month_against_per_hour():
         ({"network": {"rtt_ms": {"west": {"east": 99000.0}}}}, "µs"),
         ({"regions": [{"region": "west", "time_zone": "Mars/Olympus"}, {"region": "east"}]}, "IANA time zone"),
         ({"services": service(residency={"west": ["weast"]})}, "did you mean west?"),
-        ({"machines": machine(serves={"chart": {"requests_per_second": 1.0}})}, "did you mean chat?"),
+        ({"machines": machine(serves={"chart": {"requests_per_s": 1.0}})}, "did you mean chat?"),
         ({"machines": machine(reservable={"wast": 1})}, "did you mean west?"),
         ({"machines": machine(serves={})}, "a machine that serves it"),
         (
@@ -163,7 +163,7 @@ def test_price_per_month_against_per_hour():
                         service="day",
                         demand={
                             "kind": "inline",
-                            "unit": "requests_per_second",
+                            "unit": "requests_per_s",
                             "by_region": {"west": [1.0], "east": [1.0]},
                         },
                     ),
@@ -226,7 +226,7 @@ def test_one_price_for_all_regions_is_one_mix_up():
 
 
 def test_diurnal_demand_peaks_at_local_time():
-    demand = {"kind": "diurnal", "hours": 24, "total_requests_per_second": 10.0, "peak_local_hour": 14.0}
+    demand = {"kind": "diurnal", "hours": 24, "total_requests_per_s": 10.0, "peak_local_hour": 14.0}
     rps = load(two_regions(services=service(demand=demand))).resolve().demand_rps[:, :, 0]
     assert rps[:, 0].argmax() == 22  # 14:00 at UTC−8
     assert rps[:, 1].argmax() == 10  # 14:00 at UTC+4
@@ -262,13 +262,13 @@ def test_inline_problem_stands_alone(tmp_path):
 
 def test_throughput_from_the_latency_model():
     slow = {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 256}
-    slo = {"ttft_s": 2.0, "tbt_s": 0.1}
+    slo = {"ttft_s": 2.0, "tpot_s": 0.1}
 
     def rate(**workload):
         problem = load(
             two_regions(services=service(slo=slo, workload=slow | workload), machines=machine(gpu="l4", serves={}))
         )
-        return problem.resolve().requests_per_second[0, 0]
+        return problem.resolve().requests_per_s[0, 0]
 
     assert 1 < rate() < 6
     assert rate(output_tokens=128) > rate()
@@ -284,7 +284,7 @@ def test_egress_prices_and_what_is_missing():
     names = ["us-east-1", "us-east-2", "ap-south-1"]
     document = two_regions(
         regions=[{"region": n} for n in names], network={"catalog": "aws", "egress": {"catalog": "aws"}},
-        services=service(request_kb=1000.0, demand={"kind": "inline", "unit": "requests_per_second",
+        services=service(request_kb=1000.0, demand={"kind": "inline", "unit": "requests_per_s",
                                                     "by_region": {n: [1.0] for n in names}}),
     )  # fmt: skip
     usd = load(document).resolve().egress_usd_per_request[0]  # of a MB sent
@@ -305,14 +305,14 @@ def test_egress_prices_and_what_is_missing():
 
 
 def hours(**by_region):
-    return {"kind": "inline", "unit": "requests_per_second", "by_region": {n: [v] for n, v in by_region.items()}}
+    return {"kind": "inline", "unit": "requests_per_s", "by_region": {n: [v] for n, v in by_region.items()}}
 
 
 @pytest.mark.parametrize("change, path", [
     ({"services": service(demand=hours(west=4e9, east=2.0))}, "services[0].demand"),
     ({"services": service(demand=hours(west=4e-9, east=0.0))}, "services[].demand"),
-    ({"machines": machine(serves={"chat": {"requests_per_second": 1e-9}})}, "services[0].demand"),
-    ({"machines": [*machine(), *machine(machine="slow", serves={"chat": {"requests_per_second": 1e-9}})]},
+    ({"machines": machine(serves={"chat": {"requests_per_s": 1e-9}})}, "services[0].demand"),
+    ({"machines": [*machine(), *machine(machine="slow", serves={"chat": {"requests_per_s": 1e-9}})]},
      "machines[1].serves.chat.requests_per_s"),
     ({"machines": machine(prices={"reserved_3y": 1e-9})}, "machines[0] (box) in west: reserved_3y"),
     ({"services": service(unserved_usd_per_request=1e9)}, "services[0].unserved_usd_per_request"),
@@ -333,7 +333,7 @@ def test_the_unit_of_requests_does_not_matter(factor):
         return two_regions(
             services=service(kappa=1.2, demand=demand, unserved_usd_per_request=0.0007 / x),
             machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0},
-                             serves={"chat": {"requests_per_second": x}}),
+                             serves={"chat": {"requests_per_s": x}}),
             terms=["reserved_3y", "on_demand"],
         )  # fmt: skip
 
@@ -342,16 +342,16 @@ def test_the_unit_of_requests_does_not_matter(factor):
     assert there.objective == pytest.approx(here.objective)
     assert there.plan["reservations"] == here.plan["reservations"]
     for a, b in zip(here.plan["flows"], there.plan["flows"], strict=True):
-        assert b["mean_requests_per_second"] == pytest.approx(factor * a["mean_requests_per_second"])
-    assert there.report["regions"][0]["peak_requests_per_second"] == pytest.approx(10.0 * factor)
+        assert b["mean_requests_per_s"] == pytest.approx(factor * a["mean_requests_per_s"])
+    assert there.report["regions"][0]["peak_requests_per_s"] == pytest.approx(10.0 * factor)
 
 
 @pytest.mark.parametrize(
     ("slo", "path"),
     [
-        ({"ttft_s": 0.05, "tbt_s": 1.0, "queue_s": 0.02}, "services[0].slo.ttft_s"),
-        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tpot_s"),
-        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].name"),
+        ({"ttft_s": 0.05, "tpot_s": 1.0, "queue_s": 0.02}, "services[0].slo.ttft_s"),
+        ({"ttft_s": 9.0, "tpot_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tpot_s"),
+        ({"ttft_s": 0.05, "tpot_s": 1e-4, "queue_s": 0.02}, "services[0].name"),
     ],
 )
 def test_the_limit_that_no_engine_meets_is_named(slo, path):

@@ -49,7 +49,7 @@ def test_a_plan_for_losses_survives_each_and_another_does_not():
 
 
 def test_purchases_of_the_hour_run_and_those_of_others_do_not():
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [1.0] * 9 + [11.0],
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [1.0] * 9 + [11.0],
               "east": [0.0] * 10}}  # fmt: skip
     document = two_regions(services=service(demand=demand), terms=["reserved_3y", "on_demand"])
     busy, _ = replayed(document, seconds=200.0)
@@ -59,7 +59,7 @@ def test_purchases_of_the_hour_run_and_those_of_others_do_not():
 
 
 def test_a_trace_over_two_hours_gets_each_hours_purchases():
-    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [1.0, 3.0, 1.0, 1.0, 1.0],
+    demand = {"kind": "inline", "unit": "requests_per_s", "by_region": {"west": [1.0, 3.0, 1.0, 1.0, 1.0],
               "east": [0.0] * 5}}  # fmt: skip
     document = two_regions(services=service(demand=demand), terms=["reserved_3y", "on_demand"])
     g = np.random.default_rng(0)
@@ -73,8 +73,8 @@ def test_a_trace_over_two_hours_gets_each_hours_purchases():
 
 def test_services_share_machines_by_their_work():
     both = [two_regions()["services"][0], two_regions()["services"][0] | {"service": "code"}]
-    box = machine(serves={"chat": {"requests_per_second": 1.0, "prefill_s": 0.1},
-                          "code": {"requests_per_second": 2.0, "prefill_s": 0.1}})  # fmt: skip
+    box = machine(serves={"chat": {"requests_per_s": 1.0, "prefill_s": 0.1},
+                          "code": {"requests_per_s": 2.0, "prefill_s": 0.1}})  # fmt: skip
     report, result = replayed(two_regions(services=both, machines=box), seconds=200.0)
     replicas = {s["service"]: s["replicas"] for s in report["services"]}
     assert replicas == {"chat": 12, "code": 6}
@@ -86,10 +86,10 @@ def test_quarter_and_scenario_are_those_asked_for():
 
     def of(name, region):
         by_region = {"west": [0.0], "east": [0.0]} | {region: [3.0]}
-        demand = {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+        demand = {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}
         return service(service=name, demand=demand)[0]
 
-    rate = {"requests_per_second": 1.0, "prefill_s": 0.1}
+    rate = {"requests_per_s": 1.0, "prefill_s": 0.1}
     document = two_regions(
         services=[of("chat", "west"), of("code", "east")],
         machines=machine(serves={"chat": rate, "code": rate}, regions=["west"]),
@@ -102,14 +102,14 @@ def test_quarter_and_scenario_are_those_asked_for():
         options = RegionReplayOptions(quarter=1, scenario=scenario, seconds=200.0)
         found = FORM.replay(problem, plan, None, options)
         assert tuple(s["replicas"] for s in found["services"]) == shares
-        offered = [s["offered_requests_per_second"] for s in found["services"]]
+        offered = [s["offered_requests_per_s"] for s in found["services"]]
         assert offered == pytest.approx([6.0, 6.0 if scenario == 0 else 1.2], rel=0.2)
         assert replay(problem, plan, None, options, build_tables(problem)) == found
 
 
 def test_derived_replicas_serve_what_the_tables_say():
     document = two_regions(
-        services=service(slo={"ttft_s": 2.0, "tbt_s": 0.1}, workload={
+        services=service(slo={"ttft_s": 2.0, "tpot_s": 0.1}, workload={
             "model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 256}),
         machines=[{"machine": "g6.xlarge", "gpu": "l4", "prices": {"reserved_3y": 1.0}}],
     )  # fmt: skip

@@ -27,7 +27,7 @@ GOLDEN = ROOT / "tests/golden/reserved_capacity"
 
 def hours(**by_region):
     """Demand in requests/s."""
-    return {"kind": "inline", "unit": "requests_per_second", "by_region": by_region}
+    return {"kind": "inline", "unit": "requests_per_s", "by_region": by_region}
 
 
 def tables(**changes):
@@ -42,7 +42,7 @@ def growth():
     """
     box = machine(prices={"on_demand": 3.0, "reserved_1y": 2.0}, step=2, minimum=5, reservable=9,
                   on_demand_available={"west": 3},
-                  serves={"chat": {"requests_per_second": 4.0, "prefill_s": 0.1}})  # fmt: skip
+                  serves={"chat": {"requests_per_s": 4.0, "prefill_s": 0.1}})  # fmt: skip
     return tables(
         services=service(kappa=1.5, demand=hours(west=[8.0], east=[2.0])), machines=box,
         terms=["reserved_1y", "on_demand"],
@@ -57,10 +57,10 @@ def risk():
     A big machine stands in the west only and is not bought by the hour; bits leave a region at a price.
     """
     [box] = machine(prices={"on_demand": 3.0, "spot": 1.0, "reserved_3y": 1.0}, on_demand_available=4, spot_available=6,
-                    spot_lost_share=0.5, serves={"chat": {"requests_per_second": 2.0, "prefill_s": 0.1},
-                                                 "code": {"requests_per_second": 1.0, "prefill_s": 0.1}})  # fmt: skip
+                    spot_lost_share=0.5, serves={"chat": {"requests_per_s": 2.0, "prefill_s": 0.1},
+                                                 "code": {"requests_per_s": 1.0, "prefill_s": 0.1}})  # fmt: skip
     big = {"machine": "big", "prices": {"reserved_3y": 4.0}, "regions": ["west"], "minimum": 3, "reservable": 8,
-           "serves": {"chat": {"requests_per_second": 8.0, "prefill_s": 0.1}}}  # fmt: skip
+           "serves": {"chat": {"requests_per_s": 8.0, "prefill_s": 0.1}}}  # fmt: skip
     [chat] = service(demand=hours(west=[4.0], east=[2.0]), request_kb=10.0, answer_kb=40.0)
     code = chat | {"service": "code", "demand": hours(west=[1.0], east=[0.0]), "unserved_usd_per_request": 0.001}
     network = two_regions()["network"] | {"egress": {"usd_per_gb": {"west": 0.1, "east": 0.2}}}

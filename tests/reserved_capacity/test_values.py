@@ -61,7 +61,7 @@ def test_full_hours_are_counted():
 
 
 def test_with_reservations_fixed_purchases_are_saved():
-    short = {"kind": "inline", "unit": "requests_per_second",
+    short = {"kind": "inline", "unit": "requests_per_s",
              "by_region": {"west": [1.0] * 9 + [11.0], "east": [0.0] * 10}}  # fmt: skip
     document = two_regions(services=service(demand=short), terms=["reserved_3y", "on_demand"])
     problem = load(document)

@@ -49,7 +49,7 @@ def test_lengths_are_those_recorded():
     expected = mean_of_s(0.014, 0.026)
     [mean, none] = judge(
         [Station(ALONE)], [recorded],
-        [Promise((0,), "ttft_s", 2 * expected, None), Promise((0,), "tbt_s", 1.0, 0.5)], 1e-4, [3],
+        [Promise((0,), "ttft_s", 2 * expected, None), Promise((0,), "tpot_s", 1.0, 0.5)], 1e-4, [3],
     )  # fmt: skip
     assert mean.found == "kept" and mean.seen_s == pytest.approx(expected, rel=0.05)
     assert mean_s(0.7) < 0.97 * expected and none.requests == 0
@@ -95,7 +95,7 @@ def test_a_rare_stream_is_seen_and_takes_little():
 def test_nothing_is_decided_of_latencies_that_no_request_has():
     """Answers of one token have no time per output token; without time for a second look one is undecided."""
     [verdict] = judge(
-        [Station(ALONE)], [stream(5.0)], [Promise((0,), "tbt_s", 1.0, None)], 1e-3, [0], over=lambda: True
+        [Station(ALONE)], [stream(5.0)], [Promise((0,), "tpot_s", 1.0, None)], 1e-3, [0], over=lambda: True
     )
     assert (verdict.found, verdict.requests) == ("undecided", 0)
 
@@ -108,7 +108,7 @@ def test_what_is_decoded_elsewhere_comes_as_it_was_prefilled():
     sends, receives, step = 0.05, 0.03, ALONE.costs.fixed_s
     two = replace(stream(0.8 / SERVICE_S, output=2), station=1, onward=Onward(0, sends, receives))
     rest = receives + step
-    promises = [Promise((0,), "tbt_s", rest * f, 0.999) for f in (1.001, 0.999)]
+    promises = [Promise((0,), "tpot_s", rest * f, 0.999) for f in (1.001, 0.999)]
     promises += [Promise((0,), m, f * (mean_s(0.8) + s), None) for m, s in (("ttft_s", sends), ("deadline_s",
                  sends + rest)) for f in (1.02, 0.98)]  # fmt: skip
     found = judge([Station(ALONE), Station(ALONE)], [two], promises, 1e-3, [6])

@@ -54,12 +54,12 @@ def three_machines(**changes):
     return {
         "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "three", "model": "opt-6.7b",
         "workload": {"batch": 1, "input_tokens": 100, "output_tokens": 100},
-        "slo": {"kind": "real_time", "tps": 10.0, "ttft_s": 0.2, "tbt_s": 1.0},
+        "slo": {"kind": "real_time", "tps": 10.0, "ttft_s": 0.2, "tpot_s": 1.0},
         "pool": {"machines": [
             {"machine": n, "vram_gib": 24, "prices": {"on_demand": price}} for n, (_, price) in rows.items()
         ]},
         "latency": {"operating_points": [
-            {"name": n, "family": "high_end", "main": n, "tps": 100.0, "ttft_s": ttft, "tbt_s": 0.1}
+            {"name": n, "family": "high_end", "main": n, "tps": 100.0, "ttft_s": ttft, "tpot_s": 0.1}
             for n, (ttft, _) in rows.items()
         ]},
     } | changes  # fmt: skip
@@ -162,7 +162,7 @@ def test_rounding_keeps_to_the_side_that_was_proved(side, now, times, looser) ->
 def test_two_conflicts_need_both_removed(tiny) -> None:
     """Neither the time between tokens nor the chat's budget alone: two conflicts without a common limit."""
     found = optmodels.explain(three_machines(
-        slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.05, "tbt_s": 0.01}
+        slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.05, "tpot_s": 0.01}
     ))  # fmt: skip
     assert sorted(m.limit.path for c in found.conflicts for m in c.members) == ["slo.tpot_s", "slo.ttft_s"]
     assert [len(c.members) for c in found.conflicts] == [1, 1]
@@ -293,7 +293,7 @@ def test_deletion_filter_leaves_one_irreducible_set(sets) -> None:
 
 def test_margins_by_hand() -> None:
     problem = three_machines(
-        budget_usd_per_hour=50.0, slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0}
+        budget_usd_per_hour=50.0, slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tpot_s": 1.0}
     )
     found = optmodels.explain(problem)
     assert found.status == "feasible" and found.exit_status == 0
@@ -556,7 +556,7 @@ def test_a_part_of_the_budget_ends_and_the_rest_goes_on() -> None:
 
 def test_budget_is_kept_and_what_it_cuts_off_is_said() -> None:
     found = optmodels.explain(three_machines(budget_usd_per_hour=50.0, slo={
-        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0
+        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tpot_s": 1.0
     }), max_solves=5)  # fmt: skip
     assert found.solves <= 5 and found.skipped and found.status == "feasible"
     assert any("5 solves" in s for s in found.skipped)
@@ -604,7 +604,7 @@ def test_command_line(cli, write) -> None:
     assert "Cannot hold together" in run.out and "budget: 2 USD/h → 10 USD/h (+400 %)" in run.out
     assert json.loads(Path("explanations/instance-explanation/explanation.json").read_text())["conflicts"]
     assert cli("explain", write(three_machines(slo={
-        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0
+        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tpot_s": 1.0
     }), "fine.yaml")).status == 0  # fmt: skip
     assert cli("explain", name, "--time-limit", "-1").status == 2
     assert "got -3;" in cli("explain", name, "--next", "-3").err

@@ -14,7 +14,7 @@ from optmodels.errors import InputError
 FLEET = {
     "formulation": "fleet", "schema": 1, "name": "two-workloads", "serving": "static",
     "workloads": [
-        {"name": "chat", "model": "llama-3.1-8b", "requests_per_s": 10, "slo": {"ttft_s": 2.0, "tbt_s": 0.1},
+        {"name": "chat", "model": "llama-3.1-8b", "requests_per_s": 10, "slo": {"ttft_s": 2.0, "tpot_s": 0.1},
          "buckets": [{"input_tokens": 128, "output_tokens": 64, "share": 0.6},
                      {"input_tokens": 512, "output_tokens": 64, "share": 0.4}]},
         {"name": "batch", "model": "llama-3.1-8b", "slo": {"deadline_s": 60},
@@ -27,7 +27,7 @@ FLEET = {
 COST = {
     "formulation": "cost_efficiency", "schema": 1, "serving": "static", "name": "one-batch", "model": "llama-3.1-8b",
     "workload": {"batch": 8, "input_tokens": 256, "output_tokens": 64},
-    "slo": {"kind": "real_time", "tps": 50, "ttft_s": 2.0, "tbt_s": 0.2},
+    "slo": {"kind": "real_time", "tps": 50, "ttft_s": 2.0, "tpot_s": 0.2},
     "pool": {"catalog": "aws", "include": ["g5.xlarge", "g6.xlarge"]},
     "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "strategies": {"families": ["high_end", "kvo_ram"]},
 }  # fmt: skip
@@ -35,8 +35,8 @@ RESERVED = {
     "formulation": "reserved_capacity", "schema": 1, "name": "two-regions",
     "regions": [{"region": "us-east-1"}, {"region": "eu-central-1"}], "network": {"catalog": "aws"},
     "services": [{
-        "service": "chat", "slo": {"ttft_s": 1.0, "tbt_s": 0.2},
-        "demand": {"kind": "inline", "unit": "requests_per_second",
+        "service": "chat", "slo": {"ttft_s": 1.0, "tpot_s": 0.2},
+        "demand": {"kind": "inline", "unit": "requests_per_s",
                    "by_region": {"us-east-1": [10.0, 2.0], "eu-central-1": [2.0, 10.0]}},
         "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128},
     }],
@@ -113,7 +113,7 @@ CASES = {
         "budget_usd_per_hour": ([3.0, 100.0], at("budget_usd_per_hour")),
     }),
     "cost_efficiency": (COST, {
-        "slo.tbt_s": ([0.04, 0.2], at("slo", "tbt_s")),
+        "slo.tpot_s": ([0.04, 0.2], at("slo", "tpot_s")),
         "slo.tps": ([50, 300], at("slo", "tps")),
         "workload.batch": ([4, 16], at("workload", "batch")),
         "model.layers": ([16, 32], llm_field("layers", "model")),
@@ -126,7 +126,7 @@ CASES = {
             [[1.0, 20.0], [30.0, 1.0]], at("services", 0, "demand", "by_region", "us-east-1")),
         "services[chat].workload.model.layers": ([16, 32], llm_field("layers", "services", 0, "workload", "model")),
         "services[chat].workload.input_tokens": ([256, 1024], at("services", 0, "workload", "input_tokens")),
-        "services[chat].slo.tbt_s": ([0.08, 0.2], at("services", 0, "slo", "tbt_s")),
+        "services[chat].slo.tpot_s": ([0.08, 0.2], at("services", 0, "slo", "tpot_s")),
         "machines[g6.xlarge].prices.reserved_1y": ([0.3, 0.9], at("machines", 0, "prices", "reserved_1y")),
     }),
     "orchestration": (ORCHESTRATION, {

@@ -42,7 +42,7 @@ class PrefillDecode(Problem):
     input_tokens: PositiveInt
     output_tokens: PositiveInt = Field(ge=2)
     ttft_s: Seconds
-    tbt_s: Seconds
+    tpot_s: Seconds
     pool: str = "aws"
     machines: tuple[str, ...]
     max_load: PositiveFraction = 0.7
@@ -101,7 +101,7 @@ def build_tables(problem: PrefillDecode) -> Tables:
         wait = problem.max_load / (2 * (1 - problem.max_load)) if problem.max_load < 1 else np.inf
         prefill.append(problem.max_load / alone_s if fits[0] and alone_s * (1 + wait) <= problem.ttft_s else 0.0)
         rate = BATCHES / ((problem.output_tokens - 1) * tbt)
-        decode.append(float(np.where(fits & (tbt <= problem.tbt_s), rate, 0.0).max()))
+        decode.append(float(np.where(fits & (tbt <= problem.tpot_s), rate, 0.0).max()))
     return Tables(
         problem.machines, np.array(prefill), np.array(decode), np.array([m.prices.on_demand for m, _ in machines])
     )
@@ -267,7 +267,7 @@ requests_per_s: 20
 input_tokens: 2048
 output_tokens: 256
 ttft_s: 1.0
-tbt_s: 0.05
+tpot_s: 0.05
 pool: aws
 machines: [g5.xlarge, g6.xlarge, g6e.xlarge, g6e.12xlarge, p5.48xlarge]
 """,

@@ -2,7 +2,7 @@
 
 The tree decides (family, k/K/N) and the main machine with its parallelism and market first, the AO machine and its
 market last. A node is bounded from below in money by its main machines plus the cheapest AO machines, and in time by
-what the main machine must do itself: prefill, and decode without any attention or transfer. A node is cut
+the work of the main machine itself: prefill, and decode without any attention or transfer. A node is cut
 
 * when its time bound misses an SLO: whatever AO machine is added, that work remains;
 * when its objective bound is no better than a plan in hand: its leaves cost at least that much;
@@ -28,7 +28,7 @@ from optmodels.plans.outcome import Outcome
 
 
 def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
-    """Best-first search over the configuration tree, cutting only what is proved useless."""
+    """Best-first search over the configuration tree, cutting only nodes proved useless."""
     clock = time.perf_counter()
     s, c, curves, limits = tables.candidates, tables.configurations, tables.curves, tables.limits
     of = s.configuration
@@ -48,7 +48,7 @@ def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -
     own = curves.base + curves.base_per_token * curves.mean_context
     tbt = curves.decode_slope * curves.layers * own + curves.decode_intercept if curves.steps else np.zeros(len(curves))
     e2e = curves.passes * (first + curves.steps * tbt) if curves.measured_e2e is None else curves.measured_e2e
-    too_slow = (first > limits.ttft_s) | (tbt > limits.tbt_s) | (e2e > limits.e2e_s)
+    too_slow = (first > limits.ttft_s) | (tbt > limits.tpot_s) | (e2e > limits.e2e_s)
     too_big = curves.vram_fixed > curves.vram
     node_e2e = lowest(e2e[of])
     bound = tables.objective(node_e2e, money)

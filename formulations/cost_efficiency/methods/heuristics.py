@@ -77,7 +77,7 @@ def greedy(problem: CostEfficiency, tables: CostTables, options: Options) -> Out
         part = tables.curves.take(s.configuration[rows])
         fits = in_memory(part)
         ttft, tbt, e2e = part.metrics(np.where(fits, part.alpha_lo, 0.0))
-        ok = np.flatnonzero(fits & (ttft <= limits.ttft_s) & (tbt <= limits.tbt_s) & (e2e <= limits.e2e_s))
+        ok = np.flatnonzero(fits & (ttft <= limits.ttft_s) & (tbt <= limits.tpot_s) & (e2e <= limits.e2e_s))
         if len(ok):
             return _outcome(tables, int(rows[ok[0]]), float(part.alpha_lo[ok[0]]), clock)
     return _outcome(tables, None, np.nan, clock)
@@ -89,7 +89,7 @@ def greedy(problem: CostEfficiency, tables: CostTables, options: Options) -> Out
 def greedy_dp(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
     """Dynamic programming over roles and budget on a separable surrogate, then greedy exchange of one role at a time.
 
-    Per topology (family, k/K/N) the surrogate splits E2E into what the main machine does and what the AO machine
+    Per topology (family, k/K/N) the surrogate splits E2E into the work of the main machine and that of the AO machine
     does at α = ½. DP over the two roles finds the fastest pair that each of `LEVELS` of its prices buys; those
     candidates are evaluated exactly, and the best is improved by exchanging one machine while that helps.
     """
@@ -218,7 +218,7 @@ def _fits_some(tables: CostTables, family: Family) -> list[int]:
 def high_end(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
     """One machine without offloading; if the batch does not fit, the fewest passes that do (High-End, High-End(MP)).
 
-    Rule without ``baselines.high_end``: the machine with the fastest GPU, the cheapest of those.
+    Rule without ``baselines.high_end``: the machine with the fastest GPU, the cheapest if several have it.
     """
     clock = time.perf_counter()
     named = problem.baselines.high_end

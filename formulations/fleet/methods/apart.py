@@ -66,7 +66,7 @@ def _sized(
     problem: Fleet, tables: FleetTables,
     size: Callable[[FleetTables, Array, int, int], Sized | None],
 ) -> Outcome[FleetPlan]:  # fmt: skip
-    """Of all pairs the cheapest as `size` counts it, for the demands of every model and period by themselves."""
+    """The cheapest pair as `size` counts it, for the demands of every model and period by themselves."""
     clock = time.perf_counter()
     if tables.part_s is None:
         return finish(problem, tables, None, clock, "only with prefill and decode apart")
@@ -113,7 +113,7 @@ def xpyd(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fleet
     def size(tables: FleetTables, load: Array, p: int, d: int) -> Sized | None:
         usd = tables.points.usd_per_hour
         first, rest = PREFILL_FACTOR * workers[:, None] / load[p], DECODE_FACTOR * workers[None, :] / load[d]
-        units = np.ceil(1.0 / np.minimum(first, rest) - ROUNDED)  # each serves that share of all requests/s
+        units = np.ceil(1.0 / np.minimum(first, rest) - ROUNDED)  # each serves that share of the requests/s
         price = units * (workers[:, None] * usd[p] + workers[None, :] * usd[d])
         x, y = np.unravel_index(int(price.argmin()), price.shape)
         n = int(units[x, y])
@@ -123,7 +123,7 @@ def xpyd(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fleet
 
 
 def _gpus(tables: FleetTables) -> list[str | None]:
-    """The GPU of every point; of measured points that of their machine or, outside of the pool, its name.
+    """The GPU of every point; for measured points the GPU of their machine or, outside of the pool, its name.
 
     None of points that name no machine: these count as alike.
     """

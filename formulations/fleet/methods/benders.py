@@ -1,20 +1,21 @@
-"""Tight relaxation of fleets, and Benders cuts on how many deployments there are, both of all points.
+"""Tight relaxation of fleets, and Benders cuts on how many deployments there are, both over every point.
 
 A fleet is counts n and shares x. The relaxation forgets that a deployment carries no more than all of a
-demand: rows x_wp ≤ n_p (`_Program.separate`). With `capacities` they state what any numbers of whole deployments carry
-together, so that the relaxation with them is that of Dantzig and Wolfe, whose columns are all loads of one deployment.
-It is solved on few points and shares, to which prices add those that pay.
+demand: rows x_wp ≤ n_p (`_Program.separate`). With `capacities` they state the load that any numbers of whole
+deployments carry together, so that the relaxation with them is the one of Dantzig and Wolfe, whose columns are all
+loads of one deployment. It is solved on few points and shares, to which prices add those that pay.
 
-At prices y of the rows that shares are in, what the shares cost is at least
+At prices y of the rows that shares are in, the shares' cost is at least
 
     φ(n) ≥ b·y + Σ_s min(0, c_s − yᵀA_s)·u_s − Σ_p K_p(y)·n_p,   K_p the most that one *whole* deployment of p can save,
 
 a fractional knapsack (`pools.worth_of_room`): a cut that holds for every fleet, whatever program y is from. The master
 problem finds the cheapest counts that keep all cuts and the rows that only counts are in; its optimum bounds every
 fleet. At its counts a linear program on few points states whether they can carry the requests, and if not, at which
-prices: it adds τ·D to the counts, D those of a fleet that can, with the least τ, so that the cut is where the way to D
-enters what can carry the requests (Conforti and Wolsey 2019, *"Facet" separation with one linear program*). At first
-only the sums N_g over the points of one machine set, model and stage are whole, of which there are few; then all n_p.
+prices: it adds τ·D to the counts, D the counts of a fleet that can, with the least τ, so that the cut is where the way
+to D enters the set of counts that can carry the requests (Conforti and Wolsey 2019, *"Facet" separation with one linear
+program*). At first only the sums N_g over the points of one machine set, model and stage are whole, which are few; then
+all n_p.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ROUGH, CLOSE = 1e-2, 1e-4  # relative, what points outside may add to a relaxati
 BEST = 3  # cheapest points of every demand, stage and model in the first S
 MORE = 60  # points that enter S at once
 ROOT_ROUNDS = 60  # of the relaxation
-TIGHT_ROUNDS = 3  # of those with rows x ≤ n, where cuts follow, which prove the rest in less time
+TIGHT_ROUNDS = 3  # with rows x ≤ n, where cuts follow, which prove the rest in less time
 EQUAL = 1e-7  # relative, of costs
 SAFE = 1e-9  # relative, by which cuts are looser than computed
 CARRIES = 1e-3  # deployments of a point that D counts
@@ -99,7 +100,7 @@ class _Cuts:
         """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows.
 
         `alive`: points that a better fleet may have; K of others is 0, so that the cut holds for fleets without them.
-        `held` are the shares that each of those deployments would have, (W, P).
+        `held` are the shares that each such deployment would have, (W, P).
         """
         y = np.where(((y > 0) & np.isinf(self.low)) | ((y < 0) & np.isinf(self.high)), 0.0, y)
         m = self.model
@@ -129,7 +130,7 @@ class _Cuts:
 
 
 class _Program:
-    """The linear program on the points S, with counts that have to be what is asked for, plus τ·D.
+    """The linear program on the points S, with counts fixed at the requested counts, plus τ·D.
 
     Args:
         cuts: the model.
@@ -201,7 +202,7 @@ class _Program:
 
     @property
     def counts(self) -> Array:
-        """Of all points, (P,)."""
+        """By point, (P,)."""
         n = np.zeros(self.cuts.P)
         n[self.chosen] = np.maximum(self.value[self.n], 0.0)
         return n
@@ -252,7 +253,7 @@ class _Relaxation:
         self._add(m.s.columns)
 
     def _add(self, columns: Index) -> None:
-        """Columns of the model, with what the rows there are have of them."""
+        """Columns of the model, with their entries in the existing rows."""
         cuts, c = self.cuts, self.cuts.compiled
         part = cuts.columns[:, columns].tocoo()
         at = self.at_row[part.row]
@@ -285,7 +286,7 @@ class _Relaxation:
         """Add the rows x_wp ≤ n_p that the last solution breaks most; whether there are any.
 
         A fleet of whole deployments keeps them: where x_wp is not 0, x_wp ≤ 1 ≤ n_p. The relaxation forgets them,
-        though with `capacities` they state all of it: that no deployment carries more than all of a demand.
+        though with `capacities` they state all: that no deployment carries more than all of a demand.
         """
         m = self.cuts.model
         e = np.flatnonzero(self.there & ~self.strong)
@@ -360,7 +361,7 @@ class _Relaxation:
 
     @property
     def counts(self) -> Array:
-        """Of all points, (P,)."""
+        """By point, (P,)."""
         n, p = np.zeros(self.cuts.P), np.flatnonzero(self.inside)
         n[p] = np.maximum(self.value[self.at_column[self.cuts.model.n.columns[p]]], 0.0)
         return n
@@ -375,7 +376,7 @@ class _Relaxation:
 
 
 class _Search:
-    """Cuts, and what they prove; the best fleet is the tree's."""
+    """Cuts and their bound; the best fleet is the tree's."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -392,7 +393,7 @@ class _Search:
         return cancelled() or self.tree.reached() or (left is not None and left <= 0)
 
     def left(self) -> float | None:
-        """Seconds until the time limit, none of which is below what a solver takes up."""
+        """Seconds until the time limit, each at least a solver's start-up time."""
         left = self.tree.left()
         return None if left is None else max(left, 0.01)
 
@@ -408,7 +409,7 @@ class _Search:
         return found is not None
 
     def add(self, program: _Program) -> float:
-        """The cut at the prices of a program just solved; what it states where no deployment is."""
+        """The cut at the prices of a program just solved; its value where no deployment is."""
         least, worth = self.cuts.cut(program.y[: len(self.cuts.linking)], np.flatnonzero(self.most() > 0))
         self.least.append(least)
         self.worth.append(worth)
@@ -464,7 +465,7 @@ class _Search:
         return None
 
     def on_points(self, root: _Relaxation) -> _Program | None:
-        """The plain relaxation with all shares of those points of `root` that a better fleet may have."""
+        """The plain relaxation with all shares of the points of `root` that a better fleet may have."""
         at = np.flatnonzero(root.inside & ((self.most() > 0) | (root.counts > 0)))
         program = _Program(self.cuts, at, None, root.dear, self.cuts.group, self.plain())
         return program if program.solve(None, self.left()) else None
@@ -610,7 +611,7 @@ def solve(
 ) -> Report | None:
     """The cheapest fleet on all points, or the best within the limits of time and gap, by cuts and tree in turns.
 
-    The cuts prove what the tree is long about; the tree finds fleets, first at the numbers that cuts leave.
+    The cuts prove bounds that take the tree long; the tree finds fleets, first at the numbers that cuts leave.
 
     Args:
         m: model of a problem to which `pools.applies`.

@@ -3,7 +3,7 @@
 In the relaxation n_p is the load on p, so that the fleet is shares alone; the families of `formulations.fleet.model`
 are stated on them, with that load in the place of n. Given prices σ of limits the best column of a demand is argmin_p
 of (C_p + Σ_r σ_r·a_pr)·λ_w·l_wp + penalties, less what its quality is worth: a look-up in the table. For any σ ≥ 0 the
-sum of those minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so
+sum of these minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so
 the bound does not rest on the linear solver's tolerances. Minimum replicas, reserves and changes are left out, which
 keeps it valid.
 """
@@ -50,7 +50,7 @@ class ColumnRelaxation:
     Attributes:
         bound: certified lower bound on all costs, USD/h; −inf if there is none.
         w, p, value: shares of the master's solution.
-        priced: USD/h of all of w on p at the row prices σ, shape (W, P); inf where impossible.
+        priced: USD/h of serving w on p alone at the row prices σ, shape (W, P); inf where impossible.
         reduced: least amount by which a fleet with a deployment of p costs more than `bound`, shape (P,).
         feasible: whether a solution of the relaxation was found.
         rounds, columns: of the column generation.
@@ -107,7 +107,7 @@ class ColumnShares(Parameters):
 class ColumnMaster:
     """The master problem in HiGHS: it is given columns, solved, and asked for prices.
 
-    Its rows are those of `demand_met` by w, `stock` by r, `within_budget`, `spot_share` by w and `quality` by i, in
+    Its rows are `demand_met` by w, `stock` by r, `within_budget`, `spot_share` by w and `quality` by i, in
     this order; a row that no column is in is free.
     """
 
@@ -121,7 +121,7 @@ class ColumnMaster:
         self.session.load(nothing, sparse.csc_array((self.size, 0)), -free, free, nothing, nothing)
 
     def positions(self, family: str, rows: Rows) -> Index:
-        """Where rows of a family are: their labels are (t, what it has rows by)."""
+        """Where rows of a family are: their labels are (t, index of its rows)."""
         return self.starts[family] + (rows.labels[1] if len(rows.labels) > 1 else np.zeros(len(rows), dtype=np.intp))
 
     def add(self, part: ColumnShares, missing_usd: float = 0.0) -> None:
@@ -161,7 +161,7 @@ def relaxation(
     limits = np.concatenate([part.upper for part in families.values()])
     limited = np.flatnonzero(np.isfinite(coupling.spot_share))
     sigma, tau, kappa = np.zeros(len(rows)), np.zeros(W), np.zeros(len(tables.case.workloads))
-    worse = None  # (W, P), what a demand on a point takes of its workload's quality
+    worse = None  # (W, P), a demand's contribution on a point to its workload's quality
     if tables.quality is not None:
         worse = -tables.quality * (coupling.rates[t] / np.maximum(coupling.together[t], 1e-300))[:, None]
 
@@ -251,7 +251,7 @@ def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
 
     Args:
         load: deployments for all of w, shape (W, P).
-        value: USD/h of all of w on p at the row prices, shape (W, P).
+        value: USD/h of serving w on p alone at the row prices, shape (W, P).
         unit: USD/h of a deployment at the row prices, shape (P,).
     """
     if not value.size:
@@ -404,7 +404,7 @@ def solve(
 
 
 def on_all(choice: FleetChoice, points: Index, tables: FleetTables) -> FleetChoice:
-    """A choice of some points as one of all."""
+    """A choice among some points as one among all."""
     return replace(choice, n=spread(choice.n, points, len(tables.points)), p=points[choice.p])
 
 
@@ -413,7 +413,7 @@ def _spot_is_limited(tables: FleetTables) -> bool:
 
 
 def spread(n: Index, columns: Index, points: int) -> Index:
-    """Counts of some points as counts of all."""
+    """Counts of some points as counts over all."""
     all_of_them = np.zeros((len(n), points), dtype=np.intp)
     all_of_them[:, columns] = n
     return all_of_them
@@ -431,7 +431,7 @@ def _rounded(tables: FleetTables, priced: Array) -> FleetChoice:
 
     Args:
         tables: tables of few points.
-        priced: USD/h of all of a demand on each of them at the row prices, (W, P).
+        priced: USD/h of a whole demand on each of them at the row prices, (W, P).
     """
     w = np.flatnonzero(np.isfinite(tables.load).any(axis=1) & (tables.rates[0] > 0))
     p = np.where(np.isfinite(tables.load), priced, np.inf)[w].argmin(axis=1)
@@ -442,7 +442,7 @@ def _rounded(tables: FleetTables, priced: Array) -> FleetChoice:
 def _few_pairs(tables: FleetTables, opened: Index, relaxed: ColumnRelaxation, most: int = 12) -> FleetTables:
     """Only the opened points, and of every demand the pairs with the `most` cheapest.
 
-    Where spot shares are limited, also with the cheapest not on spot; those of the relaxation's solution stay, too.
+    Where spot shares are limited, also with the cheapest not on spot; points in the relaxation's solution stay, too.
     """
     priced = relaxed.priced[:, opened]
     keep = np.zeros(relaxed.priced.shape, dtype=bool)

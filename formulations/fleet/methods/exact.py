@@ -33,13 +33,13 @@ from optmodels.solver.otherwise import as_usual
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
-ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
+ROUNDING = 1e-12  # of all requests/s: rounding of their sums
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which cuts on counts are worth their programs
 SOME_PAIRS = 150  # of points with several capacities, beyond which `pools` is quicker than HiGHS where it applies
-WORTH = 1e-3  # of the cost: what a fleet with disaggregated stages has to save before it is stated to pay
+WORTH = 1e-3  # of the cost: saving that a fleet with disaggregated stages needs before it is stated to pay
 FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
-CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
+CLOSE = 1.01  # factor by which a proof may lie above a fleet's value
 MOST_BREAK_EVEN_S = 10.0
 MOST_SIMPLER_S = 5.0  # for each way to run a batch that a plan of equal cost may do without
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
@@ -122,7 +122,7 @@ def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
 def _simplest(problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]) -> Outcome[FleetPlan]:
     """Among plans of equal objective one of the simplest ways to run a batch, in the order of `FAMILIES`.
 
-    Tables keep of equal machines only what no other way beats, so that they are made again for the simpler ones.
+    Tables keep of equal machines only the undominated points, so that they are made again for the simpler ones.
     """
     plan, families = outcome.plan, problem.strategies.families
     if outcome.status != "optimal" or plan is None or tables.case.points is not None:
@@ -138,7 +138,7 @@ def _simplest(problem: Fleet, tables: FleetTables, options: Options, outcome: Ou
         found = _proved(fewer, simpler, replace(options, time_limit=seconds, answer_only=True, on_event=None)).plan
         if found is not None and not heuristics.better(problem, plan, found):
             binding = {line.name for q in found.periods for line in q.limits if line.binding}
-            found.shadow_prices = [s for s in plan.shadow_prices if s.limit in binding]  # of all points
+            found.shadow_prices = [s for s in plan.shadow_prices if s.limit in binding]  # every point
             return replace(outcome, plan=found)
     return outcome
 
@@ -229,7 +229,7 @@ def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_ho
 def _no_worse_than_heuristics(
     problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
 ) -> Outcome[FleetPlan]:
-    """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
+    """Where a limit stopped the proof, the best known plan: a heuristic's may be better, or the only one."""
     bound = outcome.bound
     if problem.objective == "max_served" and outcome.plan is not None and bound is not None:
         value, noise = objective_value(outcome.plan), ROUNDING * float(tables.rates.max(axis=0).sum())
@@ -345,7 +345,7 @@ def _by_part(
         if options.on_event is not None:
             options.on_event(Event(time.perf_counter() - began, None, bound, 0))
     log["parts"] = len(parts)
-    if len(pieces) < len(parts):  # the bounds of all parts stand, for the plan that a heuristic may have
+    if len(pieces) < len(parts):  # the bounds of the parts stand, for the plan that a heuristic may have
         least = bound if math.isfinite(bound) else None
         return Outcome("no_solution_found", None, least, limit, seconds, size, log)
     choice = FleetChoice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
@@ -358,7 +358,7 @@ def _by_part(
 
 
 def _content(problem: Fleet, part: FleetTables) -> bytes:
-    """Of all that the answer to a part depends on; numbers of pools and exchanges count from its own first."""
+    """Everything that the answer to a part depends on; numbers of pools and exchanges count from its own first."""
     x = part.points
     same = {
         "objective", "reserve", "change", "periods", "interruptions", "deployment", "queueing", "engine", "max_load",
@@ -401,7 +401,7 @@ def _one_part(
         if len(alone.points):
             first, relaxed = heuristics.rounded_relaxation(problem, alone, settings().time_limit)
         apart = alone is not tables
-        if apart:  # a plan of all points, but no bound on it
+        if apart:  # a plan over every point, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
                 first = fleet_columns.on_all(first, rows, tables)
@@ -452,7 +452,7 @@ def _left_open(report: Report, gap: float) -> bool:
 
 
 def _worth_their_price(problem: Fleet, tables: FleetTables, first: FleetChoice | None) -> Any:
-    """Points of which one deployment in the shortest period costs no more than a whole plan in hand.
+    """Points whose single deployment in the shortest period costs no more than a whole plan in hand.
 
     No cheaper plan has another one; without them prices are of one size, which the solver's tolerances need.
     """
@@ -465,7 +465,7 @@ def _worth_their_price(problem: Fleet, tables: FleetTables, first: FleetChoice |
 
 
 def _within(tables: FleetTables, usd_per_hour: float) -> Any:
-    """Points of which one deployment in the shortest period costs no more than that on average."""
+    """Points whose single deployment in the shortest period costs no more than that on average."""
     hours = np.array([q.hours for q in tables.case.periods])
     least = tables.points.usd_per_hour * hours.min() / hours.sum()
     return np.flatnonzero(least <= usd_per_hour * (1 + 1e-9))
@@ -566,7 +566,7 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
     groups = {
         name: rows[labels[-1] == k]
         for k, name in enumerate(limit_names)
-        if name in binding and labels and (labels[-1] == k).any()  # a limit on what no point takes has no row
+        if name in binding and labels and (labels[-1] == k).any()  # a limit on an unused resource has no row
     }
     groups = dict(list(groups.items())[:MOST_SHADOW_PRICES])
     if "budget" in binding:

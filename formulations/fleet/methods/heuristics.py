@@ -32,7 +32,7 @@ EDGE = 1e-9  # deployments: no more than exact models take for rounding, or a pl
 
 
 def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> FleetChoice:
-    """Counts for given shares: loads rounded up, then what the reserve and the minimum replicas need."""
+    """Counts for given shares: loads rounded up, then those for the reserve and the minimum replicas."""
     listed = list(shares)
     t, w, p = (np.array([s[k] for s in listed], dtype=np.intp) for k in range(3))
     value = np.array([s[3] for s in listed], dtype=float)
@@ -73,7 +73,7 @@ def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.f
     assert r is not None
     load, size = float((used[mine] * points.rho[mine]).sum()) / r.load_after_loss, int(n[mine].sum())
     if not load:
-        return 0  # all of it may be lost
+        return 0  # the whole may be lost
     needed = max(math.ceil(load - EDGE), 1)
     if r.lost is not None:
         return needed - size + r.lost
@@ -171,7 +171,7 @@ class _Room:
         return max(most, 0.0)
 
     def take(self, p: int, load: float) -> None:
-        """Put load on p, buying what that needs."""
+        """Put load on p, buying the machines for it."""
         bought = max(0.0, np.ceil(load - self.spare[p] - EDGE))
         self.spare[p] += bought - load
         self.left -= self.consumption[p] * bought
@@ -213,7 +213,7 @@ def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
 
 
 def alone(method: Method) -> Method:
-    """The method on the points that each serve requests alone, and well enough: what it does knows no other ones."""
+    """The method on the points that each serve requests alone, and well enough: it knows no other ones."""
 
     @wraps(method)
     def on_these(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
@@ -410,7 +410,7 @@ def rounded_relaxation(
         relaxed = relaxation(problem, tables, t, seconds=left)
         if not relaxed.feasible:
             return None, -math.inf
-        bound += float(part * relaxed.bound)  # what is left out, changes among it, costs at least nothing
+        bound += float(part * relaxed.bound)  # omitted terms, changes among them, cost at least nothing
         shares += [(t, int(w), int(p), float(v)) for w, p, v in zip(relaxed.w, relaxed.p, relaxed.value, strict=True)]
     return complete(problem, tables, _consolidate(tables, shares)), bound
 

@@ -1,4 +1,4 @@
-"""Mélange's sliced assignment: every bucket is cut into F equal slices, each of which goes to one GPU type whole.
+"""Mélange's sliced assignment: every bucket is cut into F equal slices, each served by one GPU type whole.
 
 Mélange writes a binary for every slice and GPU type; slices of one bucket are equal, so here they are counted: the
 same optimum without F! symmetric copies. No stock, no budget, no queueing. With F → ∞ it becomes the fleet problem,

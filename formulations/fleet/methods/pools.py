@@ -1,11 +1,11 @@
 """Branch and bound on how many deployments a pool has, on few points, to which prices add those that pay.
 
-A fleet has many points, engines of one machine at many levels, and uses few. What the linear relaxation leaves open is
+A fleet has many points, engines of one machine at many levels, and uses few. The linear relaxation leaves open
 how many *machines* there are, and then how many of them have short steps: so the tree branches on M_c, the deployments
 of one price (a fleet costs a whole combination of prices), where these are whole on N_g = Σ_{p ∈ g} n_p, g the points
-of one machine set, model and stage, and then on U_p, those of g up to p in the order of their steps. No n_p is branched
-on: without p a relaxation takes the next level, which does nearly as well, while U_p ≤ k moves what is split between
-levels; and where every U_p is whole, so is every n_p = U_p − U_{before p}.
+of one machine set, model and stage, and then on U_p, in g up to p in the order of their steps. No n_p is branched
+on: without p a relaxation takes the next level, which does nearly as well, while U_p ≤ k moves the load that is split
+between levels; and where every U_p is whole, so is every n_p = U_p − U_{before p}.
 
 Nodes are linear programs on a subset S of the points, solved from the last basis. Their row prices y bound the whole
 model (Lagrange): the points outside S add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole*
@@ -63,7 +63,7 @@ def applies(problem: Fleet) -> bool:
 
 
 class PointModel:
-    """The model on all points, its rows and columns distinguished by point, and prices of all points at duals of
+    """The model on every point, its rows and columns distinguished by point, and prices of all points at duals of
     rows.
     """
 
@@ -95,7 +95,7 @@ class PointModel:
         self.within = np.zeros(len(m.x.columns), dtype=bool)  # shares with a row x_wp ≤ n_p in linear programs
 
     def learn(self, duals: Array) -> None:
-        """Mix the capacities of every point as duals of all rows do."""
+        """Mix the capacities of every point as the rows' duals do."""
         m = self.model
         if "capacities" not in m.families or not len(m.rows("capacities")):
             return
@@ -155,11 +155,12 @@ class PointModel:
 def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[Array, Array, Array]:
     """The most that one deployment of every point can gain, at most: max Σ_w gain·x, Σ_w each_q·x ≤ 1, 0 ≤ x ≤ 1.
 
-    Any mixture of the capacities gives a knapsack that allows more; better ones weigh what the last overfilled.
+    Any mixture of the capacities gives a knapsack that allows more; better ones weigh capacities that the last one
+    overfilled.
 
     Args:
-        gain: gain of all of a demand on a point, (W, P).
-        each: deployments that all of it takes of every capacity, (Q, W, P).
+        gain: gain of a whole demand on a point, (W, P).
+        each: deployments that the whole demand takes of every capacity, (Q, W, P).
         mix: weights of the capacities, sum 1, (Q, P).
         enough: a worth that need not be less, (P,).
 
@@ -256,7 +257,7 @@ class _Few:
         return [chain, sp.csr_array(joined, shape=(C + G + T, C + G + T))]
 
     def _of_count(self, duals: Array) -> Array:
-        """Duals of the row of sums that each n_p is in, (P,): of the next one in S, or behind the last that of N_g.
+        """Duals of the row of sums that each n_p is in, (P,): of the next one in S, or behind the last the dual of N_g.
 
         Args:
             duals: duals of the rows of `_sums`.
@@ -328,7 +329,7 @@ class Tree:
         self.heap: list[Node] = []
         self.suggested: list[Bounds] = []  # where a dive may find a fleet
         self.tie = count(0, -1)  # of equal bounds the last, which is deeper: many fleets cost the same
-        self.closed = -math.inf  # least bound of what is not searched any further: before the search of all
+        self.closed = -math.inf  # least bound of the parts not searched any further: before the search of all
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
         self.iterations = 0  # of the simplex method, in tree and cuts
@@ -340,7 +341,7 @@ class Tree:
         return None if limit is None else limit - (time.perf_counter() - self.began)
 
     def target(self) -> float:
-        """What a bound has to reach for its node to hold nothing better, within the gap asked for."""
+        """Least bound of a node that holds nothing better, within the gap asked for."""
         return self.usd - max(self.settings.gap, EQUAL) * abs(self.usd)
 
     def take(self, x: Array) -> bool:
@@ -364,7 +365,7 @@ class Tree:
             self.settings.on_event(self.events[-1])
 
     def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
-        """A linear program on these points, those of the best point, and those that open nodes branched on."""
+        """A linear program on these points, points of the best solution, and points that open nodes branched on."""
         own = [k for node in self.heap for kind, k in node[2] if kind == "U"]
         best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)
         chosen = np.unique(np.concatenate([wanted, np.flatnonzero(ever), best, own])).astype(np.intp)

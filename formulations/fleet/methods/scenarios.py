@@ -1,9 +1,9 @@
 """The method ``exact`` with scenarios: machines are bought before the draw is known, requests are routed after it.
 
 The linear relaxation is solved on few points. Points outside are priced by its duals: a point whose capacity would be
-worth more than it costs joins. If none does, the duals, scaled down to what every point outside costs at least, bound
-every fleet of all points. Counts come from diving in the relaxation. HiGHS then searches the points that a better fleet
-may have; a fleet with another point costs at least the bound plus that point's reduced cost.
+worth more than it costs joins. If none does, the duals, scaled down to the least cost of every point outside, bound
+every fleet over the whole table. Counts come from diving in the relaxation. HiGHS then searches the points that a
+better fleet may have; a fleet with another point costs at least the bound plus that point's reduced cost.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _dive(model: FleetModel, compiled: Compiled, plain: Compiled, x: Array, seco
             break
         free = np.flatnonzero(~whole)
         zero = np.flatnonzero(whole & (n < 0.5) & (upper > 0.5) & (lower < 0.5))
-        upper[zero] = 0.0  # what the relaxation leaves out stays out
+        upper[zero] = 0.0  # points that the relaxation leaves out stay out
         at = free[np.argmin(np.ceil(n[free]) - n[free])]
         lower[at] = upper[at] = np.ceil(n[at])
         session.set_column_bounds(columns, lower, upper)

@@ -1,6 +1,6 @@
 """One tick of a fleet that follows its traffic: what to order, stop and load now. docs/tick.md.
 
-* `state`: what runs, what is on its way, lead times: the file of ``--state``.
+* `state`: running and ordered machines, lead times: the file of ``--state``.
 * `data`: an instance, a state and a forecast as arrays.
 * `rule`: base stock at the lead time with bridging: exactly optimal for one machine type, without a solver.
 * `model`: the tick as a MILP with expected shortage.

@@ -1,4 +1,4 @@
-"""Whether a tick's changes can be carried out, and what a plan of counts costs: machine by machine.
+"""Whether a tick's changes can be carried out, and the cost of a plan of counts: machine by machine.
 
 Nothing of the model or the rule is used.
 """
@@ -39,7 +39,7 @@ def check(tick: Tick, orders: Ints, stops: Ints) -> list[str]:
 
 
 def cost(tick: Tick, machines: Ints, orders: Ints, serving: Array) -> tuple[float, list[str]]:
-    """USD of a plan over the horizon and what is wrong with it, by following every machine.
+    """USD of a plan over the horizon and its violations, by following every machine.
 
     Args:
         tick: parameters.

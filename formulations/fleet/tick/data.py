@@ -113,7 +113,7 @@ class Tick:
 
 
 def masses(levels: Array) -> Array:
-    """Probability that each quantile represents: what it adds to the one below; the largest has the rest above, too.
+    """Probability that each quantile represents: the difference to the one below; the largest has the rest above, too.
 
     Quantiles 0.5, 0.9 represent (−∞, q0.5] and (q0.5, ∞): a shortage beyond the largest quantile is counted at it.
     """

@@ -148,7 +148,7 @@ def stock(m: TickModel) -> Rows:
         t, g = m.o.labels
         inside = np.flatnonzero((t + k < tick.H) & (k < m.arrives[g]))
         terms = terms + m.o.at(inside, (t[inside] + k, g[inside]), sets=("t", "g"))
-    there = np.cumsum(tick.arriving, axis=0) + tick.ready + coming  # what runs or comes anyway may exceed a limit
+    there = np.cumsum(tick.arriving, axis=0) + tick.ready + coming  # running and ordered machines may exceed a limit
     most = np.maximum(tick.limits[None, :], there @ tick.limit_rows.T)
     return at_most(most - coming @ tick.limit_rows.T, terms.dot("g", tick.limit_rows.T, "r"))
 

@@ -153,7 +153,7 @@ def rule(tick: Tick) -> Decision:
     may = tick.ready - np.maximum(tick.young[0], tick.committed)
     stays = np.array([x.tail >= H - 1 for x in tick.lead])
     stops = np.where(stays, 0, np.clip(np.floor(free + 1e-9), 0, np.maximum(may, 0))).astype(np.int64)
-    # What is there at the lead time serves the order quantile; the rest is ordered.
+    # Machines ready at the lead time serve the order quantile; the rest is ordered.
     there = [tick.arriving[: x.start + 1, g].sum() for g, x in enumerate(tick.lead)]
     free = (tick.ready - stops + there).astype(float)
     orders = np.zeros(len(tick.machines), dtype=np.int64)
@@ -286,7 +286,7 @@ def _solved(tick: Tick, by_rule: Decision, began: float, time_limit: float) -> D
     close = found is not None and _gap(found.objective, bound, lost) <= GAP
     if left > 0.05 and not close:
         start = None if x is None else dict(enumerate(x.tolist()))
-        avoidable = max(1.0 - lost / bound, 0.0) if bound > 0 else 1.0  # the solver's gap is of all shortage
+        avoidable = max(1.0 - lost / bound, 0.0) if bound > 0 else 1.0  # the solver's gap counts the whole shortage
         report = solve_compiled(compiled, Settings(left, GAP * avoidable), start)
         if report.bound is not None:
             bound = max(bound, report.bound)
@@ -407,7 +407,7 @@ def rounded(model: TickModel, x: Array, whole: int) -> Array:
                 capacity += tick.rate[mine[best]]
     needed = np.ceil(n @ tick.use - 1e-9)
     up = np.maximum(needed, np.minimum(np.ceil(machines - 1e-6), most))
-    if len(tick.limits):  # rounding up must leave room for what is on its way
+    if len(tick.limits):  # rounding up must leave room for ordered machines
         coming = np.cumsum(tick.arriving[::-1], axis=0)[::-1][:whole] - tick.arriving[:whole]
         over = ((up + coming) @ tick.limit_rows.T > tick.limits + 1e-9) @ (tick.limit_rows > 0)
         up = np.where(over, np.maximum(needed, np.floor(machines + 1e-6)), up)

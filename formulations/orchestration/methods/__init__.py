@@ -54,7 +54,8 @@ def _whole(method: Method) -> Method:
 def _beside_whole(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """`exact`; where stages may be apart, next to it the best plan without them, which is the plan where it is better.
 
-    The log has under ``stages`` what it attains, and whether the bound of all plans proves that none apart is better.
+    The log has under ``stages`` its attainment, and whether the bound on every plan proves that no disaggregated plan
+    is better.
     """
     whole = together(tables)
     if not problem.deployment.apart or options.answer_only or not len(whole.configurations):

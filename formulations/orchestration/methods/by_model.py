@@ -10,7 +10,7 @@ programming over g combines them to a bound and a plan. Only where the bound's o
 something solved, each time the next of the `STAGES`:
 
     relaxed   the pooled form without integrality; its dual price of GPUs bounds every other g too (weak duality)
-    pooled    the pooled form with whole instances, and the exact schedule of what it finds
+    pooled    the pooled form with whole instances, and the exact schedule of its result
     exact     the exact form (one stock for each class and configuration) with whole instances: V_m(g)
 
 V_m does not decrease in g, so each result bounds smaller or larger g as well. The split changes until bound and plan
@@ -56,7 +56,7 @@ def separable(t: OrchestrationTables) -> bool:
 
 
 def alone(t: OrchestrationTables, m: int) -> OrchestrationTables:
-    """The tables of one model among the requests of all: scores add up to those of the whole."""
+    """The tables of one model among every model's requests: scores add up to the whole score."""
     only = restrict(t, t.model_of == m)
     nothing = {"attainment_at_least": None, "minimum_instances": 0, "maximum_instances": None}
     p = only.case.problem
@@ -198,12 +198,12 @@ def by_model(
     """The best instances, to the gap of the clock's options (0: to proof) or until the clock is over.
 
     Args:
-        t: tables of which `separable` holds.
+        t: tables for which `separable` holds.
         clock: time, gap, seed, progress.
         starts: instances that are known to fit.
         more: further ones, for when half of the time has not been enough.
         relaxed: further ones, for when relaxations have not been enough and a tree takes longer than all before it, or
-            half of what is left: it is begun again, from what is known then.
+            half of the rest: it is begun again, from the plans known then.
     """
     within = max(clock.options.gap, PROVED)
     half = clock.part(0.5)

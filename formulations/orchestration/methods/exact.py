@@ -1,11 +1,11 @@
 """The method ``exact``: model by model where only GPUs couple them, else relaxation, rounding, exchanges and tree.
 
-Whatever stops it, and wherever a solve fails, it returns the best plan known by then with what is proved about it. It
+Whatever stops it, and wherever a solve fails, it returns the best plan known by then with its proved bound. It
 begins with a bound that needs no solver and with the plans of two heuristics (where the relaxations are small and may
 prove their own rounding, they come after these); the others follow where a proof takes long. With time enough for all
 of them no heuristic's plan is better than its own. Under a limit too short for that it knows those that came first:
 `greedy_dp_exchange`, `maaso_star`, `lp_rounding` where relaxations and short trees are not enough, then the others in
-the order of `OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer configurations,
+the order of `OTHERS`. A heuristic's result with the whole limit to itself, or `config_tree` on fewer configurations,
 can then be better.
 """
 
@@ -61,8 +61,8 @@ QUICK = 100_000  # nonzeros of a joint form whose relaxation comes before any he
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 SEARCH = 0.85  # of the time: until the search for instances ends
 SLIGHT = 1e-5  # of the score: where bound and plan are as near, and the gap asked for allows it, no heuristic is run
-HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
-FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # what it begins with
+HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of the rest, or if that is more, seconds
+FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # its starting point
 OTHERS: tuple[Method, ...] = (  # if need be, and as far as they have not run
     lp_rounding, *FIRST, alpaserve, selective_replication, round_robin, maaso_printed,
 )  # fmt: skip
@@ -116,9 +116,9 @@ class _Search:
         return left is not None and left <= max(gap, PROVED)
 
     def candidates(self, gap: float) -> list[Scheduled]:
-        """What is found, and others known that are as good for the gap asked for: simulation judges them.
+        """The best plan, and others known that are as good for the gap asked for: simulation judges them.
 
-        Where the search was stopped, so are those that are no further behind what is found than the bound is ahead;
+        Where the search was stopped, so are those that are no further behind the best plan than the bound is ahead;
         but none that is behind a heuristic's plan.
         """
         assert self.found is not None
@@ -133,7 +133,7 @@ class _Search:
         return found
 
     def tried(self, phase: str, clock: Clock, run: Callable[[], object]) -> None:
-        """A part of the search, timed; if the solver fails in it, what was known before is."""
+        """A part of the search, timed; if the solver fails in it, the earlier result is."""
         before = clock.seconds
         try:
             run()
@@ -142,7 +142,7 @@ class _Search:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + clock.seconds - before
 
     def heuristics(self, methods: Sequence[Method], clock: Clock) -> list[Ints]:
-        """The instances of those that have not run yet, each with the best schedule."""
+        """The instances of methods that have not run yet, each with the best schedule."""
         limit = clock.part(max(HEURISTICS, min(1.0, HEURISTICS_S / max(clock.left, LEAST_S))))
         made: list[Ints] = []
         for method in methods:
@@ -200,7 +200,7 @@ def _exact(problem: Orchestration, t: OrchestrationTables, clock: Clock) -> Outc
 
 
 def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
-    """The plan to return: of those that are good enough the one that does best in simulation."""
+    """The plan to return: among the good enough ones the one that does best in simulation."""
     t, plans = search.t, []
     for s in search.candidates(clock.options.gap) if search.found is not None else ():
         plan = make_plan(t, without_idle(t, s.assignment))
@@ -306,7 +306,7 @@ def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> N
 
 
 def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
-    """The pooled form of all models: relaxation, roundings, exchanges, the other heuristics, tree."""
+    """The pooled form of every model: relaxation, roundings, exchanges, the other heuristics, tree."""
     t, log, gap = search.t, search.log, clock.options.gap
 
     def open_() -> bool:

@@ -33,7 +33,7 @@ from optmodels.plans.outcome import Outcome
 Ints = npt.NDArray[np.int64]
 LEAST = 1e-7  # gain worth a step
 SWAPS = 8  # of an assignment by reservations
-WORK, EACH = 300_000, 750  # (class, configuration, bin) assigned in all, some 0.5 s; what any assignment costs next to
+WORK, EACH = 300_000, 750  # (class, configuration, bin) assigned in all, some 0.5 s; the cost of any assignment next to
 MOST_FITS = 100  # changes packed into servers in one step
 
 

@@ -1,6 +1,6 @@
 """MaaSO's placer (§IV-D, E): simulator-guided sub-clusters with dynamic programming over the split of the GPUs.
 
-Each method is `(problem, tables, options) -> Outcome`. What it searches by simulation are the instances; the plan's
+Each method is `(problem, tables, options) -> Outcome`. The search by simulation chooses the instances; the plan's
 shares, and so its objective, are then the best assignment to these instances that is known, as for every method.
 """
 
@@ -31,7 +31,7 @@ from optmodels.simulation.cluster import Policy
 
 Ints = npt.NDArray[np.int64]
 MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
-TIE = 1e-6  # weight of what is not the goal
+TIE = 1e-6  # weight of the other terms
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def searched(
 def deploy(
     trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], way: type[Search | Printed] = Search
 ) -> list[SearchGroup]:
-    """The search on one GPU type after the other, each for what the ones before do not serve in time."""
+    """The search on one GPU type after the other, each for requests that the ones before do not serve in time."""
     t, scale = trials.t, trials.drawn.scale
     room = rooms(t.case, [[] for _ in t.case.gpu_types])
     groups: list[SearchGroup] = []

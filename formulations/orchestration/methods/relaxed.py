@@ -32,7 +32,7 @@ def config_tree(
     clock = time.perf_counter()
     proved = dominated(tables)
     rules = paper_rules(tables)
-    keep = (proved.keep & rules.keep) | (running_counts(tables) > 0)  # what runs and is stopped is in the plan
+    keep = (proved.keep & rules.keep) | (running_counts(tables) > 0)  # running instances that stop are in the plan
     log = {
         "configurations": len(keep), "cut_by_dominance": int((~proved.keep).sum()),
         "cut_by_paper_rules": int((proved.keep & ~rules.keep).sum()), "left": int(keep.sum()),

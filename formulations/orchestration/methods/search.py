@@ -6,7 +6,7 @@ between the strict and the relaxed requests of a model, against the model's undi
 baseline, then between the models. (The paper's Algorithm 1 shares one configuration among the models of a sub-cluster;
 with a cell for each model, which its Algorithm 2 allows, every model has its own.)
 
-Trials are estimated as pools of slots first. What the programme chooses is then simulated and its gain corrected, and
+Trials are estimated as pools of slots first. The programme's choice is then simulated and its gain corrected, and
 the programme runs again, until everything that it chooses has been simulated.
 """
 
@@ -107,7 +107,7 @@ class Search:
         return made
 
     def solve(self) -> list[SearchGroup]:
-        """Estimate, choose, simulate what was chosen, choose again."""
+        """Estimate, choose, simulate the choice, choose again."""
         for _ in range(MOST_ROUNDS):
             chosen = self.choose(self.sides)
             if self.trials.clock.over or not self._simulate(chosen):
@@ -123,7 +123,7 @@ class Search:
         ]
 
     def value(self, chosen: Sequence[Chosen]) -> float:
-        """Serving score of what was chosen."""
+        """Serving score of the choice."""
         return sum(self._score(key, i) for key, i in chosen)
 
     def _score(self, key: Cell, i: int) -> float:
@@ -136,7 +136,7 @@ class Search:
         return score
 
     def _simulate(self, chosen: Sequence[Chosen]) -> bool:
-        """Simulate what was only estimated; whether there was any."""
+        """Simulate candidates that were only estimated; whether there was any."""
         any_new = False
         for key, i in chosen:
             cell = self.cells[key]

@@ -1,7 +1,7 @@
 """A quick simulation of like instances as one pool of slots, for many numbers of instances at once.
 
 MaaSO §V-A's virtual slots without queues of their own: a request takes the slot that is free first, unless it would
-miss its deadline at the full-batch rate (overflow protection). Its speed is that of the load it meets, spread evenly
+miss its deadline at the full-batch rate (overflow protection). Its speed follows the load it meets, spread evenly
 over the instances. `simulation.engine` knows better: queues by instance, speeds that change underway.
 """
 
@@ -23,7 +23,7 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
         latest: (n,) latest start, seconds.
         satisfaction, throughput: (n,) gained in S and T by a request in time.
         latency: gained in L by a request in time whose first token comes at once.
-        waiting: waiting of it lost by every second until the first token.
+        waiting: waiting time lost by every second until the first token.
         rates: (slots,) tokens/s of one request among 1 … slots.
         counts: numbers of instances to try, ascending.
 

@@ -1,6 +1,6 @@
 """The method ``exact``: cuts in place of flows, from the oracles; docs/reserved-capacity-cuts.md has the mathematics.
 
-The master keeps one solver session: the purchases of the model, one θ per group of rows for what the rows cost, cuts as
+The master keeps one solver session: the purchases of the model, one θ per group of rows for the rows' cost, cuts as
 added rows; first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
 """
 
@@ -46,7 +46,7 @@ CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side, by which it does not bind
 MANY_CUTS = 1_000  # of a master, from which on those that do not bind are no part of the integer master
 CLOSEST_SECONDS = 4.0
-WIND_UP_S = 4.0  # for a plan of what is known, once told to stop
+WIND_UP_S = 4.0  # for a plan from the known parts, once told to stop
 TANGENTS = 10
 NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
@@ -59,7 +59,7 @@ ROUNDING_S, ROUNDING_SHARE, ROUNDING_LEAST_S = (
     10.0,
     0.25,
     0.3,
-)  # each with at most this long, or a share of what is left
+)  # each with at most this long, or a share of the rest
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
@@ -86,7 +86,7 @@ class CommitmentMaster:
         self.cost, self.integer = compiled.costs[0], np.flatnonzero(compiled.integer)
         self.lower = compiled.row_lower.tolist()  # of rows
         self.structural = len(self.lower)
-        self.keys: list[bytes] = [b""] * self.structural  # of rows; those of cuts tell equal ones
+        self.keys: list[bytes] = [b""] * self.structural  # of rows; hashes of cuts tell equal ones
         self.known: set[bytes] = set()
         self.added = 0  # cuts, those dropped since included
 
@@ -289,7 +289,7 @@ class _Run:
         return True
 
     def heuristics(self) -> None:
-        """Offer the best plan of all heuristics, once: without a proof no other method is to have a better plan."""
+        """Offer the best plan among the heuristics, once: without a proof no other method is to have a better plan."""
         if not self.heuristics_due:
             return
         self.heuristics_due = False
@@ -568,7 +568,7 @@ class _Run:
         return "optimal" if self.best is not None else "limit"
 
     def _take(self, x: Array) -> None:
-        """Cut reservations off where they do not do, or offer them, with cuts of what they cost."""
+        """Cut reservations off where they are too few, or offer them, with cuts on their cost."""
         x = np.round(x / self.t.column_step) * self.t.column_step
         hard = self.oracle.violated(self.t.reserved(x))
         self.master.add(hard)
@@ -627,16 +627,16 @@ class _Run:
 
 
 def _less_a_hair(machines: float) -> float:
-    """What a hard cut asks for: `SHORT` of it less, or a plan that other methods call enough is better than the bound.
+    """Requirement of a hard cut: `SHORT` of it less, or a plan that other methods call enough is better than the bound.
 
-    Whole numbers stay what they are; so the solver need not tell them from what lies a hair next to.
+    Whole numbers stay unchanged; so the solver need not tell them from what lies a hair next to.
     """
     whole = round(machines)
     return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - SHORT * abs(machines)
 
 
 def _typical_usd(t: ReservedTables) -> float:
-    """USD/month between the cheapest reservation and the dearest way to serve, or to forgo, what a machine serves."""
+    """USD/month between the cheapest reservation and the dearest way to serve, or to forgo, one machine's requests."""
     reserved = t.column_usd_per_month[t.column_usd_per_month > 0]
     forgone = [t.penalty[i] / t.work[i, j] for i, j in np.argwhere(t.reach) if np.isfinite(t.penalty[i])]
     hourly = HOURS_PER_MONTH * np.concatenate([t.option_usd_per_hour, forgone])

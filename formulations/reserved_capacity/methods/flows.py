@@ -24,7 +24,7 @@ def flow_variables(t: ReservedTables) -> int:
 def solve_flows(
     t: ReservedTables, options: Options, start: Array | None = None
 ) -> tuple[Report, Array | None, dict[str, int], dict[str, float]]:
-    """The flow model by HiGHS, from reservations (C,) to start at, if any; of demand less what may be left of it.
+    """The flow model by HiGHS, from reservations (C,) to start at, if any; of demand less the part that may be left.
 
     Returns:
         The solver's report, the reservations found (C,), the model's size, seconds by phase.

@@ -26,7 +26,7 @@ from optmodels.solver.cancel import cancelled
 from optmodels.solver.session import Session
 
 ROUNDS = 400
-STEP = 0.25  # of what would help the row that lacks least
+STEP = 0.25  # of the machines that would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
 MOST_OF_IT = 0.8  # of the time that is left, for one heuristic of `best_of_all` that has no plan yet
 GRACE = 3.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
@@ -277,7 +277,7 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
 
 
 def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
-    """From nothing, add the reservation that serves most of the worst hours per dollar, then drop what is not needed.
+    """From nothing, add the reservation that serves most of the worst hours per dollar, then drop unneeded ones.
 
     Where machines can be bought by the hour, a reservation is added while it saves more than it costs.
     """
@@ -315,7 +315,7 @@ def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: f
 
 
 class _Sample:
-    """Some rows, from calm to busy, that stand for all: cost of reservations, and what one more machine saves."""
+    """Some rows, from calm to busy, that stand for all: cost of reservations, and the saving of one more machine."""
 
     def __init__(self, t: ReservedTables, n: int) -> None:
         self.t, self.lp = t, RowLp(t, tie_break=False)
@@ -449,9 +449,9 @@ METHODS: dict[str, Method] = {
 def best_of_all(
     problem: ReservedCapacity, t: ReservedTables, options: Options, began: float, below: float = np.inf
 ) -> tuple[ReservedPlan, str] | None:
-    """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
+    """The cheapest plan among the heuristics and its method; None if none costs less than `below`, USD/month.
 
-    Quick and good ones first, each in what is left of the limit, in most of it while there is no plan. Past it they go
+    Quick and good ones first, each in the rest of the limit, in most of it while there is no plan. Past it they go
     on with `GRACE` each until there is a plan at all, on a small instance to the end; told to stop, to the first plan.
     """
     until, best, most = _until(options, began), None, below

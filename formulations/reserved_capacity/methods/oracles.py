@@ -1,9 +1,9 @@
 """Cuts that a point of the master of `exact` violates: cost by the hour and demand; docs/reserved-capacity-cuts.md.
 
 `Projection` lists the sets of every connected part of the network and evaluates all brackets over all rows by matrix
-products. `RowByRow` is for what cannot be listed (κ ≠ 1, machines that differ in what they are good at, egress): the
-duals (y, z) of a row's small LP are cuts in every row, so it keeps all it has seen, tries them on all rows by matrix
-products, and solves LPs only where that leaves something open.
+products. `RowByRow` is for cases that cannot be listed (κ ≠ 1, machines that differ in their best services, egress):
+the duals (y, z) of a row's small LP are cuts in every row, so it keeps all it has seen, tries them on all rows by
+matrix products, and solves LPs only where that leaves something open.
 """
 
 from __future__ import annotations
@@ -397,7 +397,7 @@ class RowByRow:
         """Hourly cost by the LP of every row that reservations alone cannot serve.
 
         Where these are many, an estimate: known duals bound every row from below, LPs are solved for some rows, and
-        what they add stands for what they would add to the others. The cuts are valid either way.
+        their addition represents the addition to the others. The cuts are valid either way.
         """
         t = self.t
         if not t.costs_by_the_hour:

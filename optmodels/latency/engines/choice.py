@@ -4,10 +4,10 @@ What rows of one's own pull (`fit.pull`) is linearised where it stands before th
 
     log yᵢ = log ŷᵢ + aᵢ·z + g(xᵢ) + e        z ~ N(0, I), aᵢ from `fit.sensitivities`
 
-g is what the form itself misses, smooth along x, the logarithms of concurrency, lengths and GPUs: a Gaussian process
+g is the error of the form itself, smooth along x, the logarithms of concurrency, lengths and GPUs: a Gaussian process
 of standard deviation m (`Own.misfit`) and lengths ℓ (`ALONG`) within one LLM, GPU, engine and precision (Kennedy and
 O'Hagan, Journal of the Royal Statistical Society B 63 (2001) 425). e is Student's t of scale s, whose Fisher
-information is that of a normal with variance σ² = s²·(ν + 3)/(ν + 1). With C_ij = aᵢ·aⱼ + m²·exp(-½ Σ ((xᵢ - xⱼ)/ℓ)²)
+information equals a normal's with variance σ² = s²·(ν + 3)/(ν + 1). With C_ij = aᵢ·aⱼ + m²·exp(-½ Σ ((xᵢ - xⱼ)/ℓ)²)
 a row t that matters has after rows R the variance
 
     v_t(R) = C_tt - C_tR (C_RR + σ²I)⁻¹ C_Rt
@@ -18,7 +18,7 @@ which no measured value enters: so it can be had before anything is measured. Ch
 
 by adding the best row, one after another, and then exchanging one for a better one until none is (Fedorov's
 algorithm): Bayesian design for the mean variance of predictions (Chaloner and Verdinelli, Statistical Science 10 (1995)
-273). Exchanges end in a local optimum, which need not be the least of all. What predicts afterwards (`fit.pull`) has no
+273). Exchanges end in a local optimum, which need not be the global one. The later prediction (`fit.pull`) has no
 g: it keeps rows from extremes, where the form is sharpest and the least to be trusted.
 """
 
@@ -42,7 +42,7 @@ Index = npt.NDArray[np.intp]
 MOST_PAIRS = 20_000_000  # of a candidate and a loop: 160 MB
 BETTER = 1e-9  # by which an exchange has to lower the sum
 ALONG = {"concurrency": 1.5, "input_tokens": 1.5, "output_tokens": 3.0, "gpus": 2.0}  # ℓ, in logarithms
-SAME = ("engine|llm", "gpu|precision")  # levels within which what the form misses is equal
+SAME = ("engine|llm", "gpu|precision")  # levels within which the form's error is equal
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tupl
 
 
 class _Alike:
-    """Correlation of what the form misses: of loops of one LLM, GPU, engine and precision, by their distance."""
+    """Correlation of the form's errors: between runs of one LLM, GPU, engine and precision, by their distance."""
 
     def __init__(self, rows: JoinedLoops, along: Mapping[str, float]) -> None:
         names = ["|".join(each) for each in zip(*(rows.labels[k] for k in SAME), strict=True)]
@@ -165,7 +165,7 @@ class _Prior:
 
     Args:
         sensitivity: sensitivity of the candidates, the known rows and the rows that matter, in this order, (N, P).
-        alike: correlation of what the form misses of them.
+        alike: correlation of the form's errors on them.
         own: how far it misses, and the noise.
         n: candidates.
         known: rows that are known.

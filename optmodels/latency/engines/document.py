@@ -1,8 +1,8 @@
-"""The global coefficients as a file, and what they predict of one deployment, with an interval.
+"""The global coefficients as a file, and their predictions for one deployment, with an interval.
 
 The file lists the groups (engine, LLM, GPU, precision) that were measured. The interval of a deployment follows from
-what it has in common with them (`engines.interval`). A few rows of one's own pull the coefficients (`engines.own`); the
-interval of their group is that of groups of which as many rows were known.
+its common parts with them (`engines.interval`). A few rows of one's own pull the coefficients (`engines.own`); the
+interval of their group is the interval of groups with as many known rows.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Judged(Entry):
 
 
 class EngineTarget(Entry):
-    """Coefficients of one target (`fit.Fitted`), and how wrong they were of what was left out of the fit."""
+    """Coefficients of one target (`fit.Fitted`), and their errors on rows left out of the fit."""
 
     coefficients: dict[str, Positive]
     adjustments: dict[Grouping, dict[str, dict[str, Logarithm]]]
@@ -304,7 +304,7 @@ class Deployed:
 
     @property
     def transfer(self) -> tuple[str, ...]:
-        """What was never measured: parts of the deployment, or pairs of parts; empty where its group was."""
+        """Unmeasured parts of the deployment, or pairs of parts; empty where its group was."""
         return simplest(self.levels)
 
     @property
@@ -318,7 +318,7 @@ class Deployed:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What no interval covers, a sentence each: GPUs of another maker than any measured, links between machines."""
+        """Causes of error that no interval covers, a sentence each: an unmeasured maker of GPUs, links."""
         d, said = self.deployment, []
         makers = self.source.makers_measured
         mine, others = makers.pop(maker(d.gpu), []), [m for m in makers if m not in self.source.adjusted]
@@ -407,7 +407,7 @@ class Deployed:
         return found * quantile_factor(self.factors(name), safety)
 
     def extrapolation(self, values: Values) -> tuple[str, ...]:
-        """One sentence on the interval and one for each column that leaves what was measured."""
+        """One sentence on the interval and one for each column that leaves the measured range."""
         d, said = self.deployment, []
         where = f"{d.llm_name} in {d.measured_as} on {d.gpu_name} under {d.engine}"
         for target, what in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
@@ -445,7 +445,8 @@ def is_engine_model(path: Path) -> bool:
 
 
 def read_engine_model(name: str | Path = "default") -> EngineModel:
-    """The shipped global coefficients by their name, or those of a file that `calibrate --form default` wrote.
+    """The shipped global coefficients by their name, or the coefficients of a file that `calibrate --form default`
+    wrote.
 
     Raises:
         InputError: every problem with the file.
@@ -498,5 +499,5 @@ def deployed(
     engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1,
     attention_ranks: int = 1, model: EngineModel | None = None,
 ) -> Deployed:  # fmt: skip
-    """The shipped coefficients, or those of a file, at a `deployment`."""
+    """The shipped coefficients, or a file's, at a `deployment`."""
     return (model or read_engine_model()).at(deployment(engine, gpu, llm, precision, tp, attention_ranks))

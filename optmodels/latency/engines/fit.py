@@ -15,8 +15,8 @@ seen has the factor 1.
 Rows of levels that the fit never saw, such as a maker's GPUs, add these levels and leave the others (`adjust`).
 
 A few rows of one's own pull both (`pull`): the factors of their engine, LLM, GPU, … by the same priors again, so that
-each takes its share of what the rows state, and the coefficients of their engine's version by priors of their own. What
-they state of the engine and the LLM then holds on every GPU that is compared; what they state of the GPU does not.
+each takes its share of the rows' information, and the coefficients of their engine's version by priors of their own.
+Facts that they state of the engine and the LLM then hold on every GPU that is compared; facts on the GPU do not.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Own:
     """Assumptions about a few rows of one's own.
 
     Attributes:
-        spread: term → standard deviation of the logarithm of what they multiply its coefficient by; "*": other terms.
+        spread: term → standard deviation of the logarithm of the factors on its coefficient; "*": other terms.
         factors: share of the factors' standard deviations that is left to them.
         noise: scale of Student's t of their log-ratios.
-        misfit: standard deviation of what the form misses, smooth along the loads; for the choice of rows (`choice`).
+        misfit: standard deviation of the form's error, smooth along the loads; for the choice of rows (`choice`).
     """
 
     spread: Mapping[str, float]
@@ -78,7 +78,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Coefficients by term; logarithms of what levels multiply them and the whole by, with slopes along variables."""
+    """Coefficients by term; logarithms of the levels' factors on them and on the whole, with slopes along variables."""
 
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]  # grouping → level → term → δ
@@ -151,7 +151,7 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
 
 
 def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
-    """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of all their levels.
+    """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of their levels.
 
     Args:
         form: priors; `form.own` states how far the rows may pull.
@@ -246,7 +246,7 @@ class _Unknown:
 
     @property
     def prior(self) -> tuple[Array, Array]:
-        """Means and standard deviations of all parameters."""
+        """Means and standard deviations of the parameters."""
         return np.concatenate(self.means), np.concatenate(self.deviations)
 
 

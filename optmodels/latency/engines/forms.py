@@ -1,8 +1,8 @@
 """Assumptions before any data of the two targets: sizes physics suggests, and how far they may be off.
 
-Coefficients of times at peak are efficiencies (1.2: a fifth slower than the peak), those of counts are microseconds
-(milliseconds for `fixed` and `running` of the first token). Engines differ most in what a prompt does to the others'
-steps and in host overhead; precisions in the efficiency of their kernels.
+Coefficients of times at peak are efficiencies (1.2: a fifth slower than the peak), coefficients of counts are
+microseconds (milliseconds for `fixed` and `running` of the first token). Engines differ most in the effect of a prompt
+on the others' steps and in host overhead; precisions in the efficiency of their kernels.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FIRST_TOKEN_FORM = Form(
         {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12, misfit=0.4,
     ),
 )  # fmt: skip
-# GPUs of another maker than those of the coefficients: what its software and each of its chips add (`fit.adjust`).
+# GPUs of another maker than the coefficients' GPUs: additions of its software and of each chip (`fit.adjust`).
 _STEP_OF_CHIP = {"*": 0.1, "dense": 0.2, "experts": 0.2, "kv": 0.2, "prefill": 0.2, "routed": 0.2, "layer": 0.35,
                  "moe": 1.0, "mla": 0.35, "comm": 0.35, "running": 0.2, "prompt": 0.5}  # fmt: skip
 _FIRST_OF_CHIP = {"*": 0.2, "fixed": 0.5, "layer": 0.5, "prefill": 0.35, "routed": 0.35, "step": 1.0, "burst": 1.0,

@@ -1,6 +1,6 @@
 """How far a prediction may be off, by what of the deployment was never measured together.
 
-A group is what one engine serves of one LLM at one precision on one GPU. Ratios of one group lie close to one another;
+A group is one engine serving one LLM at one precision on one GPU. Ratios of one group lie close to one another;
 groups lie apart. So, with one random effect for every level that the fit never saw,
 
     log(measured/predicted) = e + Σ_k u_k        e ~ (0, σ²), u_k ~ (0, s_k²), k over the unseen levels of `LEVELS`
@@ -109,6 +109,6 @@ def unseen_levels(parts: Mapping[str, str], groups: Collection[Group]) -> tuple[
 
 
 def simplest(levels: Collection[str]) -> tuple[str, ...]:
-    """The unseen levels that explain the others: those of which no part, alone or with others, is unseen itself."""
+    """The unseen levels that explain the others: levels without a part that is unseen itself, alone or with others."""
     sets = {k: frozenset(k.split("|")) for k in levels}
     return tuple(k for k in levels if not any(other < sets[k] for other in sets.values()))

@@ -4,13 +4,13 @@ A closed-loop run of C requests, each of S_in prompt and S_out output tokens, ha
 
     decode tokens  C          prompt tokens  P = C·S_in/S_out          context of a decode token  S_in + S_out/2
 
-on n GPUs of which t = n/D share one attention rank (D data-parallel attention ranks). Per GPU and step, in seconds:
+on n GPUs where t = n/D share one attention rank (D data-parallel attention ranks). Per GPU and step, in seconds:
 
     dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
     experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
     kv         the longer of reading a request's KV cache (bytes over min(t, kv heads), a latent cache being replicated,
-               / bandwidth) and computing with it (FLOPs over t / 16-bit peak); of sparse attention the keys of all
-               tokens that the indexer scores, and the latents of those that it picks (`context_seconds`); and states of
+               / bandwidth) and computing with it (FLOPs over t / 16-bit peak); with sparse attention the keys of the
+               tokens that the indexer scores, and the latents of the picked ones (`context_seconds`); and states of
                linear layers, read and written back (bytes over t / bandwidth)
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
@@ -46,7 +46,7 @@ MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever t
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 MEASURED_USERS = 4.0, 4096.0  # of the public loops, fewest and most: beyond these trends are level
-ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
+ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, for waiting requests
 MOST_RELEASES = 4  # behind the newest: the trend is level beyond
 MICRO = 1e-6
 
@@ -141,7 +141,7 @@ def age(engine: str, version: str | None) -> float:
 
 
 def states(d: Deployment) -> float:
-    """Of `kv`, what one request's states of linear layers take, whatever its context; seconds at peak."""
+    """Of `kv`, the part of one request's states of linear layers, whatever its context; seconds at peak."""
     one = np.ones(1)
     return float(_terms(d, Loads(one, one, one))["states"][0])
 
@@ -156,7 +156,7 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     """Terms of the time to first token and what its trends go along, (n,) each, by `FIRST_TOKEN` and `TRENDS`.
 
     A prompt waits for the step under way, passes the model once and shares it with prompts that arrive at the same
-    time: of all C at once (burst), or of those that the load ρ = C·pass/(S_out·step) finds before it (queue). Of D
+    time: of C at once (burst), or of the requests that the load ρ = C·pass/(S_out·step) finds before it (queue). Of D
     data-parallel attention ranks one computes its attention and dense products; all share the routed experts'.
 
     Args:
@@ -184,7 +184,7 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
     """Seconds at peak of one GPU for a prompt token and an earlier one in the mean layer, and of how many of the last.
 
     Sparse attention (DeepSeek-V3.2, arXiv 2512.02556 §2.1) works in the absorbed form on the `index_topk` tokens that
-    an indexer in 8 bits picks of all earlier ones; prompts that are no longer are computed densely, unabsorbed and
+    an indexer in 8 bits picks among the earlier ones; prompts that are no longer are computed densely, unabsorbed and
     without scores, as SGLang does by default (docs/basic_usage/deepseek_v32.md).
 
     Returns:
@@ -212,7 +212,7 @@ def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float
     byte in 8 bits, and an H200 does 206 in the time in which it reads one (DeepSeek-V2, arXiv 2405.04434).
 
     Returns:
-        of every earlier token; of this many at most (sparse attention's, of those picked); how many.
+        of every earlier token; of this many at most (sparse attention's, of the picked ones); how many.
     """
     t, gpu = d.gpus / d.attention_ranks, d.gpu
     sixteen, copies = float(gpu.fp16_flops or 0.0), float(kv_copies(work, t))
@@ -229,7 +229,7 @@ def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float
 
 
 def _trends(loads: Loads) -> dict[str, Array]:
-    """Variables that trends go along, (n,) each: logarithms of loads, level beyond what was measured.
+    """Variables that trends go along, (n,) each: logarithms of loads, level beyond the measured range.
 
     No public loop has fewer than four users: drawn out to one, TensorRT-LLM's lone prompt would wait longer than among
     eight.
@@ -240,7 +240,7 @@ def _trends(loads: Loads) -> dict[str, Array]:
 
 
 def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
-    """Terms of the step, and what the first token's are made of besides."""
+    """Terms of the step, and the further terms of the first token."""
     a, gpu = d.llm, d.gpu
     work = layer_work(a, d.precision, d.kv_precision)
     C, S, out = loads.concurrency, loads.input_tokens, loads.output_tokens

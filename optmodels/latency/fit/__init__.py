@@ -1,6 +1,6 @@
 """From measurements to latency models: read, fit, cross-validate, write, predict.
 
-* `measurements`: what a user measured, columns mapped by name, every bad cell named.
+* `measurements`: a user's measurements, columns mapped by name, every bad cell named.
 * `loads`: the work in one step, one static batch or one mean step of a closed-loop run, as sums of per-request terms.
 * `linear`: non-negative relative least squares with confidence intervals and identifiability.
 * `forms`: the model families (LV 1, the additive roofline, LP 18, MS 1, DB), each a set of terms.

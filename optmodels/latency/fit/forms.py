@@ -10,7 +10,7 @@
 * ``scaled``       LP(18): β₁·T_pred + β₀ of the catalogue's roofline, or of given predictions.
 * ``steps``        `latency.steps.StepCosts`, for simulators and plans: one additive form for all steps of a deployment,
                    with a slope for context in pure decode steps and one in steps that carry prompts. Pure decode steps
-                   are most of what an engine runs and few of what is measured: they weigh `DECODE_WEIGHT` times. Steps
+                   are most of an engine's steps and few of the measured ones: they weigh `DECODE_WEIGHT` times. Steps
                    with prompts weigh by the root of their prompt tokens, so that every token counts alike in squares.
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.

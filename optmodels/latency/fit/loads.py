@@ -1,4 +1,4 @@
-"""The work of engine steps as sums of per-request terms: what every latency form is linear in.
+"""The work of engine steps as sums of per-request terms: the terms that every latency form is linear in.
 
 A step processes prompt chunks (p_i tokens over k_i earlier tokens each) and decoding requests (one token over
 c_i context tokens each). LV(1) needs Σp, Σc, Σp², |B|; the additive roofline adds Σk and Σp·k (chunked prefill
@@ -202,7 +202,7 @@ for _k in CONTEXT_KNOTS:
 def experts_touched(load: Load, experts: int, active: int, *, single: bool) -> Array:
     """Expected share of a MoE's routed experts that a step reads, per step and TP shard: 1 − (1 − k/E)^tokens.
 
-    Over many steps (not `single`) the tokens are those of a decode step: prompts come in few steps that read every
+    Over many steps (not `single`) the tokens are a decode step's: prompts come in few steps that read every
     expert, and the share is concave, so a mean step's token count would overstate it.
     """
     per_step = load.tokens if single else load.decodes / load.steps

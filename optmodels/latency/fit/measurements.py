@@ -99,7 +99,7 @@ WORKLOADS: dict[Kind, tuple[str, ...]] = {
     "served": ("input_tokens", "output_tokens"),
     "pairs": (),
 }
-SETTINGS = (  # columns of importers that state what was run: rows of several are several deployments
+SETTINGS = (  # columns of importers that state the deployment: rows of several are several deployments
     "model", "gpu", "engine", "engine_version", "precision", "pp", "attention_ranks", "expert_parallel",
     "dp_attention", "spec_decoding", "prefix_tokens",
 )  # fmt: skip
@@ -209,7 +209,7 @@ def read_measurements(
 
 
 def read_loads(path: Path) -> dict[str, Array]:
-    """The columns of served requests but for what is measured: what may be run, (n,) each. Other columns are ignored.
+    """The columns of served requests but for the measured values: possible runs, (n,) each. Other columns are ignored.
 
     Raises:
         InputError: unreadable, missing columns, bad cells (by row), no rows.

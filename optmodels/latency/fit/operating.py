@@ -9,8 +9,8 @@ k passes (``multi_pass``, LP 17):
 * ``static``  the whole batch's latency, which states nothing of TTFT and TPOT.
 
 Each form keeps the parallelism it is for: rows of ``latency.operating_points`` (`operating_points`), rows of a
-``points_table`` with the requests/s of every demand (`throughputs`), tokens/s by load (`load_rates`) and what one
-machine ``serves`` (`served`).
+``points_table`` with the requests/s of every demand (`throughputs`), tokens/s by load (`load_rates`) and the share that
+one machine ``serves`` (`served`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MeasuredLoops:
         ])  # fmt: skip
 
     def loads(self, w: PointWorkload, among: Iterable[int]) -> tuple[int, ...]:
-        """Those of some concurrencies that lie between measured ones of a workload, and the measured up to its batch.
+        """The concurrencies that lie between measured ones of a workload, and the measured up to its batch.
 
         Raises:
             InputError: a workload, parallelism or so small a batch that was not measured.
@@ -123,13 +123,13 @@ class MeasuredLoops:
         return float(np.interp(at["concurrency"], loads, means))
 
     def extrapolation(self, values: Values) -> tuple[str, ...]:
-        """Nothing: what was not measured is refused."""
+        """Nothing: unmeasured inputs are refused."""
         return ()
 
 
 @dataclass(frozen=True)
 class PointWorkload:
-    """A batch of equal requests, and what one machine holds of it.
+    """A batch of equal requests, and the part that one machine holds.
 
     Attributes:
         batch, input_tokens, output_tokens: requests, and tokens of each.
@@ -213,11 +213,11 @@ class SloBounds:
     """Limits within which a load counts; infinite where there is none."""
 
     ttft_s: float = math.inf
-    tbt_s: float = math.inf
+    tpot_s: float = math.inf
 
     def hold(self, ttft: float | None, tbt: float | None) -> bool:
-        """Whether both are kept; what is not known keeps no finite limit."""
-        return (math.inf if ttft is None else ttft) <= self.ttft_s and (math.inf if tbt is None else tbt) <= self.tbt_s
+        """Whether both are kept; an unknown value keeps no finite limit."""
+        return (math.inf if ttft is None else ttft) <= self.ttft_s and (math.inf if tbt is None else tbt) <= self.tpot_s
 
 
 def throughputs(
@@ -314,7 +314,7 @@ def served(
 
 
 def check_predictor(model: Predictor) -> None:
-    """Refuse what has no E2E of a workload.
+    """Refuse predictors without E2E of a workload.
 
     Raises:
         InputError: pairs; a served model without a TTFT.

@@ -1,4 +1,4 @@
-"""The uncalibrated roofline of a GPU and an LLM: what LP(18) scales, and what the other forms are compared with.
+"""The uncalibrated roofline of a GPU and an LLM: scaled by LP(18), and compared with the other forms.
 
 The same curves that plans are made of (`latency.strategies`, no offloading), so that a slope and intercept fitted
 here apply to them unchanged.

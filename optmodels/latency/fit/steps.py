@@ -33,7 +33,7 @@ def step_costs(model: LatencyModel, host_request_s: float = HOST_REQUEST_S) -> S
 
     Args:
         model: model of the family ``steps``.
-        host_request_s: seconds of a step for each request that decodes, next to what was measured.
+        host_request_s: seconds of a step for each request that decodes, next to the measured step.
 
     Raises:
         InputError: a model of another family.

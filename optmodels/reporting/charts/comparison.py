@@ -116,7 +116,7 @@ def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:
 
     Args:
         rows: rows of `optmodels.compare`; an (instance, seed) counts as one problem.
-        measure: ``quality``: cost (or the reciprocal of what is maximised) of the plan found, infinite without one;
+        measure: ``quality``: cost (or the reciprocal of a maximised value) of the plan found, infinite without one;
             ``time``: seconds to the proof, infinite without one.
 
     Returns:

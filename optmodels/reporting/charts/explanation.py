@@ -1,4 +1,4 @@
-"""Charts of an explanation: what each limit costs, how far prices can move."""
+"""Charts of an explanation: the cost of each limit, how far prices can move."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _gains(document: Mapping[str, Any]) -> Chart | None:
 
 
 def _prices(document: Mapping[str, Any]) -> Chart | None:
-    """The range of each price within which what is bought stays the same, relative to the price."""
+    """The range of each price within which purchases stay the same, relative to the price."""
     found = [
         p for p in document.get("prices") or [] if p["value"] > 0 and (p["low"] is not None or p["high"] is not None)
     ]

@@ -74,7 +74,7 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
     """Relative gap between the best plan and the best bound at every event; None where fewer than two have one.
 
     A method may solve parts or smaller tables first: bounds beyond the document's own, and values better than its
-    objective, are of those and no part of this picture. Certified plans have none, as every round starts again.
+    objective, belong to these and are no part of this picture. Certified plans have none, as every round starts again.
     """
     if (document.get("plan") or {}).get("certification") is not None:
         return None

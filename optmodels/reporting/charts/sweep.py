@@ -1,4 +1,4 @@
-"""Charts of a sweep: the frontier of two aims, and the objective over what was varied."""
+"""Charts of a sweep: the frontier of two aims, and the objective over the varied fields."""
 
 from __future__ import annotations
 
@@ -201,6 +201,6 @@ def _map(document: Mapping[str, Any], x: str, y: str) -> Chart | None:
     }  # fmt: skip
     return chart(
         "Map", "The objective over both varied fields; grey has no plan. Point at a cell for its plan.", data,
-        # invalid: what has no objective is drawn, too
+        # invalid: points without an objective are drawn, too
         {"mark": {"type": "rect", "stroke": "#fff", "invalid": None}, "encoding": encoding}, height=300,
     )  # fmt: skip

@@ -50,7 +50,7 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
         charting, unpacked = bundle.packed()
         allowed.append(unpacked)  # page.js puts it into the page
     single = found[0] if len(found) == 1 else None
-    # What is marked as safe: this package's own files, the bundle out of vl-convert, and JSON without any `<`.
+    # Marked as safe: this package's own files, the bundle out of vl-convert, and JSON without any `<`.
     return _template().render(
         articles=shown, title=title or (single.title if single else f"{len(found)} results"),
         kicker=single.kicker if single else "optmodels", badge=single.badge if single else None,
@@ -104,7 +104,7 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _policy(scripts: Iterable[str], style: str) -> str:
-    """Everything forbidden but the page's own scripts and style, pictures out of data and what the charts draw."""
+    """Everything forbidden but the page's own scripts and style, pictures out of data and the charts' drawings."""
     return "; ".join((
         "default-src 'none'",
         "script-src " + " ".join(_hash(s) for s in scripts),

@@ -135,7 +135,7 @@ def next_commands(document: Mapping[str, Any]) -> list[str]:
 
 
 def _formulation(name: Any) -> registry.Formulation | None:
-    """The formulation, or None where it is not installed: a page of its result still states what it can."""
+    """The formulation, or None where it is not installed: a page of its result still states the rest."""
     try:
         return registry.get(name)
     except InputError:
@@ -192,7 +192,7 @@ def _promise(document: Mapping[str, Any]) -> str:
     if status == "optimal":
         checked = (
             " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's"
-            " own (optmodels check --prove derives it anew)."
+            " own (optmodels check --prove derives it again)."
         )
         proof = (
             f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."
@@ -226,7 +226,7 @@ def command(document: Mapping[str, Any]) -> list[str]:
     for name, value in (document.get("options") or {}).items():
         if value not in (None, 0, 0.0, False):
             words += [f"--{name.replace('_', '-')}", str(value)]
-    if (document.get("problem") or {}).get("certify") == "replay":  # the option is not among those of the method
+    if (document.get("problem") or {}).get("certify") == "replay":  # the option is not one of the method's
         words.append("--certify-replay")
     return words
 

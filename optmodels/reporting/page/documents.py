@@ -18,7 +18,7 @@ from optmodels.reporting.page.comparison import of_comparison
 from optmodels.reporting.page.explanation import of_explanation
 from optmodels.reporting.page.sweep import of_sweep
 
-FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # what a folder of results may hold
+FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # files that a folder of results may hold
 EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
 Refuse = Callable[[Any, str | None], None]
 AS_WRITTEN = f"{EXPECTED}, as optmodels wrote it"
@@ -29,7 +29,7 @@ def articles(given: Iterable[Any], refuse: Refuse | None = None) -> list[Article
 
     Args:
         given: documents, files or folders of them.
-        refuse: states what is wrong with a document that cannot be shown, by its schema.
+        refuse: states the mistakes of a document that cannot be shown, by its schema.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
@@ -64,7 +64,7 @@ def _shown(item: Any, name: str | None, refuse: Refuse | None) -> Article:
     result = validate(Result, item, name)
     try:
         return of_result(result.model_dump(mode="json", by_alias=True))
-    except ValidationError as error:  # of the plan, or of one in what the formulation reports
+    except ValidationError as error:  # of the plan, or of one in the formulation's report
         if refuse is not None:
             refuse(item, name)
         first = error.errors()[0]
@@ -105,7 +105,7 @@ def as_written(name: str, refuse: Refuse | None = None) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if refuse is not None:
             refuse(_read(_file(Path(name))), name)
-        # What a formulation reports has no schema: the one who shows it finds out.
+        # A formulation's report has no schema: mistakes appear when it is shown.
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
             raise InputError(Mistake(name, error.args[0], None, AS_WRITTEN)) from error
         said = printable(str(error).partition("\n")[0], 200)

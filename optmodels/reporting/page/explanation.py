@@ -1,4 +1,4 @@
-"""The article of an explanation: why there is no plan, or what the plan hangs on."""
+"""The article of an explanation: why there is no plan, or the limits that the plan depends on."""
 
 from __future__ import annotations
 

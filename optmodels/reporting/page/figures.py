@@ -9,7 +9,7 @@ from typing import Any
 from optmodels.reporting.quantities import BARE, label, unit_of
 from optmodels.reporting.text import seconds
 
-NOT_SHOWN = {"bin_s", "first_priority_served_per_s"}  # how a plan is counted, not what it is worth
+NOT_SHOWN = {"bin_s", "first_priority_served_per_s"}  # how a plan is counted, not its value
 MOST = 12
 
 

@@ -1,4 +1,4 @@
-"""A terminal summary as blocks of a page: what a formulation states once serves both."""
+"""A terminal summary as blocks of a page: one text of a formulation serves both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from optmodels.errors import printable
 
-CELL, LINE = 400, 2_000  # characters of a cell, of a line; what is longer is cut, with a mark
+CELL, LINE = 400, 2_000  # characters of a cell, of a line; longer ones are cut, with a mark
 CLASSES = {"bold": "strong", "dim": "dim", "red": "bad", "green": "good", "yellow": "warn", "italic": "em"}
 
 
@@ -44,7 +44,7 @@ class WordGrid:
 
 
 def cut(text: str, limit: int) -> str:
-    """Text of at most `limit` characters and a note of what is missing."""
+    """Text of at most `limit` characters and a note on the missing part."""
     text = printable(text)
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 

@@ -1,1 +1,1 @@
-"""Why an instance has no plan, or what its plan hangs on: found by solving changed copies of it."""
+"""Why an instance has no plan, or the limits that its plan depends on: found by solving changed copies of it."""

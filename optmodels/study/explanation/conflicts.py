@@ -1,4 +1,4 @@
-"""Why there is no plan: irreducible conflicts, what each member needs, and the smallest ways out."""
+"""Why there is no plan: irreducible conflicts, the need of each member, and the smallest ways out."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def reference(limit: Restriction) -> LimitRef:
 
 
 def candidates(oracle: Oracle, limits: Sequence[Restriction]) -> list[Restriction] | None:
-    """Limits that together have no plan: those of the file, with defaults, with its scope; None: none are the reason.
+    """Limits that together have no plan: the file's limits, with defaults, with its scope; None: none are the reason.
 
-    Numbers come last: the deletion filter prefers what comes last, and a number can be loosened by degrees.
+    Numbers come last: the deletion filter prefers later ones, and a number can be loosened by degrees.
     """
     plain = [r for r in limits if not r.marker.scope]
     for chosen in ([r for r in plain if r.written], plain, list(limits)):
@@ -138,8 +138,8 @@ def alone(oracle: Oracle, limits: Sequence[Restriction]) -> list[tuple[Restricti
 class JointConflicts:
     """The cheapest joint loosening of some limits: cost Σ |new − value|/|value|, lists and switches 1 each.
 
-    Feasibility is monotone in what is loosened, so a point without a plan rules out the whole box below it, and one
-    with a plan bounds the optimum. What is left is covered by boxes that start at `corners`: the cheapest corner is a
+    Feasibility is monotone in the relaxed limits, so a point without a plan rules out the whole box below it, and one
+    with a plan bounds the optimum. The rest is covered by boxes that start at `corners`: the cheapest corner is a
     proved lower bound, the best point found an upper bound.
     """
 
@@ -241,7 +241,7 @@ class JointConflicts:
         return tuple(now)
 
     def _rule_out(self, box: tuple[float, ...]) -> None:
-        """Cover what is left after no point at or below `box` has a plan."""
+        """Cover the rest after no point at or below `box` has a plan."""
         assert self.best is not None
         goal = sum(self.best) * (1 - CLOSE)
         fresh: set[tuple[float, ...]] = set()

@@ -34,7 +34,7 @@ class LimitRelaxation(Document):
 
 
 class Member(Document):
-    """A limit in a conflict, and what the other members leave it."""
+    """A limit in a conflict, and the range that the other members leave it."""
 
     limit: LimitRef
     needed: Value = Field(default=None, description="loosened this far it goes with the other members alone")
@@ -102,7 +102,7 @@ class NextPlan(Document):
 
 
 class Explanation(Document):
-    """Why there is no plan, or what the plan hangs on. Every statement was found by solving."""
+    """Why there is no plan, or the limits that the plan depends on. Every statement was found by solving."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     kind: Literal["explanation"] = "explanation"

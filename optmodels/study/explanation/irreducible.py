@@ -36,7 +36,7 @@ class _Feasibility:
 def irreducible(
     model: Compiled, groups: Mapping[str, Sequence[int]], time_limit: float = 30.0
 ) -> tuple[list[str], bool]:
-    """Names of groups that are infeasible together, and none of which can be left out.
+    """Names of groups that are infeasible together, and each of them necessary.
 
     Rows in no group always hold. Deletion filter with halving chunks; on the linear relaxation if that is already
     infeasible, else with integers.
@@ -44,7 +44,7 @@ def irreducible(
     Args:
         model: an infeasible model.
         groups: name → its rows.
-        time_limit: seconds; when it runs out, what is left is returned.
+        time_limit: seconds; when it runs out, the rest is returned.
 
     Returns:
         The names ([] if the model could not be proved infeasible) and whether the set is proved irreducible.
@@ -71,14 +71,14 @@ def irreducible(
 
 
 def deletion_filter(members: list[T], infeasible_without: Callable[[list[T]], bool | None]) -> tuple[list[T], bool]:
-    """Members that are infeasible together, and none of which can be left out; chunks that halve.
+    """Members that are infeasible together, each of them necessary; chunks that halve.
 
     Args:
         members: infeasible together.
         infeasible_without: whether all but these are infeasible; None: not found out.
 
     Returns:
-        What is left, in order, and whether every one of them was proved necessary.
+        The rest, in order, and whether every one of them was proved necessary.
     """
     kept, off = list(members), list[T]()
     chunk = max(1, len(kept) // 2)

@@ -21,7 +21,7 @@ MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
 
 
 def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> LimitEffect:
-    """Whether one limit binds and what is gained without it: one solve.
+    """Whether one limit binds and the gain without it: one solve.
 
     One that ends before its proof tells, too: by a plan that is better, or by a bound that states that none is.
     """
@@ -46,7 +46,7 @@ def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> Limit
 
 
 def _binds_so_far(oracle: Oracle, objective: float, free: Answer) -> bool | None:
-    """Whether there is more than an optimum without a limit, by what is known of that; None: it states nothing."""
+    """Whether there is more than an optimum without a limit, by earlier answers; None: it states nothing."""
 
     def more(value: float | None) -> bool:
         return value is not None and oracle.better(value, objective) > 0 and not oracle.same(value, objective)
@@ -57,7 +57,7 @@ def _binds_so_far(oracle: Oracle, objective: float, free: Answer) -> bool | None
 
 
 def step(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
-    """Fill in what a step of a binding limit is worth: one solve."""
+    """Fill in the value of a step of a binding limit: one solve."""
     _marginal(oracle, limit, base, line, limit.marker.rated)
     line.words = _effect_words(limit, line, unit)
 
@@ -70,7 +70,7 @@ def ranges(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, 
             _to_better(oracle, limit, base, line, rated)
         if limit.number and (line.binds or limit.written):
             _to_worse(oracle, limit, base, line, rated)
-    finally:  # what was found before the budget's end counts
+    finally:  # results before the budget's end count
         line.words = _effect_words(limit, line, unit)
 
 
@@ -160,7 +160,7 @@ def _short(value: float) -> float:
 def next_plans(
     oracle: Oracle, every: Sequence[Offer], base: Answer, wanted: int, unit: str
 ) -> Iterable[tuple[NextPlan, Answer]]:
-    """The best plans, each of which does without a kind of machine (type, region, market) of every better one.
+    """The best plans, each without a kind of machine (type, region, market) of every better one.
 
     Every plan that does not buy all that an earlier plan buys lies in a branch that excludes one of its kinds; the
     branches are solved and taken in the order of their optima, so the order is proved.
@@ -256,7 +256,7 @@ def _reach(value: float, farthest: float, changes: Any) -> float | None:
 
 
 def worth_asking(base: Answer, following: Sequence[Answer], every: Sequence[Offer]) -> list[tuple[Offer, bool]]:
-    """Prices that can change the plan soonest: of what it buys, and of what the next best plans buy instead."""
+    """Prices that can change the plan soonest: of its purchases, and of the next best plans' purchases."""
     mine: Mapping[Key, float] = base.buys
     others = {k for a in following for k in a.buys} - set(mine)
     chosen = [(o, True) for o in every if o.key in mine]

@@ -40,7 +40,7 @@ def conflict(
 
     Args:
         model: infeasible.
-        limits: rows by name; those of no limit always hold.
+        limits: rows by name; rows of no limit always hold.
         seconds: time limit of the search.
         order: sorts the names.
 
@@ -67,7 +67,7 @@ def gains(
     Args:
         model: model of one objective.
         limits: rows by name whose upper side rises, each by one.
-        settings: settings of each solve; what it does not settle is left out.
+        settings: settings of each solve; unsettled ones are left out.
         optimum: optimum of the model; None: of the linear relaxation, for models too large to be solved again.
         solve: function that solves it again.
     """

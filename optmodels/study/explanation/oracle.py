@@ -44,7 +44,7 @@ class Budget:
     reused: int = 0
     what: str = ""
     share: float = math.inf  # seconds that one solve may take now
-    until: float = math.inf  # seconds from the beginning at which what is examined now has had its part
+    until: float = math.inf  # seconds from the beginning at which the current examination has had its part
 
     @property
     def left(self) -> float:
@@ -117,7 +117,7 @@ class Answer:
 
 
 class Oracle(ABC):
-    """Answers for one problem with some of its limits and prices changed; it remembers what it was asked."""
+    """Answers for one problem with some of its limits and prices changed; it remembers its questions."""
 
     def __init__(self, budget: Budget, sense: str) -> None:
         self.budget = budget
@@ -131,7 +131,7 @@ class Oracle(ABC):
         """Limits that may be relaxed, tightened and dropped."""
 
     def examined(self) -> tuple[list[Restriction], str]:
-        """The limits whose effect on the optimum is examined, and what is left out, in words."""
+        """The limits whose effect on the optimum is examined, and the limits left out, in words."""
         return self.limits(), ""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Oracle(ABC):
     def feasible(self, settings: Settings) -> bool | None:
         """Whether there is a plan; None: not found out.
 
-        What is feasible stays so when limits are loosened, and what is not when they are tightened: such questions
+        A feasible problem stays so when limits are relaxed, an infeasible one when they are tightened: such questions
         are answered from memory.
 
         Raises:
@@ -162,7 +162,7 @@ class Oracle(ABC):
         return self._remembered(settings, self.solve(settings, ANY_PLAN).feasible)
 
     def _remembered(self, settings: Settings, found: bool | None) -> bool | None:
-        """Keep an answer. A plan keeps relaxed limits, too: what was called infeasible against one is forgotten."""
+        """Keep an answer. A plan keeps relaxed limits, too: an infeasibility that one contradicts is forgotten."""
         if found:
             wrong = [k for k, answer in self._known if not answer and _looser(k, settings)]
             self._known = [(k, answer) for k, answer in self._known if not any(k is w for w in wrong)]
@@ -175,7 +175,7 @@ class Oracle(ABC):
         return found
 
     def best(self, settings: Settings) -> Answer:
-        """The optimum, or what is known of it; asked again where there is more time than before.
+        """The optimum, or its known bounds; asked again where there is more time than before.
 
         Raises:
             OutOfBudgetError: nothing is left to solve with.
@@ -271,7 +271,7 @@ class InstanceOracle(Oracle):
             outcome = self._method(problem, tables, options)
         except UnattainableError as error:
             return Answer(False, reason=error.mistakes[0].expected)
-        except InputError as error:  # what is left makes no instance, such as one without machines
+        except InputError as error:  # the rest makes no instance, such as one without machines
             return Answer(False, reason=str(error))
         reason = str(outcome.log.get("reason", ""))
         if outcome.plan is None:

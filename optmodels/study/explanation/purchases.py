@@ -11,7 +11,7 @@ Key = tuple[str, str, str]  # machine, region, market
 def purchases(plan: Any) -> dict[Key, float]:
     """Number bought by (machine, region, market), summed over periods, pools and hours; {} if the plan names none.
 
-    A number is the product of the ``count`` of the object and of those around it that repeat it.
+    A number is the product of the ``count`` of the object and of the objects around it that repeat it.
     """
     found: dict[Key, float] = {}
     for key, count in _lines(plan, 1.0):

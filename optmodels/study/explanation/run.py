@@ -8,7 +8,7 @@ from typing import Any
 
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Formulation
-from optmodels.limits import Restriction
+from optmodels.limits import Restriction, quantity
 from optmodels.study.explanation import conflicts as why
 from optmodels.study.explanation import margins
 from optmodels.study.explanation.document import Explanation, LimitEffect
@@ -23,7 +23,7 @@ MAX_SOLVES = 1000
 NEXT_PLANS = 3
 # Of the time that is left when it is their turn, at most:
 OF_LIMITS = 0.5  # whether limits bind
-OF_STEPS = 0.3  # what a little more of one is worth
+OF_STEPS = 0.3  # the value of a little more of one
 OF_NEXT_PLANS = 0.5  # the next best plans
 OF_RANGES = 0.5  # how far binding limits may move; prices have the rest
 SOLVES = 3.0  # times as long as the unchanged instance took that one with a limit dropped may take
@@ -59,11 +59,11 @@ def explain(
         form: the problem's formulation; its exact method answers every question.
         problem: well-formed; nothing may meet its limits.
         instance: how to name it.
-        time_limit: seconds for everything; None: `TIME_LIMIT`, of which a plan is examined for `EXAMINED`.
+        time_limit: seconds for everything; None: `TIME_LIMIT`, with `EXAMINED` for the examination of a plan.
         max_solves: solves for everything.
         next_plans: how many.
         everything: without a time limit of its own.
-        on_step: called before every solve with what it is for.
+        on_step: called before every solve with its purpose.
     """
     budget = Budget(time_limit or (math.inf if everything else TIME_LIMIT), max_solves, on_step)
     oracle: Oracle = InstanceOracle(form, problem, budget)
@@ -184,7 +184,7 @@ def _sentence(text: str) -> str:
 
 
 def _weight(line: LimitEffect) -> float:
-    """How much a limit matters: what is gained without it."""
+    """How much a limit matters: the gain without it."""
     return line.gain_without or 0.0
 
 
@@ -198,14 +198,15 @@ def _ranges(
             margins.ranges(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in found[i:]])
-            document.skipped.append(f"{oracle.budget.why_over} was reached before these ranges were known: {names}")
+            document.skipped.append(f"ranges of {names}: {oracle.budget.why_over} was reached")
             return
 
 
 def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:
     document.status, budget = "feasible", oracle.budget
     document.objective, document.headline = base.objective, base.headline
-    document.words += f"Feasible{', optimal' if base.optimal else ', not proved optimal'}: {base.headline}."
+    cost = "" if base.objective is None else f"; {quantity(float(f'{base.objective:.6g}'), document.unit)}"
+    document.words += f"Feasible{', optimal' if base.optimal else ', not proved optimal'}: {base.headline}{cost}."
     if not base.optimal:
         document.skipped.append("everything: only proved optima can be compared, and this one is not")
         return
@@ -240,7 +241,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             document.prices.append(margins.price_range(priced, offer, base, is_bought))
         except OutOfBudgetError:
             names = listed([o.words for o, _ in asked[i:]])
-            document.skipped.append(f"{budget.why_over} was reached before these price ranges were known: {names}")
+            document.skipped.append(f"price ranges of {names}: {budget.why_over} was reached")
             break
     binding, others_loose = _effects(oracle, others, base, document)  # of defaults and lists, once the rest is known
     _steps(oracle, base, binding, document)
@@ -248,7 +249,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
 
 
 def importance(limit: Restriction) -> tuple[bool, ...]:
-    """What comes first: what the file states before defaults, numbers before lists, what the problem is about last."""
+    """Order: the file's limits before defaults, numbers before lists, the problem's scope last."""
     return bool(limit.marker.scope), not limit.written, not limit.number
 
 
@@ -280,8 +281,8 @@ def _effects(
     except OutOfBudgetError:
         left = len(limits) - len(lines)
         if left:  # a limit that was examined names its own gaps
-            said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits were examined: "
-            document.skipped.append(said + listed([r.words() for r in limits[len(lines) :]]))
+            names = listed([r.words() for r in limits[len(lines) :]])
+            document.skipped.append(f"{left} of {len(limits)} limits: {names}: {budget.why_over} was reached")
     document.limits += lines
     movable = [found for found in zip(limits, lines, strict=False) if found[0].number]
     by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
@@ -298,6 +299,5 @@ def _steps(
             margins.step(oracle, limit, base, line, document.unit)
         except OutOfBudgetError:
             names = listed([r.words() for r, _ in binding[i:]])
-            document.skipped.append(f"{oracle.budget.why_over} was reached before these shadow prices were known:"
-                                    f" {names}")  # fmt: skip
+            document.skipped.append(f"shadow prices of {names}: {oracle.budget.why_over} was reached")
             return
