@@ -15,7 +15,7 @@ from optmodels.catalog.files import with_models_read
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.io.read import as_written, read_document, refuse_strange, validate
 from optmodels.io.write import path_text
-from optmodels.limits import SECONDS_USUAL, restrictions, spellings
+from optmodels.limits import SECONDS_USUAL, SPELLED, restrictions, spellings
 from optmodels.problem import Problem
 from optmodels.units import bare_number
 
@@ -93,7 +93,7 @@ def _older(section: Any, data: Any) -> Iterator[tuple[str, str]]:
             key = field.alias or name
             older = [name] if name != key else [n for n in spellings(name) if n not in type(section).model_fields]
             used = next((n for n in (key, *older) if n in data), key)
-            if used != key:
+            if used != key and used in SPELLED:
                 yield used, key
             yield from _older(getattr(section, name), data.get(used))
     elif isinstance(section, Mapping) and isinstance(data, Mapping):

@@ -222,7 +222,7 @@ class FleetRounds:
         self, outcome: Outcome[FleetPlan], before: Sequence[Round[FleetPlan]], tables: FleetTables,
         seconds: float | None,
     ) -> Outcome[FleetPlan]:  # fmt: skip
-        """Unchanged: the cost of an earlier fleet stays, and that is why it was cut."""
+        """The outcome itself: cuts do not make an earlier fleet cost less, so it cannot replace this one."""
         return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:

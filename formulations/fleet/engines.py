@@ -665,7 +665,7 @@ class _Engines:
             at = np.unique(np.stack([p, last[p, end, k]], axis=1), axis=0)
             serves = last[at[:, 0], -1] >= at[:, 1:]
             found.append(np.concatenate([at, serves, np.full((len(at), 1), wait)], axis=1))
-        every = np.concatenate(found)
+        every = np.concatenate(found)  # columns: engine, level, serves a bucket (one each), wait
         every = every[np.sort(np.unique(every[:, :-1], axis=0, return_index=True)[1])]  # of the same the longest wait
         p, level = every[:, :2].T.astype(np.intp)
         points, of, wait, first = points.take(p, level), of.take(p, level), every[:, -1], np.arange(len(p))

@@ -96,7 +96,7 @@ def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
     Once `over` returns true, schedules are not improved further and no further model is begun; the result is then None.
-    Both are named as left out, so that the check of a result knows where the clock decided.
+    Either way the log names the part as left out, so that the check of a result knows where the clock decided.
     """
     if t.taken is not None:
         return None  # on a shared engine a request's time depends on the others'

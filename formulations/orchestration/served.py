@@ -55,9 +55,7 @@ def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | N
 
 
 def _in_turn(portion: Floats, bin_s: float, arrival_s: Floats, klass: Ints) -> Mask:
-    """Of each class this many as its portion by bin, (T, K), states: the one who brings the sum to the next whole
-    number.
-    """
+    """Mark requests of each class by its portion by bin, (T, K): the ones that bring the sum to a whole number."""
     found = np.zeros(len(klass), dtype=bool)
     bins = np.minimum(arrival_s / bin_s, len(portion) - 1).astype(np.int64)
     for k in np.unique(klass[klass >= 0]):

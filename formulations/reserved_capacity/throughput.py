@@ -222,7 +222,7 @@ def choices_of(
 
 
 def _undominated(order: Index, reach_s: Array, away_s: Array) -> Index:
-    """Of rows in this order, from the one that carries most, those that reach more of `away_s` than all before."""
+    """Rows in this order, the largest throughput first, that reach more of `away_s` than every row before."""
     count = np.searchsorted(away_s, reach_s[order] + ROUNDING_S, side="right")
     before = np.maximum.accumulate(np.concatenate([[0], count[:-1]])) if len(count) else count
     return order[count > before]

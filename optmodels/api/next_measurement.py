@@ -82,8 +82,8 @@ def _between(*results: Result) -> list[str]:
 
 def _narrowed(central: Result, shape: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """Factors of TPOT and TTFT in the pessimistic case, now and with the rows."""
-    most = {"TPOT": "tbt_at_most", "TTFT": "ttft_at_most"}
-    ends = [e for e in central.report["latency"]["sources"] if e["tbt_at_most"] is not None]
+    most = {"TPOT": "tpot_at_most", "TTFT": "ttft_at_most"}
+    ends = [e for e in central.report["latency"]["sources"] if e["tpot_at_most"] is not None]
     return {name: (max(e[key] for e in ends), shape[name.lower()]) for name, key in most.items()}
 
 

@@ -194,10 +194,12 @@ def _certificate(result: Any) -> list[Any]:
     of = f" for {plain(result.certifies)}"
     if result.objective is not None:
         bound = "no bound" if result.bound is None else f"bound {short(result.bound)}"
-        gap = "" if result.gap is None else f", gap {gap_words(result.gap)},{of}"
-        lines.append(f"[bold]Certificate:[/bold] objective {short(result.objective)} {result.unit}, {bound}{gap}")
+        gap = "" if result.gap is None else f", gap {gap_words(result.gap)}"
+        claim = "Proved optimal" if result.status == "optimal" else "Best plan found"
+        scope = "" if result.gap is None else of
+        lines.append(f"[bold]{claim}:[/bold] {short(result.objective)} {result.unit} ({bound}{gap}){scope}")
     elif result.status == "infeasible":
-        lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
+        lines.append(f"[bold]Proved infeasible[/bold]{of}")
     if asked := result.log.get("asked"):
         name = plain(asked["solver"])
         if not asked["runs"]:

@@ -309,12 +309,12 @@ def _transferred(
     new = {"precision": "llm|precision", "parallelism": "engine|llm|gpu"}  # of a known LLM, on known GPUs
     names = {new.get(what, what) for what in apart}
     unseen = [k for k in LEVELS if names & {k, *k.split("|")}]
-    told = ", ".join(f"{what} {model_says} for {ours}" for what, model_says, ours in _said(model, d) if what in apart)
+    measured_on = ", ".join(f"{what} {theirs} for {ours}" for what, theirs, ours in _said(model, d) if what in apart)
     return replace(costs.scaled(decodes), **by_prompts), Provenance(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
         _wider(own.tpot, _quantiles(deployed, "tpot_s", unseen)),
         _wider(own.ttft, _quantiles(deployed, "ttft_s", unseen)),
-        (f"carried over by {deployed.source.title}: measured on {told}", *own.notes),
+        (f"carried over by {deployed.source.title}: measured on {measured_on}", *own.notes),
     )  # fmt: skip
 
 

@@ -230,7 +230,7 @@ def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, b
     """
     unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
     known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
-    ends = [e for e in sources if e["tbt_at_most"] is not None]
+    ends = [e for e in sources if e["tpot_at_most"] is not None]
     if not ends:
         return known, None, False
     level = min(e["level"] for e in ends)

@@ -69,17 +69,17 @@ def batch_limit_lines(found: Mapping[str, Any]) -> list[str]:
     b = found["b_mem"]
     exact = f"{b['exact']} exactly, " if b["exact"] is not None else ""
     lines = [
-        f"tokens per request: {found['mean_tokens']:.1f} ± {found['std_tokens']:.1f}",
-        f"b_mem: {exact}{b['normal']} by the normal approximation, "
-        f"{b['linear']} by the linear rule (L₀ = {b['reserve_tokens']:.0f})",
-        f"  at {b['normal']} the cache runs over with probability {b['true_probability_of_normal']:.4f} "
+        f"Largest batch: {found['batch']} requests of {found['mean_tokens']:.1f} ± {found['std_tokens']:.1f} tokens",
+        f"b_mem, within the KV cache: {exact}{b['normal']} by the normal approximation, "
+        f"{b['linear']} by the linear rule (L₀ = {b['reserve_tokens']:.0f} tokens)",
+        f"  at {b['normal']} the cache overflows with probability {b['true_probability_of_normal']:.4f} "
         f"± {b['standard_error']:.4f} (allowed {found['epsilon']:g})",
     ]
     if b["largest_tried"] is not None:
         lines.append(f"  {b['largest_tried']:,} is the largest batch tried")
     if "b_sla" in found:
-        lines += [f"b_SLA: {found['b_sla']} within {found['limit_s']:g} s", *_warned(found["warnings"])]
-    return _escaped([*lines, f"batch: {found['batch']}"])
+        lines += [f"b_SLA, within {found['limit_s']:g} s: {found['b_sla']}", *_warned(found["warnings"])]
+    return _escaped(lines)
 
 
 def measured_lines(found: Mapping[str, Any]) -> list[str]:
@@ -145,18 +145,18 @@ def chosen_lines(found: Mapping[str, Any], out: Path | None) -> list[str]:
     """The benchmark runs to measure, their worth and their commands."""
     rows = found["rows"]
     lines = [
-        f"{len(rows)} of {found['candidates']:,} closed-loop runs with the least uncertain predictions of "
-        f"{found['predicted']:,}: {found['llm']} in {found['precision']} on {found['gpu']} under {found['engine']}",
+        f"Measure {len(rows)} of {found['candidates']:,} possible closed-loop runs of {found['llm']} in "
+        f"{found['precision']} on {found['gpu']} ({found['engine']}) for the surest {found['predicted']:,} predictions",
         f"{'tp':>4}{'concurrency':>13}{'input_tokens':>14}{'output_tokens':>15}",
     ]
     lines += [f"{r['tp']:>4}{r['concurrency']:>13}{r['input_tokens']:>14}{r['output_tokens']:>15}" for r in rows]
     for name, target in found["targets"].items():
         safety, priors = target["safety_09"], target["by_the_priors"]
         lines.append(
-            f"{name}: safety 0.9 multiplies by {safety['now']:.2f} now and by {safety['after']:.2f} with these rows; "
-            f"by the priors alone, of the median run, by {priors['now']:.2f} and {priors['after']:.2f}"
+            f"{name} with safety 0.9: × {safety['now']:.2f} now, × {safety['after']:.2f} with these rows; "
+            f"without other measurements, median run: × {priors['now']:.2f} and × {priors['after']:.2f}"
         )
-    lines += ["measure them, each with the server at its tp:", *(f"  {c}" for c in found["commands"])]
+    lines += ["Next: run these commands, each with the server at its tp", *(f"  {c}" for c in found["commands"])]
     if out is not None:
         calibrate = f"optmodels calibrate {shlex.quote(str(out))} --form default {deployment_options(found)}"
         lines.append(f"or fill in ttft_s and tpot_s by hand: {calibrate}")

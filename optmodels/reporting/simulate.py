@@ -13,6 +13,13 @@ SHADES = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
 _TABLE = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")
 _OF_LIMITS = ("good_share", "goodput_requests_per_s", "goodput_tokens_per_s")
+CALLED = {
+    "seconds": "simulated time, s", "good_share": "share within the limits",
+    "goodput_requests_per_s": "requests/s within the limits",
+    "goodput_tokens_per_s": "output tokens/s within the limits",
+    "busy_share": "share of time busy", "most_running": "most running requests", "running": "running requests",
+    "kv_use": "share of the KV cache in use", "cached_prompt_share": "share of prompt tokens cached",
+}  # fmt: skip
 _OVER_TIME = ("busy_share", "running", "waiting", "kv_use")
 
 
@@ -24,8 +31,11 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     what = f"{d['instances']} × {d['llm']} on {d['tp']} {d['gpu']}, {d['precision']}, {d['engine']}"
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
     asked = f"{requests_of(report['requests'], found['trace'])}{faster}"
+    unlimited = all(limit is None for limit in found["limits"].values())
+    limits = ", ".join(f"{words(name)} {limit:g}" for name, limit in found["limits"].items() if limit is not None)
     lines: list[Any] = [
         f"{plain(what)}  [dim]{plain(asked)}[/dim]",
+        *([] if unlimited else [f"{report['good_share']:.1%} of the requests within the limits: {plain(limits)}"]),
         *(f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]),
         *source_lines([found["latency"]]),
         *_cache(d),
@@ -43,13 +53,12 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
             cells = (log["mean"], seen["mean"], error, log["p95"], seen["p95"])
             beside.add_row(plain(words(key)), f"{m['requests']:,}", *(shown(v) for v in cells))
         lines += [beside, ""]
-    unlimited = all(limit is None for limit in found["limits"].values())
     left_out = ("over_time", *_TABLE, *(_OF_LIMITS if unlimited else ()))
     for key, value in report.items():
         if key in left_out:
             continue
         text = ", ".join(f"{k} {shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else shown(value)
-        lines.append(plain(f"{words(key)}: {text}"))
+        lines.append(plain(f"{CALLED.get(key, words(key))}: {text}"))
     lines.append("")
     lines += [plain(f"{words(key):<10} {_spark(report['over_time'][key])}") for key in _OVER_TIME]
     if "folder" in found:

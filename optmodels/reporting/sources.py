@@ -43,7 +43,7 @@ def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = 
         notes = (*p.notes, *_memory(p, safety))
         entry = {
             "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer), "level": end_level(p),
-            "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(notes),
+            "tpot_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(notes),
             "tpot_margin": margin[0], "ttft_margin": margin[1],
         }  # fmt: skip
         mine = found.setdefault((p.model, p.source, p.transfer, end_level(p), end, margin, notes), entry)
@@ -108,7 +108,7 @@ def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _end(entry: Mapping[str, Any]) -> str:
-    tbt, ttft = entry["tbt_at_most"], entry["ttft_at_most"]
+    tbt, ttft = entry.get("tpot_at_most", entry.get("tbt_at_most")), entry["ttft_at_most"]
     if tbt is None:
         return "no measurement of their error available"
     level = entry.get("level", LEVEL)  # documents of earlier versions have that one only

@@ -672,7 +672,7 @@ def drain(w: Any, events: Any, l: int, now: float) -> None:  # noqa: E741
 
 @njit(cache=True)
 def append(w: Any, queue: Any, i: int) -> None:
-    """To the end of the queue of a replica or balancer."""
+    """Add a request to the end of the queue of a replica or balancer."""
     w.request[i].next = -1
     if queue.tail >= 0:
         w.request[queue.tail].next = i

@@ -94,8 +94,8 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
       without bounds may be wrong by HiGHS' tolerance). The tree gives a MIP's bound, and no point may be better.
     * Where HiGHS gives up on every run, the model is solved without its costs, for a point or the proof of none.
     * A second run is made where the first one's point or bound is refuted, where the model's numbers are extreme even
-      when scaled (`scaling.extremes`), and where a right-hand side is near-integral (`Session.hair`). The best point
-      counts, and a bound that two runs reached.
+      when scaled (`scaling.extremes`), and where a right-hand side is near-integral (`Session.near_integral`). The best
+      point counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -126,7 +126,7 @@ def agreed(model: Compiled, session: Session, settings: Settings) -> tuple[Array
     solve = _Solve(model, settings)
     x, _ = solve.verified(session.point(), 1.0)
     bound = None if session.bound is None else float(model.signs[0]) * session.bound
-    found = bound, session.nodes, session.hair, session.iterations
+    found = bound, session.nodes, session.near_integral, session.iterations
     first = _Run(session.status, session.limit, session.message, x, None, *found)
     with caught_interrupt():
         answer = solve.beside(first)
@@ -139,7 +139,7 @@ class _Run(NamedTuple):
     Attributes:
         x: a point that `verify` accepted.
         problem: reason why `verify` refused the point; None: it accepted it, or there was none.
-        hair: whether a right-hand side is near-integral.
+        near_integral: whether a right-hand side is near-integral.
     """
 
     ended: Ended
@@ -149,7 +149,7 @@ class _Run(NamedTuple):
     problem: str | None
     bound: float | None
     nodes: int
-    hair: bool = False
+    near_integral: bool = False
     iterations: int = 0
 
 
@@ -188,7 +188,7 @@ class _Solve:
     def beside(self, first: _Run) -> _Run:
         """The first run with others where it needs them."""
         infeasible = first.ended == "infeasible"
-        self.twice |= first.hair
+        self.twice |= first.near_integral
         if first.ended == "unbounded" or not (self.twice or infeasible or self._doubtful(first)):
             return first
         if infeasible and (words := refute(self.seen.model, self._patience())) is not None:
@@ -230,7 +230,7 @@ class _Solve:
                 for k in range(1, len(self.model.costs)):
                     x = self._next_priority(session, seen, k, x)
         bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
-        return _Run(ended, limit, message, x, problem, bound, nodes, session.hair, work)
+        return _Run(ended, limit, message, x, problem, bound, nodes, session.near_integral, work)
 
     def _other(self, name: str, seen: Scaled, settings: Settings) -> _Run:
         """One run by another solver; later objectives are left out."""
@@ -383,8 +383,8 @@ class _Solve:
         bounds = sorted(
             (run.bound for run in others if run.bound is not None and not self._contradicts(run)), reverse=True
         )
-        # By a hair HiGHS errs in bounds (`Session.hair`): those are not believed. Elsewhere it is a fault.
-        refuted = not bounds and any(map(self._contradicts, others)) and not any(run.hair for run in runs)
+        # By a hair HiGHS errs in bounds (`Session.near_integral`): those are not believed. Elsewhere it is a fault.
+        refuted = not bounds and any(map(self._contradicts, others)) and not any(run.near_integral for run in runs)
         bound = None if len(bounds) <= self.twice else bounds[self.twice]
         run = next((r for r in others if r.ended == "optimal"), others[-1])
         if refuted or (x is None and no_point):

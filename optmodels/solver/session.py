@@ -108,7 +108,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
         super().enableCallbacks()
 
 
-def _by_a_hair(
+def _is_near_integral(
     A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_], fills: Array
 ) -> bool:  # fmt: skip
     """Whether the largest bound that some row sets on an integer column is nearly a whole number.
@@ -193,8 +193,8 @@ class Session:
         self._solution, self._info = self._h.getSolution(), self._h.getInfo()
         self._integer = np.zeros(0, dtype=bool)  # by column
         self._counted = self._integer  # bounds of the model as loaded, relaxed by now or not
-        self._fills = np.zeros(0)  # by column, see `_by_a_hair`
-        self.hair = False  # whether one is a hair next to a whole number in some row that was looked at
+        self._fills = np.zeros(0)  # by column, see `_is_near_integral`
+        self.near_integral = False  # whether one is a hair next to a whole number in some row that was looked at
         self.made_whole = False  # whether some such row makes a continuous column integer
         self.believed = True  # whether objective, point and bound of the last run agree
         self._ran = False  # whether anything is kept of a run before
@@ -233,7 +233,12 @@ class Session:
         self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
         self._counted = self._integer.copy()
         self._fills = np.full(A.shape[1], np.inf)
-        self.hair, self.made_whole, self._unseen, self._moved = False, False, [(A, row_lower, row_upper)], False
+        self.near_integral, self.made_whole, self._unseen, self._moved = (
+            False,
+            False,
+            [(A, row_lower, row_upper)],
+            False,
+        )
         self._cost, self._offset, self._sense = np.array(cost, dtype=float), offset, -1.0 if maximise else 1.0
         self._ran, self._start = False, None
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
@@ -438,7 +443,7 @@ class Session:
         left = np.inf if until is None else max(0.0, until - time.perf_counter())
         h.setOptionValue("time_limit", before + left)
         given = self.settings.options | dict(way().options)
-        finely = mip and self._by_a_hair()
+        finely = mip and self._is_near_integral()
         for name, (usual, fine) in FINELY.items():
             self.set_option(name, fine if finely else given.get(name, usual))
         _, presolve = h.getOptionValue("presolve")
@@ -510,17 +515,17 @@ class Session:
         bound = float(self._info.mip_dual_bound)
         return not math.isfinite(bound) or self._sense * (bound - objective) <= max(room, BEYOND * abs(objective))
 
-    def _by_a_hair(self) -> bool:
+    def _is_near_integral(self) -> bool:
         """Whether an integer is a hair next to a whole number in any row so far.
 
         Rows that are new since the last look are looked at, and all where bounds of integers are others.
         """
         unseen, self._unseen = self._unseen, []
-        if self._moved and not self.hair:
+        if self._moved and not self.near_integral:
             now = self.compiled()
             unseen, self._fills[:] = [(now.A, now.row_lower, now.row_upper)], np.inf
         self._moved = False
-        if unseen and not self.hair:
+        if unseen and not self.near_integral:
             n = self.columns
             parts, starts = [A.tocoo() for A, _, _ in unseen], np.cumsum([0, *(A.shape[0] for A, _, _ in unseen)])
             row = np.concatenate([p.row + start for p, start in zip(parts, starts, strict=False)])
@@ -530,9 +535,9 @@ class Session:
                 np.concatenate([np.asarray(b[side], dtype=float) for b in unseen]) for side in (1, 2)
             )
             _, _, _, lower, upper, _ = self._h.getCols(n, np.arange(n, dtype=np.int32))
-            self.hair = _by_a_hair(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
+            self.near_integral = _is_near_integral(A, row_lower, row_upper, lower, upper, self._counted, self._fills)
             self.made_whole |= PRESOLVE_ERRS and _made_whole(A, row_lower, row_upper, lower, upper, self._counted)
-        return self.hair
+        return self.near_integral
 
     def _empty_rows_hold(self) -> bool:
         """Whether 0 is within every row's bounds: HiGHS does not look where there is no column."""

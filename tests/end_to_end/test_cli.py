@@ -206,7 +206,7 @@ def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
     for text in ("main machine", "batch split", "α", "TTFT", "TPOT", "E2E", "tokens/s", "USD/h", "tokens/USD",
                  "cost efficiency, capped", "cost efficiency, uncapped", "Limits", "Best without spot",
                  "Next distinct plans", "By strategy family",
-                 "Certificate", "bound", "gap", "Independent check: passed"):  # fmt: skip
+                 "Proved optimal", "bound", "gap", "Independent check: passed"):  # fmt: skip
         assert text in done.out, text
 
 
@@ -215,8 +215,8 @@ def test_a_certificate_says_what_it_holds_for(cli, write, tiny):
         file = write(tiny(**({"slo": slo} if slo else {})))
         data = document(cli("solve", file, "--json"))
         assert data["certifies"] == "every deployment of the candidates, at predicted latencies"
-        said = next(line for line in cli("solve", file).out.splitlines() if line.startswith("Certificate: "))
-        assert said.endswith(f", for {data['certifies']}" if data["plan"] else f"infeasible for {data['certifies']}")
+        said = next(line for line in cli("solve", file).out.splitlines() if line.startswith("Proved "))
+        assert said.endswith(f") for {data['certifies']}" if data["plan"] else f"infeasible for {data['certifies']}")
 
 
 def test_fallbacks_are_distinct_worse_and_spot_free_where_they_say_so(cli, write, tiny):

@@ -50,7 +50,7 @@ def test_a_pipe_without_columns_keeps_every_text_in_a_line(cli, monkeypatch):
     done = cli("solve", INSTANCES / "reserved_capacity/textbook-two-regions.yaml")
     assert max(map(len, done.out.splitlines())) > 80
     assert any(
-        line.startswith("Certificate: ") and line.endswith("divisible requests") for line in done.out.splitlines()
+        line.startswith("Proved optimal: ") and line.endswith("divisible requests") for line in done.out.splitlines()
     )
 
 

@@ -127,7 +127,7 @@ def test_mistakes_are_named(cli, arguments, said):
 
 def test_what_is_good_is_said_where_a_limit_says_what_that_is():
     found = optmodels.simulate("llama-3.1-8b", "h100", "poisson:2:50:20:3", latencies="roofline", ttft_limit=0.5)
-    assert any(str(line).startswith("good share: ") for line in simulate_lines(found))
+    assert any(str(line).startswith("share within the limits: ") for line in simulate_lines(found))
     found["limits"] = dict.fromkeys(found["limits"])
     found["report"]["requests"] = 1
     said = [str(line) for line in simulate_lines(found)]

@@ -347,7 +347,7 @@ def test_limits_missed_at_the_pessimistic_end_are_named():
     missed = central["missed_at_the_pessimistic_end"]
     assert missed and all(m["pessimistic_s"] is None or m["pessimistic_s"] > m["limit_s"] for m in missed)
     assert len({(m["demand"], m["latency"]) for m in missed}) == len(missed)
-    assert all(s["tbt_at_most"] > 1 for s in central["sources"])
+    assert all(s["tpot_at_most"] > 1 for s in central["sources"])
 
 
 def test_how_many_engines_a_machine_runs_is_said(capsys):

@@ -518,7 +518,7 @@ def test_latencies_have_a_source_and_a_pessimistic_end(serving):
         known = result.report["latency"]
         assert [s["model"] for s in known["sources"]] == ["default"]
         share[safety] = known["in_time_at_the_pessimistic_end"]
-    assert known["sources"][0]["tbt_at_most"] == known["sources"][0]["ttft_at_most"] == 1.0
+    assert known["sources"][0]["tpot_at_most"] == known["sources"][0]["ttft_at_most"] == 1.0
     assert share[None] < share[0.9] == 1.0
 
 

@@ -56,19 +56,19 @@ def test_the_tightest_of_every_latency_with_few_digits():
 
 
 def test_how_sure_names_what_was_not_measured_and_what_is_missed():
-    entry = {"transfer": ["llm"], "tbt_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
+    entry = {"transfer": ["llm"], "tpot_at_most": 1.26, "ttft_at_most": 2.39, "level": 0.9}
     ((level, text),) = decision.source_verdict([entry], ["TPOT 64.9 ms, SLO 50 ms"])
     assert level == "warn" and text == (
         "No measurement of this LLM. In nine of ten comparable benchmarks TPOT was at most 1.26× and TTFT at most 2.39×"
         " the prediction. In this pessimistic case the plan misses its SLO: TPOT 64.9 ms, SLO 50 ms."
     )
-    planned = entry | {"tbt_at_most": 1.0, "ttft_at_most": 1.0, "tpot_margin": 1.26, "ttft_margin": 2.39}
+    planned = entry | {"tpot_at_most": 1.0, "ttft_at_most": 1.0, "tpot_margin": 1.26, "ttft_margin": 2.39}
     assert decision.source_verdict([planned], []) == [("good", (
         "No measurement of this LLM. Predictions include a margin of 1.26× for TPOT and 2.39× for TTFT: nine of ten"
         " comparable benchmarks were faster."
     ))]  # fmt: skip
     assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"
-    assert "not known" in decision.source_verdict([entry | {"tbt_at_most": None}], [])[0][1]
+    assert "not known" in decision.source_verdict([entry | {"tpot_at_most": None}], [])[0][1]
     assert decision.source_verdict([], []) == []
 
 

@@ -24,10 +24,10 @@ def test_a_quota_of_everything_has_a_name():
 
 
 def test_a_source_of_many_latencies_is_said_once():
-    entry = {"model": "default", "source": "1,548 rows", "tbt_at_most": 1.5, "ttft_at_most": 2.0, "notes": []}
+    entry = {"model": "default", "source": "1,548 rows", "tpot_at_most": 1.5, "ttft_at_most": 2.0, "notes": []}
     h100 = entry | {"of": ["a on h100"], "transfer": []}
     l4 = entry | {"of": ["a on l4"], "transfer": ["gpu"], "ttft_at_most": 4.0, "notes": ["by hand"]}
-    l40s = entry | {"of": ["a on l40s"], "transfer": ["llm|gpu", "engine|gpu"], "tbt_at_most": 1.6}
+    l40s = entry | {"of": ["a on l40s"], "transfer": ["llm|gpu", "engine|gpu"], "tpot_at_most": 1.6}
     may = "in 9 of 10 similar measurements TPOT was at most 1.50 × and TTFT 4.00 × the planned one"
     ends = "in 9 of 10 measurements TPOT was at most 1.50 × and TTFT 2.00 × the planned one"
     assert source_lines([h100]) == [f"[bold]Latencies[/bold] of a on h100: default (1,548 rows); {ends}"]

@@ -92,9 +92,9 @@ def test_bounds_of_integers_that_change_bring_hairs_of_rows_that_were_looked_at(
     model = compiled([3.0, 1.0, 0.0, 15.0], [[0, 0, 1, 1], [-1, -0.3, 2.3 * (1 - 3e-7), 0]], [1.0, -INF], [1.0, 0.0],
                      0.0, [3.0, 2.0, 1.0, 1.0], [True, True, False, False])  # fmt: skip
     session = Session(model)
-    assert session.run() == "optimal" and not session.hair
+    assert session.run() == "optimal" and not session.near_integral
     session.set_column_bounds([1], [1.0], [1.0])
-    assert session.run() == "optimal" and session.hair
+    assert session.run() == "optimal" and session.near_integral
     assert session.objective == pytest.approx(7.0, rel=1e-6)
 
 
@@ -301,7 +301,7 @@ def test_an_infeasible_relaxation_is_verified():
 
 
 @pytest.mark.parametrize("least", [1 + 1e-4, 1 + 1e-6])
-def test_infeasible_by_a_hair_is_infeasible(least):
+def test_infeasible_is_near_integral_is_infeasible(least):
     """x + y ≥ least, x + y ≤ 1: the ray is verified although HiGHS' tolerance is 10⁻⁷."""
     model = compiled([1.0, 2.0], [[1.0, 1.0], [1.0, 1.0]], [least, -INF], [INF, 1.0], 0.0, INF, False)
     assert solve_compiled(model).message == "Infeasible, verified"

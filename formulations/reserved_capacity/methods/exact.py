@@ -117,7 +117,7 @@ class CommitmentMaster:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
             least = constant / largest if largest else 1.0
-            least = least if cut.group is not None else _less_a_hair(least)
+            least = least if cut.group is not None else _slightly_less(least)
             index, value = index[keep], value[keep] / largest if largest else value[keep]
             key = index.tobytes() + np.append(value, least).tobytes()
             if key in self.known:
@@ -518,7 +518,7 @@ class _Run:
         return np.inf if self.best is None else (self.best.value - lower) / max(abs(self.best.value), 1e-9)
 
     def _integers(self) -> str:
-        """MIP master, check, cut, repeat; of a master with a hair a bound counts that two runs have reached."""
+        """Solve the integer master, check, cut, repeat. With near-integral rows a bound needs two runs."""
         rounds = 0
         if self._gap() <= self.target:
             return "optimal"
@@ -535,12 +535,12 @@ class _Run:
 
         while not self.out_of_time():
             rounds += 1
-            most, hair = seconds(), self.master.session.hair
-            status, x, bound = self.master.solve(inner, most / 2 if hair and most is not None else most)
+            most, near_integral = seconds(), self.master.session.near_integral
+            status, x, bound = self.master.solve(inner, most / 2 if near_integral and most is not None else most)
             if status == "infeasible":
                 return "infeasible"
             stuck = status == "limit"
-            model = self.master.session.compiled() if self.master.session.hair else None
+            model = self.master.session.compiled() if self.master.session.near_integral else None
             if model is None:
                 self.lower = max(self.lower, bound or 0.0)
             if x is not None:
@@ -626,10 +626,10 @@ class _Run:
                 return
 
 
-def _less_a_hair(machines: float) -> float:
+def _slightly_less(machines: float) -> float:
     """Requirement of a hard cut: `SHORT` of it less, or a plan that other methods call enough is better than the bound.
 
-    Whole numbers stay unchanged; so the solver need not tell them from what lies a hair next to.
+    Whole numbers stay unchanged; so the solver need not tell them from near ones.
     """
     whole = round(machines)
     return whole if abs(machines - whole) <= WHOLE * max(1.0, abs(machines)) else machines - SHORT * abs(machines)

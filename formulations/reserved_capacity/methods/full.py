@@ -36,12 +36,12 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
     solved, counts, size, seconds = solve_flows(tables, options)
     log = {"solver": solved.message, "nodes": solved.nodes}
     clock = time.perf_counter()
-    plan = None if counts is None else _with(tables, counts, None)  # None: a hair short, within HiGHS' tolerance
+    plan = None if counts is None else _with(tables, counts, None)  # None: slightly short, within HiGHS' tolerance
     seconds["extract"] = time.perf_counter() - clock
     status = solved.status
     lacking = counts is not None and plan is None
     if lacking:
-        log["reason"] = "the point found lacks a hair of the demand: a plan of the heuristics"
+        log["reason"] = "the point found serves slightly less than the demand; the plan is of a heuristic"
     if solved.limit == "time" or lacking:
         below = np.inf if plan is None else plan.cost.total_usd_per_month
         other = best_of_all(problem, tables, options, began, below)
