@@ -235,7 +235,7 @@ def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, b
         return known, None, False
     level = min(e["level"] for e in ends)
     share = "nine of ten" if level == LEVEL else f"{level:.0%} of the"
-    tpot, ttft = (max(e[f"{name}_at_most"] for e in ends) for name in ("tbt", "ttft"))
+    tpot, ttft = (max(e[f"{name}_at_most"] for e in ends) for name in ("tpot", "ttft"))
     if max(tpot, ttft) >= PLANNED_FOR:
         most = f"TPOT was at most {tpot:.2f}× and TTFT at most {ttft:.2f}× the prediction"
         return known, f"In {share} comparable benchmarks {most}.", False
