@@ -44,7 +44,7 @@ def backtest(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compare autoscalers on a request history. Cost and SLO attainment, next to the least cost with hindsight."""
+    """Compare autoscalers on a request history. Prints cost, SLO attainment and the least cost with hindsight."""
     from optmodels.reporting.backtest import backtest_lines
 
     names = None if methods is None else listed(methods, "--methods")

@@ -60,7 +60,7 @@ def calibrate(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Fit a latency model to measurements. Reports its errors on held-back rows."""
+    """Fit a latency model to measurements. It reports the errors on held-back rows."""
     from optmodels.reporting.latencies import calibrated_lines
 
     notes: list[str] = []

@@ -27,7 +27,7 @@ def check(
     time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Verify a result against its problem file, independently. Exit status 1 if that fails."""
+    """Verify a result against its problem file, independently. The exit status is 1 if something is violated."""
     from optmodels.reporting.text import plain
 
     report = optmodels.check(result_of(plan), problem, prove=prove, time_limit=time_limit)

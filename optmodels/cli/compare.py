@@ -23,7 +23,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for tables and pictures.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Compare methods on problems side by side. Objective, bound, certified gap, seconds to plan and proof."""
+    """Compare methods on problems side by side. Prints objective, certified gap, and seconds to plan and proof."""
     from optmodels.study.compare import comparison_table
 
     names = None if methods is None else listed(methods, "--methods")

@@ -34,7 +34,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Compare today's deployments with the best plan. Cost, SLO attainment and distance to the optimum."""
+    """Compare today's deployments with the best plan. Prints cost, SLO attainment and the gap to the optimum."""
     from optmodels.reporting.evaluate import evaluate_lines
 
     answer(

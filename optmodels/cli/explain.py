@@ -24,8 +24,8 @@ def explain(
     out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Explain why there is no plan, or what limits the plan. The least change that gives a plan; or the binding
-    constraints, their shadow prices and the next best plans."""
+    """Explain why there is no plan, or what limits the plan. It finds the least change that gives a plan, or the
+    binding constraints, their shadow prices and the next best plans."""
     from optmodels.reporting.explanation import summary
 
     with steps() as on_step:

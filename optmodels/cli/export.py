@@ -22,7 +22,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,
 ) -> int:
-    """Export a plan to vLLM, Kubernetes and other targets. Or the model itself, as MPS or LP."""
+    """Export a plan to vLLM, Kubernetes and other targets. It can also write the model itself, as MPS or LP."""
     made = optmodels.export(result_of(plan), to, out=out, force=force)
     for note in made.notes:
         sys.stderr.write(f"note: {' '.join(printable(note).split())}\n")

@@ -20,7 +20,7 @@ def fewest_gpus(
     out: Annotated[Path | None, typer.Option(help="Folder for the plan's files (default: none).")] = None,
     as_json: Json = False,
 ) -> int:
-    """Find the fewest GPUs for an SLO attainment. With a bound."""
+    """Find the fewest GPUs for an SLO attainment. A bound proves that fewer cannot do."""
     from optmodels.reporting.evaluate import fewest_lines
 
     found = answer(

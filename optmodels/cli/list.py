@@ -30,7 +30,7 @@ def list(
     region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
     as_json: Json = False,
 ) -> int:
-    """List formulations, methods, problems and prices. Or the catalogue of models and GPUs."""
+    """List formulations, methods, problems and prices. It also lists the catalogue of models and GPUs."""
     found = optmodels.list(what, folder, cloud=cloud, region=region)
     if as_json:
         sys.stdout.write(json_text(found) + "\n")

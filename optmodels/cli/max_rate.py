@@ -39,7 +39,7 @@ def max_rate(
     time_limit: Annotated[float, timed("Seconds of the solve.")] = 20.0,
     as_json: Json = False,
 ) -> int:
-    """Find the largest request rate within the SLOs. Predicted, with a bound, and simulated."""
+    """Find the largest request rate within the SLOs. Prints predicted rates with a bound, and a simulated one."""
     from optmodels.reporting.max_rate import max_rate_lines
 
     answer(

@@ -42,7 +42,7 @@ def new(
     ] = False,
     force: Force = False,
 ) -> int:
-    """Write a problem file to start from. A template, or a shipped one; or a package of your own formulation."""
+    """Write a problem file to start from. It writes a template, a shipped one, or a package of your own formulation."""
     if interactive:
         from optmodels.cli import interview
         from optmodels.io.write import refuse_existing, write_text

@@ -94,7 +94,7 @@ def operating_points(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compute rows of a problem file from a latency model. Or from measurements, at the workload that you give."""
+    """Compute rows of a problem file from a latency model. It can also read measurements. You give the workload."""
     from optmodels.reporting.latencies import point_lines
 
     answer(

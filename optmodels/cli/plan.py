@@ -115,7 +115,7 @@ def plan(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Find the cheapest machines for one workload. Prints machines and cost first, then SLO, proof and next steps."""
+    """Find the cheapest machines for one workload. It prints machines and cost first, then SLO, proof, next steps."""
     from optmodels.question import assumptions
     from optmodels.reporting.text import plain
 

@@ -29,7 +29,7 @@ def prefix_hits(
     out: Annotated[Path | None, typer.Option(help="File for the document, as a problem file takes it.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Estimate the prefix-cache hit rate of a trace. By cache size and number of engines."""
+    """Estimate the prefix-cache hit rate of a trace. The table goes by cache size and number of engines."""
     from optmodels.api.prefix_hits import PREFIX_SIZES
     from optmodels.reporting.simulate import prefix_lines
 

@@ -35,7 +35,7 @@ def replan(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Decide one tick of a fleet that follows its traffic. Orders, stops and loads, each with its reason."""
+    """Decide one tick of a fleet that follows its traffic. It states orders, stops and loads, each with its reason."""
     from optmodels.reporting.replan import replan_lines
 
     found = answer(

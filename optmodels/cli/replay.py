@@ -76,7 +76,7 @@ def replay(
     parquet: Annotated[bool, typer.Option("--parquet", help="Requests as Parquet, not CSV.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Simulate a plan on a request trace. Predicted next to replayed latencies."""
+    """Simulate a plan on a request trace. The output has predicted next to replayed latencies."""
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))

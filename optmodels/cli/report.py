@@ -24,7 +24,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     force: Force = False,
 ) -> int:
-    """Write one HTML page of results that needs no network. Words, tables, charts, the certificate, the problem."""
+    """Write one HTML page of results without network. It holds tables, charts, the certificate and the problem."""
     results = [result_of(r) for r in results]
     target = out if out is not None else _free(results)
     optmodels.report(results, out=target, figures=figures, format=format, title=title, force=force)

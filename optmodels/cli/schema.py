@@ -20,7 +20,7 @@ def schema(
         bool, typer.Option("--keys", help="Every key of a formulation's problem files in words (Markdown).")
     ] = False,
 ) -> int:
-    """Print the JSON Schema of an input file or document. Problem files, `evaluate` input, results."""
+    """Print the JSON Schema of an input file or document. Documents are problem files, input of `evaluate`, results."""
     found = optmodels.schema(name, keys=keys)
     sys.stdout.write(found if isinstance(found, str) else json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return 0

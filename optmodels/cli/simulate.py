@@ -66,7 +66,7 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Folder for simulate.json and a table of the requests.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Simulate one deployment on a request trace. Engine step by engine step, without a plan."""
+    """Simulate one deployment on a request trace. The simulation goes engine step by engine step, without a plan."""
     from optmodels.reporting.simulate import simulate_lines
 
     answer(

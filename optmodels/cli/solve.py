@@ -45,7 +45,7 @@ def solve(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Find one plan for a problem, with a proof. Prints a summary; files go under results/."""
+    """Find one plan for a problem, with a proof. It prints a summary and writes files below results/."""
     target = out if out is not None else (None if as_json else Path("results"))
     result = solved(
         optmodels.solve, as_json, problem, out=target, method=method, time_limit=time_limit, gap=gap, seed=seed,

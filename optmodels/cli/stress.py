@@ -33,7 +33,7 @@ def stress(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Stress-test a plan. SLO attainment and cost under more demand, slower engines and losses."""
+    """Stress-test a plan. The table has SLO attainment and cost under more demand, slower engines and losses."""
     from optmodels.reporting.stress import stress_lines
 
     answer(

@@ -37,7 +37,7 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in the --out folder.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Solve a problem many times with some fields varied. Resumable; table, Pareto frontier, pictures."""
+    """Solve a problem many times with some fields varied. It makes a table, a Pareto frontier and pictures."""
     from optmodels.study.sweep import SweepInterrupted, default_folder
 
     try:

@@ -30,7 +30,7 @@ def tables(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Tabulate latencies linearised with a certified error. For a problem file, or for any curve or model."""
+    """Tabulate latencies linearised with a certified error. It reads a problem file, a curve or a model."""
     from optmodels.reporting.latencies import curve_document, curve_lines
 
     how: dict[str, Any] = {

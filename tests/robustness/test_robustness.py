@@ -18,7 +18,7 @@ REFUSED = {
     "FALSE-PROOF-load-level.yaml": ":23: queueing.load_levels[1]: got 8e-07; expected a number ≥ 0.001",
     "HANG-orchestration-1116.yaml": ":6: cluster.servers: got 8000000; expected at most 1,000,000 GPUs",
     "HANG-orchestration-121.yaml": ":6: cluster.servers: got 8000000; expected at most 1,000,000 GPUs",
-    "cost_efficiency-2022.yaml": ":14: slo.tpot_s: got 5e-324; expected 0, or a number of at least 2.23e-308",
+    "cost_efficiency-2022.yaml": ":14: slo.tbt_s: got 5e-324; expected 0, or a number of at least 2.23e-308",
     "fleet-216.yaml": ": workloads[0]: got '1.2e+19 requests/s of chat/1024x256'; expected a demand that",
     "fleet-2828.yaml": ":34: strategies.replicas: got []; expected at least 1 entry",
     "honest-fleet-25.yaml": ": workloads[0]: got '8e+12 requests/s of chat/1024x256'; expected a demand that",
