@@ -26,7 +26,7 @@ def tables(
     out: OutFile = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (one axis).")] = None,
     where: Where = None,
-    rows: Annotated[int, typer.Option(help="With a problem file: number of operating points to show.")] = 20,
+    rows: Annotated[int, typer.Option(help="With a problem file: number of operating points to show.")] = 8,
     force: Force = False,
     as_json: Json = False,
 ) -> int:
@@ -65,7 +65,7 @@ def _of_an_instance(source: Path, how: dict[str, Any], rows: int, as_json: bool)
     if curves is not None:
         line += f"; {curves['configuration'].nunique()} latency curves linearised at {len(curves)} nodes,"
         line += f" certified relative error ≤ {worst:.2g} (asked {max_error:.2g})"
-    show([_shown(frame, rows), "", line])
+    show([line, "", _shown(frame, rows)])
     return 0
 
 

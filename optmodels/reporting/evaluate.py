@@ -12,7 +12,7 @@ from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
 HOURS_A_YEAR = 8760
-MOST_ROWS = 30
+MOST_ROWS = 8
 # Columns of the tables, where a record has them; everything else is in the JSON document.
 DEPLOYMENT = (
     "name", "usd_per_hour", "gpus", "engines", "engines_needed", "requests_per_s", "load", "slots_in_use", "kv_in_use",
@@ -46,6 +46,9 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
     price = f"{usd(report['usd_per_hour'])} USD/h, " if "usd_per_hour" in report else ""
     of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
+    if found["saving"] is not None and found["best"]["objective"] is not None:
+        first, *more = _saving_lines(found, found["saving"])
+        lines += [f"[bold]{plain(first)}[/bold]", *(f"  {plain(line)}" for line in more)]
     lines += [f"[bold]Today: {price}{_gpus(report['gpus'], of)}[/bold]"]
     for how, share in report["attainment"].items():
         at = report.get("predicted_at") if how == "predicted" else None  # its mean decides nothing: the replay does
@@ -74,6 +77,8 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
 def _table(title: str, rows: list[Mapping[str, Any]], columns: tuple[str, ...]) -> Any:
     there = [c for c in columns if any(c in r for r in rows)]
     table = titled(title, *(CALLED.get(c, words(c)) for c in there), box=None)
+    if len(rows) > MOST_ROWS:  # the worst first
+        rows = sorted(rows, key=lambda row: min((row[c] for c in DEMAND[2:6] if row.get(c) is not None), default=1.0))
     for row in rows[:MOST_ROWS]:
         table.add_row(*(plain(_cell(c, row.get(c))) for c in there))
     if len(rows) > MOST_ROWS:
@@ -90,8 +95,8 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _distance(found: Mapping[str, Any]) -> list[str]:
-    """The best plan, its certificate, and its saving."""
-    best, saving, unit = found["best"], found["saving"], found["best"]["unit"]
+    """The best plan and its certificate."""
+    best, unit = found["best"], found["best"]["unit"]
     if best["objective"] is None:
         why = best["reason"] or "none was found in the time given"
         state = "No plan keeps every SLO" if best["status"] == "infeasible" else "No plan"
@@ -104,9 +109,6 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  {plain(best['headline'])}")
     if best.get("replayed_attainment") is not None:
         lines.append(f"  replayed {best['replayed_attainment']:.1%} of requests within their SLO")
-    if saving is None:
-        return lines
-    lines += [f"  {plain(line)}" for line in _saving_lines(found, saving)]
     return lines
 
 
