@@ -243,15 +243,9 @@ def _mean_score(case: FleetCase, models: Models, q: PeriodLine, w: FleetWorkload
 
 
 def _well_formed(
-    found: Findings,
-    problem: Fleet,
-    case: FleetCase,
-    demands: Mapping[str, Demand],
-    models: Models,
-    d: DeploymentLine,
-    where: str,
-    keep: float,
-) -> bool:
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
+    d: DeploymentLine, where: str, keep: float,
+) -> bool:  # fmt: skip
     """Requirements without which no figure can be recomputed; False stops the check.
 
     `keep` is the share of its load that certification leaves the line's point.

@@ -439,15 +439,9 @@ def _quality(tables: FleetTables, choice: FleetChoice, t: int, w: FleetWorkload)
 
 
 def _limits(
-    tables: FleetTables,
-    choice: FleetChoice,
-    t: int,
-    served: Array,
-    usd: float,
-    starts: dict[str, int],
-    stops: dict[str, int],
-    cheapest: float,
-) -> list[LimitLine]:
+    tables: FleetTables, choice: FleetChoice, t: int, served: Array, usd: float, starts: dict[str, int],
+    stops: dict[str, int], cheapest: float,
+) -> list[LimitLine]:  # fmt: skip
     """Every limit of the instance with its value in the plan.
 
     The budget binds if the rest buys no further deployment of the `cheapest` kind in the plan.

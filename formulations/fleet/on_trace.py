@@ -38,12 +38,7 @@ ROUNDING = 1e-9  # relative, of a latency
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 SEED = 0  # of who gets a request at random, as a replay has it where it is not told
 MOST_TIMES = 64  # as many deployments of a line are tried at most
-CALLED = {
-    "ttft_s": "ttft_s",
-    "tpot_s": "tpot_s",
-    "itl_s": "itl_s",
-    "deadline_s": "e2e_s",
-}  # of an SLO → of the observed latencies
+CALLED = {"ttft_s": "ttft_s", "tpot_s": "tpot_s", "itl_s": "itl_s", "deadline_s": "e2e_s"}  # SLO → observed
 
 
 class OnTrace:

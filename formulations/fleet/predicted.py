@@ -26,12 +26,7 @@ from optmodels.engine.between import after_first
 from optmodels.engine.continuous import EngineLimits, seconds_and_quantile
 from optmodels.engine.running import Running, decoding, prefilling, running
 
-LATENCIES = {
-    "ttft_s": "ttft_s",
-    "tpot_s": "tpot_s",
-    "itl_s": "itl_s",
-    "deadline_s": "e2e_s",
-}  # of an SLO → of `Running`
+LATENCIES = {"ttft_s": "ttft_s", "tpot_s": "tpot_s", "itl_s": "itl_s", "deadline_s": "e2e_s"}  # SLO → `Running`
 
 
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:

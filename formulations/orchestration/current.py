@@ -274,13 +274,9 @@ def _with_limits(p: OrchestrationPlan, t: OrchestrationTables) -> OrchestrationP
 
 
 def _replayed(
-    t: OrchestrationTables,
-    p: OrchestrationPlan,
-    requests: Simulated,
-    way: Dispatcher,
-    options: ReplayOptions,
+    t: OrchestrationTables, p: OrchestrationPlan, requests: Simulated, way: Dispatcher, options: ReplayOptions,
     name: str,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Figures of one simulation."""
     cluster = cluster_of(t, p)
     run = ReplayOptions(seed=options.seed)

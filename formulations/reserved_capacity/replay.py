@@ -467,14 +467,9 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
 
 
 def _run(
-    work: RegionWorkload,
-    fleet: RegionFleet,
-    routing: RegionRouting,
-    seconds: float,
-    slo: ServiceSlo,
-    o: RegionReplayOptions,
-    name: str,
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    work: RegionWorkload, fleet: RegionFleet, routing: RegionRouting, seconds: float, slo: ServiceSlo,
+    o: RegionReplayOptions, name: str,
+) -> tuple[dict[str, Any], dict[str, Any] | None]:  # fmt: skip
     if not len(fleet.region):
         return {"survives": False, "throughput_over_demand": 0.0}, None
     r: Replay = simulate(work.trace, fleet, routing, programs=work.programs, until_s=seconds + AFTER_S, seed=o.seed)

@@ -36,19 +36,12 @@ if TYPE_CHECKING:
 
 @renamed({"instance": "problem"})
 def evaluate(
-    current: str | PathLike[str] | Mapping[str, Any],
-    trace: str | PathLike[str] | Trace | None = None,
-    *,
-    problem: Source | None = None,
-    column: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None,
-    skip_bad: bool = False,
-    rate_factor: float = 1.0,
-    first: float | None = None,
-    time_limit: float | None = None,
-    seed: int = 0,
+    current: str | PathLike[str] | Mapping[str, Any], trace: str | PathLike[str] | Trace | None = None, *,
+    problem: Source | None = None, column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, rate_factor: float = 1.0,
+    first: float | None = None, time_limit: float | None = None, seed: int = 0,
     out: str | PathLike[str] | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Today's deployments: cost, latencies of requests, and distance to the best plan.
 
     Args:

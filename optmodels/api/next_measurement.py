@@ -20,11 +20,9 @@ SPREAD = 4  # of lengths and concurrency around the planned ones, times
 
 
 def consider(
-    result: Result,
-    safety: float | None,
-    again: Callable[[float | None], Result],
+    result: Result, safety: float | None, again: Callable[[float | None], Result],
     written: Mapping[str, str] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Keep in the log the plan at the other end of the interval (`safer`), and the runs to make (`next_measurement`).
 
     Args:

@@ -18,18 +18,11 @@ PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # default cache sizes, toke
 
 
 def prefix_hits(
-    trace: str | PathLike[str] | Trace,
-    kv_tokens: Sequence[float] = PREFIX_SIZES,
-    engines: Sequence[int] = (1, 2, 4, 8),
-    *,
-    column: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None,
-    skip_bad: bool = False,
-    routing: str = "first_block",
-    by: str | None = None,
-    seed: int = 0,
-    out: str | PathLike[str] | None = None,
-) -> dict[str, Any]:
+    trace: str | PathLike[str] | Trace, kv_tokens: Sequence[float] = PREFIX_SIZES,
+    engines: Sequence[int] = (1, 2, 4, 8), *, column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, routing: str = "first_block",
+    by: str | None = None, seed: int = 0, out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Shares of prompt tokens found in prefix caches, from the shared blocks of a trace's requests.
 
     Args:

@@ -32,29 +32,15 @@ if TYPE_CHECKING:
 
 @renamed({"instance": "problem"})
 def replay(
-    plan: PlanSource,
-    trace: str | PathLike[str] | Trace | None = None,
-    *,
-    problem: Source | None = None,
-    policy: str | None = None,
-    speed: Literal["load", "worst_case"] = "load",
-    overflow_protection: bool | None = None,
-    queue: Literal["fifo", "deadline"] | None = None,
-    controller: str | None = None,
-    rate_factor: float = 1.0,
-    first: float | None = None,
-    column: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None,
-    skip_bad: bool = False,
-    part: Literal["first", "rest"] | None = None,
-    share: float = 0.5,
-    resample: int | None = None,
-    block_s: float | None = None,
-    predicted_error: float | None = None,
-    seed: int = 0,
-    out: str | PathLike[str] | None = None,
-    parquet: bool = False,
-) -> dict[str, Any]:
+    plan: PlanSource, trace: str | PathLike[str] | Trace | None = None, *, problem: Source | None = None,
+    policy: str | None = None, speed: Literal["load", "worst_case"] = "load", overflow_protection: bool | None = None,
+    queue: Literal["fifo", "deadline"] | None = None, controller: str | None = None, rate_factor: float = 1.0,
+    first: float | None = None, column: Mapping[str, str] | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False,
+    part: Literal["first", "rest"] | None = None, share: float = 0.5, resample: int | None = None,
+    block_s: float | None = None, predicted_error: float | None = None, seed: int = 0,
+    out: str | PathLike[str] | None = None, parquet: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Simulate a plan on a request trace: predicted next to simulated latencies.
 
     Args:

@@ -33,20 +33,11 @@ MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 
 @renamed({"instance": "problem"})
 def solve(
-    problem: Source,
-    method: str = "exact",
-    *,
-    time_limit: float | None = None,
-    gap: float = 0.0,
-    seed: int = 0,
-    solver: str = "highs",
-    certify_replay: bool = False,
-    out_of_sample: bool = True,
-    out: str | PathLike[str] | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    on_result: Callable[[Result], None] | None = None,
-    cancel: threading.Event | None = None,
-) -> Result:
+    problem: Source, method: str = "exact", *, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
+    solver: str = "highs", certify_replay: bool = False, out_of_sample: bool = True,
+    out: str | PathLike[str] | None = None, on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None, cancel: threading.Event | None = None,
+) -> Result:  # fmt: skip
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 
     Args:
@@ -91,36 +82,18 @@ def solve(
             on_result(found)
 
     return solve_once(
-        problem,
-        method,
-        time_limit=time_limit,
-        gap=gap,
-        seed=seed,
-        solver=solver,
-        certify_replay=certify_replay,
-        out_of_sample=out_of_sample,
-        out=out,
-        on_event=on_event,
-        cancel=cancel,
+        problem, method, time_limit=time_limit, gap=gap, seed=seed, solver=solver, certify_replay=certify_replay,
+        out_of_sample=out_of_sample, out=out, on_event=on_event, cancel=cancel,
         on_result=on_result if time_limit is None else note,
-    )
+    )  # fmt: skip
 
 
 def solve_once(
-    instance: Source,
-    method: str = "exact",
-    *,
-    time_limit: float | None = None,
-    gap: float = 0.0,
-    seed: int = 0,
-    solver: str = "highs",
-    certify_replay: bool = False,
-    out_of_sample: bool = True,
-    out: str | PathLike[str] | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    on_result: Callable[[Result], None] | None = None,
-    cancel: threading.Event | None = None,
-) -> Result:
+    instance: Source, method: str = "exact", *, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
+    solver: str = "highs", certify_replay: bool = False, out_of_sample: bool = True,
+    out: str | PathLike[str] | None = None, on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None, cancel: threading.Event | None = None,
+) -> Result:  # fmt: skip
     """`solve` without the plan at the other end of the latencies' interval."""
     began = time.perf_counter()
     check_folder(None if out is None else Path(out))

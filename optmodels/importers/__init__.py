@@ -51,12 +51,9 @@ FORMATS: dict[str, ModuleType] = {
 
 
 def read(
-    paths: Sequence[Path],
-    name: str | None = None,
-    fixed: Mapping[str, str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    allow_failed: bool = False,
-) -> tuple[Kind, MeasuredRows]:
+    paths: Sequence[Path], name: str | None = None, fixed: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | None = None, allow_failed: bool = False,
+) -> tuple[Kind, MeasuredRows]:  # fmt: skip
     """Read files of benchmark results into one table of one kind.
 
     Args:

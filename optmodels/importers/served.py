@@ -15,21 +15,10 @@ TPOT_WITHIN = 0.15  # of the time between tokens that request latency and TTFT l
 
 
 def row(
-    source: ResultFile,
-    fixed: Mapping[str, float],
-    line: int,
-    *,
-    concurrency: float | None,
-    input_tokens: float | None,
-    output_tokens: float | None,
-    ttft_s: float,
-    tpot_s: float,
-    tp: float | None = None,
-    e2e_s: float | None = None,
-    failed: float | None = None,
-    completed: float | None = None,
-    **more: Any,
-) -> dict[str, Any]:
+    source: ResultFile, fixed: Mapping[str, float], line: int, *, concurrency: float | None,
+    input_tokens: float | None, output_tokens: float | None, ttft_s: float, tpot_s: float, tp: float | None = None,
+    e2e_s: float | None = None, failed: float | None = None, completed: float | None = None, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
     """A row of the ``served`` kind; values that the file lacks come from the user's ``--set``.
 
     Args:

@@ -397,12 +397,9 @@ def dotted(location: Location, data: object = _NOT_THERE, missing: bool = False)
 
 
 def validate(
-    model: type[M],
-    data: Any,
-    file: str | None = None,
-    line: Callable[[Location], int | None] = lambda _: None,
+    model: type[M], data: Any, file: str | None = None, line: Callable[[Location], int | None] = lambda _: None,
     prefix: str = "",
-) -> M:
+) -> M:  # fmt: skip
     """`model.model_validate`, with pydantic's errors turned into mistakes.
 
     Raises:
@@ -453,13 +450,9 @@ _UNIT_OF_SUFFIX = {  # the first that ends a name
 
 
 def _mistake(
-    model: type[BaseModel],
-    data: Any,
-    e: ErrorDetails,
-    file: str | None,
-    line: Callable[[Location], int | None],
+    model: type[BaseModel], data: Any, e: ErrorDetails, file: str | None, line: Callable[[Location], int | None],
     prefix: str,
-) -> Mistake:
+) -> Mistake:  # fmt: skip
     location: Location = as_written(e["loc"], data)
     value: object = None if e["type"] == "missing" else e["input"]
     path = dotted(location, data, missing=e["type"] == "missing")

@@ -78,13 +78,8 @@ class Calibration(Entry):
 
 
 def calibrate(
-    curves: Curves,
-    calibration: Calibration,
-    gpus: list[str],
-    families: list[str],
-    *,
-    safety: float | None = None,
-) -> Curves:
+    curves: Curves, calibration: Calibration, gpus: list[str], families: list[str], *, safety: float | None = None,
+) -> Curves:  # fmt: skip
     """Curves with LP(18) applied; `gpus` and `families` name each row's (main) GPU and strategy family.
 
     Args:

@@ -81,14 +81,9 @@ class MemoryController:
     """
 
     def __init__(
-        self,
-        capacity_tokens: float,
-        epsilon: float,
-        lengths: LengthMoments,
-        *,
-        b_max: int = 1024,
+        self, capacity_tokens: float, epsilon: float, lengths: LengthMoments, *, b_max: int = 1024,
         initial: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         _bounds(1, b_max)
         self.capacity_tokens = capacity_tokens
         self.b_max = b_max
@@ -117,15 +112,9 @@ class SlaController:
     """
 
     def __init__(
-        self,
-        limit_s: float,
-        *,
-        tolerance_s: float = 0.002,
-        b_min: int = 1,
-        b_max: int = 1024,
-        alpha: int = 16,
+        self, limit_s: float, *, tolerance_s: float = 0.002, b_min: int = 1, b_max: int = 1024, alpha: int = 16,
         delta: int = 4,
-    ) -> None:
+    ) -> None:  # fmt: skip
         _bounds(b_min, b_max)
         wrong = Mistakes()
         if not (math.isfinite(limit_s) and limit_s > 0):

@@ -128,19 +128,10 @@ def longest_request(work: LayerWork, tp: int, room_bytes: float) -> float:
 
 
 def kv_tokens(
-    work: LayerWork,
-    vram_bytes: float,
-    tp: int = 1,
-    *,
-    attention_ranks: int = 1,
-    pp: int = 1,
-    utilization: float = UTILIZATION,
-    runtime_bytes: float = RUNTIME_GIB * GIB,
-    chunk_tokens: float = CHUNK_TOKENS,
-    max_requests: float = MAX_REQUESTS,
-    request_tokens: float | None = None,
-    drafts: Drafts | None = None,
-) -> float:
+    work: LayerWork, vram_bytes: float, tp: int = 1, *, attention_ranks: int = 1, pp: int = 1,
+    utilization: float = UTILIZATION, runtime_bytes: float = RUNTIME_GIB * GIB, chunk_tokens: float = CHUNK_TOKENS,
+    max_requests: float = MAX_REQUESTS, request_tokens: float | None = None, drafts: Drafts | None = None,
+) -> float:  # fmt: skip
     """Tokens of KV cache of a whole deployment on tp·attention_ranks·pp GPUs; 0 where the weights do not fit.
 
     Args:

@@ -205,15 +205,9 @@ def encoding_of(x: Array, y: Array) -> tuple[Encoding, int]:
 
 
 def table(
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    max_error: float | None = None,
-    segments: int | None = None,
-    name_x: str = "x",
-    name_y: str = "y",
-    provenance: Mapping[str, str] | None = None,
-) -> Table:
+    x: npt.ArrayLike, y: npt.ArrayLike, *, max_error: float | None = None, segments: int | None = None,
+    name_x: str = "x", name_y: str = "y", provenance: Mapping[str, str] | None = None,
+) -> Table:  # fmt: skip
     """Fewest breakpoints for a relative error, or least error for a number of segments.
 
     Args:
@@ -243,16 +237,9 @@ def table(
 
 
 def grid(
-    x: npt.ArrayLike,
-    z: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    max_error: float,
-    name_x: str = "x",
-    name_z: str = "z",
-    name_y: str = "y",
-    provenance: Mapping[str, str] | None = None,
-) -> Grid:
+    x: npt.ArrayLike, z: npt.ArrayLike, y: npt.ArrayLike, *, max_error: float, name_x: str = "x", name_z: str = "z",
+    name_y: str = "y", provenance: Mapping[str, str] | None = None,
+) -> Grid:  # fmt: skip
     """The bilinear table with fewest rows (|x| × |z|) that keeps a relative error.
 
     Args:

@@ -232,16 +232,9 @@ _NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros((1, 0, 0)))
 
 
 def simulate(
-    requests: Requests,
-    cluster: Cluster,
-    policy: Policy = "shortest_queue",
-    *,
-    speed: Speed = "load",
-    overflow_protection: bool = True,
-    queue: Queue = "fifo",
-    shares: Shares | None = None,
-    seed: int = 0,
-) -> Outcomes:
+    requests: Requests, cluster: Cluster, policy: Policy = "shortest_queue", *, speed: Speed = "load",
+    overflow_protection: bool = True, queue: Queue = "fifo", shares: Shares | None = None, seed: int = 0,
+) -> Outcomes:  # fmt: skip
     """Send every request to an instance and serve it.
 
     Deterministic; the seed matters to ``random`` only. A completion and an arrival at the same time: completion first.

@@ -26,14 +26,9 @@ class Controlled:
 
 
 def simulate_controlled(
-    arrivals: Arrivals,
-    engine: Engine,
-    controller: Controller | None = None,
-    *,
-    interval_steps: int = 1,
-    users: int | None = None,
-    gaps: Gaps | None = None,
-) -> Controlled:
+    arrivals: Arrivals, engine: Engine, controller: Controller | None = None, *, interval_steps: int = 1,
+    users: int | None = None, gaps: Gaps | None = None,
+) -> Controlled:  # fmt: skip
     """Serve all requests on one engine.
 
     Args:

@@ -234,13 +234,9 @@ def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: fl
 
 
 def _values(
-    stations: Sequence[Station],
-    streams: Sequence[Stream],
-    copies: int,
-    span: tuple[float, float, float],
-    rng: np.random.Generator,
-    edges: Array | None = None,
-) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]]:
+    stations: Sequence[Station], streams: Sequence[Stream], copies: int, span: tuple[float, float, float],
+    rng: np.random.Generator, edges: Array | None = None,
+) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]]:  # fmt: skip
     """Latencies by stream and metric, each with its copy, and how many there are; of answers of one token no TPOT.
 
     `span` is the seconds before those observed, observed, and after them. With `edges` times between tokens, too, each

@@ -297,17 +297,10 @@ def random_turn(seed: int, request: int, draw: int, count: int) -> int:
 
 
 def simulate_slowly(
-    requests: Requests,
-    cluster: Cluster,
-    policy: Policy = "shortest_queue",
-    *,
-    speed: Speed = "load",
-    overflow_protection: bool = True,
-    queue: Queue = "fifo",
-    shares: Shares | None = None,
-    seed: int = 0,
+    requests: Requests, cluster: Cluster, policy: Policy = "shortest_queue", *, speed: Speed = "load",
+    overflow_protection: bool = True, queue: Queue = "fifo", shares: Shares | None = None, seed: int = 0,
     controllers: Sequence[Controller | None] | None = None,
-) -> Outcomes:
+) -> Outcomes:  # fmt: skip
     """The results of `cluster.simulate`, computed some thousand times as slowly.
 
     Args:

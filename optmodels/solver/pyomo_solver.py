@@ -18,8 +18,8 @@ import numpy as np
 from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.solver.compile import Compiled, paused_gc
 from optmodels.solver.otherwise import Way
-from optmodels.solver.scip import installed
-from optmodels.solver.session import Array, Ended, Limit
+from optmodels.solver.scip import OtherRun, installed
+from optmodels.solver.session import Ended, Limit
 
 _ENDED: dict[str, Ended] = {
     "optimal": "optimal", "globallyOptimal": "optimal", "infeasible": "infeasible", "unbounded": "unbounded",
@@ -78,9 +78,7 @@ def named(name: str) -> Way:
     return Way(name)
 
 
-def run_pyomo(
-    name: str, model: Compiled, seconds: float | None, gap: float, seed: int
-) -> tuple[Ended, Limit | None, str, Array | None, float | None, int]:
+def run_pyomo(name: str, model: Compiled, seconds: float | None, gap: float, seed: int) -> OtherRun:
     """Minimise the first objective by the solver of that name.
 
     Args:
@@ -90,16 +88,12 @@ def run_pyomo(
         gap: relative, at which to stop.
         seed: random seed of the solver's random numbers, where it has an option for it.
 
-    Returns:
-        How it ended, what stopped it, in the solver's words, the best point (n,), the bound and the nodes, 0 where
-        it does not state.
-
     Raises:
         SolverError: it failed, or Pyomo did with it.
     """
     problem = _stated(model)
     if problem is None:
-        return "infeasible", None, "an empty row cannot hold", None, None, 0
+        return OtherRun("infeasible", message="an empty row cannot hold")
     solver = _made(name)
     family = next((key for key in _OPTIONS if name.removeprefix("appsi_").startswith(key)), None)
     if family is not None:
@@ -122,7 +116,7 @@ def run_pyomo(
         bound = float(model.costs[0] @ point + model.offsets[0])  # it states that nothing is better
     if ended == "error" and point is not None:
         ended, limit = "limit", "interrupt"
-    return ended, limit, f"{name}: {said}", point, bound, 0
+    return OtherRun(ended, limit, f"{name}: {said}", point, bound)
 
 
 def _made(name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,32 @@ _LIMITS: dict[str, Limit] = {
 }  # fmt: skip
 
 
+class OtherRun(NamedTuple):
+    """One run of another solver than HiGHS.
+
+    Attributes:
+        ended: how it ended.
+        limit: limit that stopped it.
+        message: the solver's own word.
+        x: best point, (n,).
+        bound: its bound.
+        nodes: number of nodes; 0 where it states none.
+    """
+
+    ended: Ended
+    limit: Limit | None = None
+    message: str = ""
+    x: Array | None = None
+    bound: float | None = None
+    nodes: int = 0
+
+
 def installed() -> bool:
     """Whether there is a SCIP here."""
     return find_spec("pyscipopt") is not None
 
 
-def run_scip(
-    model: Compiled, seconds: float | None, gap: float, seed: int
-) -> tuple[Ended, Limit | None, str, Array | None, float | None, int]:
+def run_scip(model: Compiled, seconds: float | None, gap: float, seed: int) -> OtherRun:
     """Minimise the first objective.
 
     Args:
@@ -34,9 +52,6 @@ def run_scip(
         seconds: limit; None: none.
         gap: relative, at which to stop.
         seed: random seed of SCIP's random numbers.
-
-    Returns:
-        How it ended, what stopped it, in SCIP's word, the best point (n,), the bound and the nodes.
     """
     from pyscipopt import Model, quicksum
 
@@ -62,7 +77,7 @@ def run_scip(
         row: Any = quicksum(float(a) * x[j] for j, a in zip(A.indices[at].tolist(), A.data[at], strict=True))
         if at.start == at.stop:
             if not low <= 0 <= high:
-                return "infeasible", None, "an empty row cannot hold", None, None, 0
+                return OtherRun("infeasible", message="an empty row cannot hold")
         elif low == high:
             scip.addCons(row == low)
         else:
@@ -81,7 +96,7 @@ def run_scip(
     bound = float(scip.getDualbound()) if ended in ("optimal", "limit") else None
     if bound is not None and abs(bound) >= scip.infinity():
         bound = None
-    return ended, limit, f"SCIP: {status}", point, bound, int(scip.getNTotalNodes())
+    return OtherRun(ended, limit, f"SCIP: {status}", point, bound, int(scip.getNTotalNodes()))
 
 
 def _end(bound: float) -> float | None:

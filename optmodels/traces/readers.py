@@ -152,11 +152,9 @@ class How:
 
 
 def read_trace(
-    path: Path,
-    columns: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None,
+    path: Path, columns: Mapping[str, str] | None = None, where: Mapping[str, str | Sequence[str]] | None = None,
     skip_bad: bool = False,
-) -> Trace:
+) -> Trace:  # fmt: skip
     """Read a request trace of any known format, or of any columns that are mapped onto ours.
 
     Args:

@@ -61,14 +61,10 @@ class ChosenRows:
 
 
 def choose(
-    models: tuple[Fitted, Fitted],
-    candidates: Sequence[Loops],
-    matter: Sequence[Loops],
-    count: int,
-    known: Sequence[Loops] = (),
-    forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM),
+    models: tuple[Fitted, Fitted], candidates: Sequence[Loops], matter: Sequence[Loops], count: int,
+    known: Sequence[Loops] = (), forms: tuple[Form, Form] = (STEP_FORM, FIRST_TOKEN_FORM),
     along: Mapping[str, float] = ALONG,
-) -> ChosenRows:
+) -> ChosenRows:  # fmt: skip
     """Choose `count` of the candidates, with the known rows over `OWN_WORKLOADS` workloads as far as there are any.
 
     Args:

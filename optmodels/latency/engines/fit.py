@@ -263,12 +263,9 @@ def _spread(by_term: Mapping[str, float], names: Sequence[str]) -> list[float]:
 
 
 def _wholes(
-    factors: Mapping[str, float],
-    trends: Mapping[str, Mapping[str, float]],
-    terms: Mapping[str, Array],
-    labels: Labels,
-    unknown: _Unknown,
-) -> tuple[list[Whole], _Read]:
+    factors: Mapping[str, float], trends: Mapping[str, Mapping[str, float]], terms: Mapping[str, Array],
+    labels: Labels, unknown: _Unknown,
+) -> tuple[list[Whole], _Read]:  # fmt: skip
     """Adds a parameter for each level of each grouping, and one for each of its slopes; and how to read them back."""
     each = [(g, "", x) for g, x in factors.items()]
     each += [(g, name, x) for g, slopes in trends.items() for name, x in slopes.items()]

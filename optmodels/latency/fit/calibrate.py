@@ -69,14 +69,9 @@ def folds(workload: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
 
 
 def calibrate_measurements(
-    m: Measurements,
-    model: str = "auto",
-    options: FitOptions | None = None,
-    *,
-    title: str = "",
-    source: str = "",
+    m: Measurements, model: str = "auto", options: FitOptions | None = None, *, title: str = "", source: str = "",
     date: str | None = None,
-) -> Calibrated:
+) -> Calibrated:  # fmt: skip
     """Fit a latency model and judge it by cross-validation over whole workloads.
 
     Args:

@@ -39,16 +39,9 @@ class LinearFit:
 
 
 def fit_nonnegative(
-    X: Array,
-    y: Array,
-    names: tuple[str, ...],
-    *,
-    relative: bool = True,
-    robust: bool = True,
-    emphasis: Array | None = None,
-    level: float = 0.95,
-    where: str = "",
-) -> LinearFit:
+    X: Array, y: Array, names: tuple[str, ...], *, relative: bool = True, robust: bool = True,
+    emphasis: Array | None = None, level: float = 0.95, where: str = "",
+) -> LinearFit:  # fmt: skip
     """Fit y ≈ Xβ with β ≥ 0.
 
     Args:

@@ -149,12 +149,9 @@ class Measurements:
 
 
 def measurements(
-    kind: Kind,
-    values: Mapping[str, Sequence[float] | Array],
-    *,
-    workload: Sequence[str] | None = None,
+    kind: Kind, values: Mapping[str, Sequence[float] | Array], *, workload: Sequence[str] | None = None,
     name: str = "<data>",
-) -> Measurements:
+) -> Measurements:  # fmt: skip
     """Measurements from arrays, checked as a file would be.
 
     Raises:
@@ -166,13 +163,9 @@ def measurements(
 
 
 def read_measurements(
-    path: Path,
-    *,
-    kind: Kind | None = None,
-    columns: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    workload: Sequence[str] | None = None,
-) -> Measurements:
+    path: Path, *, kind: Kind | None = None, columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None, workload: Sequence[str] | None = None,
+) -> Measurements:  # fmt: skip
     """Read a CSV (also .csv.gz) or Parquet file of measurements.
 
     Args:
@@ -274,13 +267,9 @@ def _list(names: Iterable[object], limit: int = 12) -> str:
 
 
 def _build(
-    frame: pd.DataFrame,
-    kind: Kind | None,
-    columns: Mapping[str, str],
-    workload: Sequence[str] | None,
-    name: str,
+    frame: pd.DataFrame, kind: Kind | None, columns: Mapping[str, str], workload: Sequence[str] | None, name: str,
     source: dict[str, Any],
-) -> Measurements:
+) -> Measurements:  # fmt: skip
     known = {c for k in KINDS for c in (*COLUMNS[k], *LABELS[k])}
     unknown = [c for c in columns if c not in known]
     if unknown:

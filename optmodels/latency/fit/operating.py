@@ -154,14 +154,9 @@ class PointWorkload:
 
 
 def operating_points(
-    model: Predictor,
-    machine: str,
-    w: PointWorkload,
-    *,
-    replicas: tuple[int, ...] = (1,),
-    passes: tuple[int, ...] = (),
-    safety: float | None = None,
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    model: Predictor, machine: str, w: PointWorkload, *, replicas: tuple[int, ...] = (1,),
+    passes: tuple[int, ...] = (), safety: float | None = None,
+) -> tuple[pd.DataFrame, tuple[str, ...]]:  # fmt: skip
     """One row for each way to run the workload on the machine, and what leaves the model's range.
 
     Args:
