@@ -622,7 +622,7 @@ def test_a_short_budget_says_of_every_limit_whether_it_binds_before_how_far_it_m
     assert [e.gain_without for e in found.limits] == [e.gain_without for e in stated]
     assert all(e.tightest is None and e.step is None for e in found.limits)
     assert any(e.tightest is not None or e.step is not None for e in whole.limits)
-    assert any("before these ranges were known" in s for s in found.skipped)
+    assert any(s.startswith("ranges of ") for s in found.skipped)
 
 
 def test_an_answer_that_a_tighter_plan_proves_wrong_is_forgotten():
