@@ -103,3 +103,20 @@ pool: {{catalog: aws, include: ["g6e.xlarge"]}}
     with pytest.raises(InputError) as caught:
         optmodels.load(file)
     assert said in str(caught.value)
+
+
+PLAN_KEYS = {"tpot_s": "tbt_s"} | {f"{x}requests_per_s": f"{x}requests_per_second" for x in ("", "mean_", "peak_")}
+
+
+@pytest.mark.parametrize("name", ["cost_efficiency/textbook/hand-checkable", "reserved_capacity/textbook-two-regions"])
+def test_plans_with_older_keys_pass_their_check(name: str) -> None:
+    document = optmodels.solve(INSTANCES / f"{name}.yaml").document()
+    older = document | {"plan": renamed(document["plan"]), "optmodels_version": "0.1.9", "schema": 1}
+    assert keys(older["plan"]) & set(PLAN_KEYS.values()) and not keys(document["plan"]) & set(PLAN_KEYS.values())
+    assert optmodels.check(older).ok
+
+
+def renamed(data: object) -> object:
+    if isinstance(data, dict):
+        return {PLAN_KEYS.get(k, k): renamed(v) for k, v in data.items()}
+    return [renamed(v) for v in data] if isinstance(data, list) else data
