@@ -165,7 +165,7 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
     if document.get("certifies"):
-        rows.append(("What the bound holds for", str(document["certifies"])))
+        rows.append(("Scope of the bound", str(document["certifies"])))
     rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
     rows.append(("Stopped early", {None: "no", "interrupt": "interrupted"}.get(limit, f"by the {limit} limit")))
     verdict = document.get("check")

@@ -119,7 +119,7 @@
     table.classList.add("cards");
   }
   for (const cell of narrow ? document.querySelectorAll("table.sortable td:first-child") : []) {
-    if (cell.children.length) continue;
+    if (cell.children.length || !cell.textContent) continue;
     const parts = cell.textContent.split(/(?<=[_/])/); // names break here before they break anywhere
     cell.replaceChildren(...parts.flatMap((part) => [part, document.createElement("wbr")]));
   }
