@@ -211,6 +211,10 @@ class Result(Document):
         check = {} if self.check is None else {"check": "passed" if self.check.ok else "FAILED"}
         return {"instance": printable(self.instance, 200), "method": self.method, "status": self.status} | found | check
 
+    def __dir__(self) -> list[str]:
+        """Its own names; pydantic's are left out."""
+        return [*type(self).model_fields, *vars(type(self))]
+
     def __repr__(self) -> str:
         return f"<Result {', '.join(f'{k}: {v}' for k, v in self._facts().items())}>"
 
