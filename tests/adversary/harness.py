@@ -197,7 +197,7 @@ def _in_seconds(data: Any, limit: bool = False) -> Any:
     return f"{data!r} s" if limit and isinstance(data, int | float) and data > min(SECONDS_USUAL.values()) else data
 
 
-LATENCIES = ("ttft_s", "tpot_s", "deadline_s")
+LATENCIES = ("ttft_s", "tpot_s", "tbt_s", "deadline_s")
 
 
 def written(data: Instance, folder: Path) -> Path:

@@ -55,7 +55,7 @@ HOURS = 730.0  # of a month
 GIB = float(2**30)
 TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters
 PER = {"requests_per_second": 1.0, "requests_per_s": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
-EARLIER = {"tpot_s": "tpot_s", "requests_per_s": "requests_per_second",
+EARLIER = {"tbt_s": "tpot_s", "requests_per_s": "requests_per_second",
            "total_requests_per_s": "total_requests_per_second"}  # fmt: skip
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 STRICT, GENEROUS = 1e-9, 2e-6  # demand is read so much larger or smaller
