@@ -165,7 +165,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         requests, code = drawn(case, case.periods[period].name, np.random.default_rng(options.seed))
     else:
         requests, code = trace, codes_of(case, trace)
-    serve = _Simulation(case, lines, groups, requests, code)
+    serve = _CurrentSimulation(case, lines, groups, requests, code)
     runs: dict[str, ServedRequests] = {}
     if time_to_replay("the replay"):
         runs["replayed"] = serve(current.dispatcher)
@@ -446,7 +446,7 @@ def _predicted(lines: list[_Line], groups: list[_Group], dispatcher: str) -> tup
 # -------------------------------------------------------------------------------------------------------- replayed
 
 
-class _Simulation:
+class _CurrentSimulation:
     """The engines of all lines, and requests that are sent to them in several ways."""
 
     def __init__(self, case: FleetCase, lines: list[_Line], groups: list[_Group], trace: Trace, code: Ints) -> None:
@@ -689,7 +689,7 @@ def _replayed(
 
 def _deployments(
     case: FleetCase, lines: list[_Line], groups: list[_Group], share: Array, states: list[Running | None],
-    serve: _Simulation, seen: ServedRequests | None, best: PlannedRouting | None,
+    serve: _CurrentSimulation, seen: ServedRequests | None, best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By line: its machines and cost, its load as predicted and as replayed."""
     rows = []

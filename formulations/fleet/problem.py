@@ -46,7 +46,7 @@ from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, laten
 from optmodels.engine.continuous import Percentile as Percentile
 from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
 from optmodels.engine.spelling import NamedModel
-from optmodels.engine.stages import Deployment, Link
+from optmodels.engine.stages import DeploymentStages, Link
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
@@ -595,8 +595,8 @@ class Fleet(Problem):
         description="replay: plan with simulated latencies, so that every SLO holds on the step simulator",
     )
     certification: FleetCertification = FleetCertification()
-    deployment: Deployment = Field(
-        default=Deployment(), description="stages of deployments, with serving: continuous or measured points"
+    deployment: DeploymentStages = Field(
+        default=DeploymentStages(), description="stages of deployments, with serving: continuous or measured points"
     )
     prefix_cache: PrefixCache | None = Field(
         default=None, description="measured prefix-cache hits, with serving: continuous"
