@@ -34,7 +34,7 @@ from optmodels.study.sweep import SweepInterrupted
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml"
 TWO_REGIONS = ROOT / "instances/reserved_capacity/textbook-two-regions.yaml"
 DAY = ROOT / "instances/fleet/day-and-night.yaml"
-THREE_REGIONS = ROOT / "instances/fleet/gcp-three-regions.yaml"  # a fleet that takes half a second
+REGIONS = ROOT / "instances/fleet/gcp-three-regions.yaml"  # a fleet that takes half a second
 DEMAND = "services[chat].slo.ttft_s"
 
 
@@ -169,18 +169,16 @@ def test_rows_are_what_solve_says_at_each_point():
         assert row["proved"]
 
 
-@pytest.mark.parametrize(
-    "source", [ROOT / "instances/cost_efficiency/fig3/generative-real_time-b008.yaml", THREE_REGIONS]
-)
+@pytest.mark.parametrize("source", [ROOT / "instances/cost_efficiency/fig3/generative-real_time-b008.yaml", REGIONS])
 def test_tables_kept_between_solves_change_nothing(source, monkeypatch):
     """Where nothing costly varies the tables are made once; the rows are those of fresh tables."""
     from dataclasses import replace
 
     from optmodels import formulation
 
-    form = formulation.get("fleet" if source == THREE_REGIONS else "cost_efficiency")
+    form = formulation.get("fleet" if source == REGIONS else "cost_efficiency")
     vary = {"budget_usd_per_hour": [3.0, 90.0]}
-    if source != THREE_REGIONS:
+    if source != REGIONS:
         vary |= {"slo.ttft_s": [0.3, 0.5, 5.0]}
     made = []
     counted = replace(form, tables=lambda p: made.append(1) or form.tables(p))
@@ -404,7 +402,7 @@ def test_killed_at_random_moments_the_table_is_the_undisturbed_one(tmp_path, wor
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_workers_end_with_a_killed_parent(tmp_path):
     process = subprocess.Popen(
-        command(THREE_REGIONS, "--vary", "workloads[chat].slo.ttft_s=0.5:3:200", "--workers", 2, "--out", tmp_path / "s"),
+        command(REGIONS, "--vary", "workloads[chat].slo.ttft_s=0.5:3:200", "--workers", 2, "--out", tmp_path / "s"),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while lines_in(tmp_path / "s/journal.jsonl") < 1:
@@ -425,7 +423,7 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
     out = tmp_path / "s"
     vary = ["--vary", "workloads[chat].slo.ttft_s=1.3:2:60", "--workers", workers, "--out", out]
     process = subprocess.Popen(
-        command(THREE_REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     while lines_in(out / "journal.jsonl") < 2:
         assert process.poll() is None
@@ -446,7 +444,7 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
 def test_control_c_while_workers_begin_is_left_to_the_parent(tmp_path):
     vary = ["--vary", "workloads[chat].slo.ttft_s=0.5:3:60", "--workers", 3, "--out", tmp_path / "s"]
     process = subprocess.Popen(
-        command(THREE_REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not children.read_text().split():
@@ -478,7 +476,7 @@ except KeyboardInterrupt:
 
 def test_a_solve_imports_no_pyomo():
     """Its import makes a lock for processes, which a worker that is stopped at once would leave behind."""
-    code = f"import sys, optmodels; optmodels.solve({str(THREE_REGIONS)!r}); sys.exit('pyomo' in sys.modules)"
+    code = f"import sys, optmodels; optmodels.solve({str(REGIONS)!r}); sys.exit('pyomo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
