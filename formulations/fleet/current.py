@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, provenance, step_costs
+from formulations.fleet.engines import EngineKind, classes_of, costs_of, levels, mean_prompt
 from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn, itl_edges
@@ -193,7 +193,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         },
         "latency": source_entries(
             ((f"{line.kind.gpus} × {line.kind.gpu} for {', '.join(line.workloads)}",
-              provenance(known, known.workload(line.workloads[0]), line.kind)) for line in lines),
+              costs_of(known, known.workload(line.workloads[0]), line.kind).provenance) for line in lines),
             problem.latency.safety,
         ),
     }  # fmt: skip
@@ -403,16 +403,15 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
             own = _with_limits(case, lines[j].limits)
             w = case.workload(lines[j].workloads[0])
             with wrong.collecting():
-                costs, slower = step_costs(own, w, lines[j].kind, mean_prompt(classes))
-                kv = kv_tokens_of(own, w, lines[j].kind, shortest, lines[j].limits)
-                if kv < 16:
+                of = costs_of(own, w, lines[j].kind, mean_prompt(classes), shortest)
+                if of.kv_tokens < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
                     raise InputError(
                         Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model")
                     )
-                group.costs.append(costs)
-                group.slower.append(slower)
-                group.kv_tokens.append(kv)
+                group.costs.append(of.costs)
+                group.slower.append(of.slower)
+                group.kv_tokens.append(of.kv_tokens)
         smallest = min(group.kv_tokens, default=0.0)
         groups.append(replace(group, classes=classes_of(case, demands, smallest)))
     wrong.raise_any()
