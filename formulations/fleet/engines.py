@@ -56,10 +56,9 @@ from optmodels.engine.continuous import (
     waits_for_places,
     with_best_steps,
 )
-from optmodels.engine.costs import EngineCosts, ModelOnEngines, drafts_of, engine_costs
+from optmodels.engine.costs import EngineCosts, drafts_of, engine_costs
 from optmodels.engine.stages import cache_bytes
 from optmodels.errors import UnpublishedError
-from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
@@ -157,15 +156,10 @@ def costs_of(
     Raises:
         InputError: the deployment cannot be modelled.
     """
-    assert case.source is not None
-    p, shape = case.problem, case.architectures[w.name]
-    of = ModelOnEngines(
-        case.source, p.latency.safety, shape if w.model is None else w.model, shape, w.precision.weights,
-        w.precision.kv, p.memory.vram_usable, runtime_gib(p.memory.runtime_gib, p.latency.safety, shape.routed),
-        prompt_tokens, request_tokens,
+    return engine_costs(
+        case.on_engines(w, prompt_tokens, request_tokens), limits or case.problem.engine, case.gpus[kind.gpu], kind.gpu,
+        kind.tensor_parallel, kind.vram_gib, kind.attention_ranks,
     )  # fmt: skip
-    return engine_costs(of, limits or p.engine, case.gpus[kind.gpu], kind.gpu, kind.tensor_parallel, kind.vram_gib,
-                        kind.attention_ranks)  # fmt: skip
 
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
