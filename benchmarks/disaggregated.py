@@ -31,7 +31,7 @@ from engine_model import GPUS, LLMS
 
 from optmodels import catalog
 from optmodels.latency.engines.document import read_engine_model
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import StepCosts
 from optmodels.simulation.continuous import Engine
@@ -57,7 +57,7 @@ shipped = cache(read_engine_model)
 @cache
 def _costs(llm: str, gpu: str, engine: str, version: str, precision: str, gpus: int, ranks: int, tokens: float):
     wide = engine == "vllm" and gpu in ("h100", "h200")  # as in `engine_model.deployment`
-    d = Deployment(
+    d = ModelInstance(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, precision, "fp16" if wide else "fp8", gpus, ranks,
         version,
     )  # fmt: skip

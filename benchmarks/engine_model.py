@@ -45,7 +45,15 @@ from optmodels.latency.engines.document import (
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
-from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, TRENDS, Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.engines.terms import (
+    FIRST_TOKEN,
+    STEP,
+    TRENDS,
+    Loads,
+    ModelInstance,
+    first_token_terms,
+    step_terms,
+)
 
 DUPLICATE = "exact duplicate"
 UNKNOWN = "LLM or GPU that the catalogue lacks"
@@ -219,14 +227,14 @@ def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{c: frame[c].map(lambda v: float(f"{v:.9g}")) for c in ("ttft_s", "tpot_s")})
 
 
-def deployment(row: pd.Series) -> Deployment:
+def deployment(row: pd.Series) -> ModelInstance:
     """What a row was measured on.
 
     The rows do not say how wide the cache is. Caches of 8- and 4-bit checkpoints are taken to have 8 bits, but for vLLM
     on Hopper, whose published launch scripts (SemiAnalysisAI/InferenceX) ask for 8 bits on B200 only.
     """
     wide = row.precision == "fp16" or (row.engine == "vllm" and row.gpu in ("h100", "h200"))
-    return Deployment(
+    return ModelInstance(
         catalog.llms()[row.llm], row.llm, catalog.gpus()[row.gpu], row.gpu, row.engine, row.precision,
         "fp16" if wide else "fp8", int(row.gpus), int(row.ranks), row.version,
     )  # fmt: skip
@@ -500,7 +508,7 @@ def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str, str], ...]:
     return tuple(sorted(found.index[found >= min(LEAST_OWN.values())]))
 
 
-def speed(models: tuple[Fitted, Fitted], d: Deployment, points: int = 1_000_000) -> None:
+def speed(models: tuple[Fitted, Fitted], d: ModelInstance, points: int = 1_000_000) -> None:
     """Print how many operating points a second one core predicts."""
     rng = np.random.default_rng(0)
     loads = Loads(*(rng.integers(low, high, points).astype(float) for low, high in ((1, 256), (64, 8192), (16, 2048))))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from formulations.fleet.engines import EngineKind, kv_tokens_of, step_costs
+from formulations.fleet.engines import EngineKind, costs_of
 from optmodels import question
 from optmodels.autoscaling.backtest import (
     KEEP_LEVELS,
@@ -146,12 +146,11 @@ def engines() -> dict[str, Engine]:
     found = {}
     for ranks in (1, 2):  # 4 and 8 ranks attain less: 70 and 53 % with 56 GPUs, where 1 rank attains 86 %
         kind = EngineKind("h200", 8 // ranks, machine.vram_gib / 8, attention_ranks=ranks)
-        costs, _ = step_costs(case, w, kind, INPUT / REQUESTS)
         for budget in (2048, 8192):
             limits = EngineLimits(max_num_seqs=256 // ranks, max_num_batched_tokens=budget)
-            tokens = kv_tokens_of(case, w, kind, INPUT / REQUESTS, limits)
+            of = costs_of(case, w, kind, INPUT / REQUESTS, INPUT / REQUESTS, limits)
             name = f"TP{8 // ranks} × DP{ranks}, {budget} tokens a step"
-            found[name] = Engine(costs, int(tokens / ranks), 256 // ranks, budget, ranks=ranks)
+            found[name] = Engine(of.costs, int(of.kv_tokens / ranks), 256 // ranks, budget, ranks=ranks)
     return found
 
 

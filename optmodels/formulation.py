@@ -83,7 +83,7 @@ OPTIONAL = {
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
     "start": "current:start",
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
-    "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:State",
+    "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:TickState",
     "ticks": "tick.policy:ticks",
     "migrate": "migrate:migrate", "bounded": "certify:bounded",
 }  # fmt: skip

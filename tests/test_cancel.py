@@ -23,7 +23,7 @@ from optmodels.study import sweep
 INSTANCES = ROOT / "instances"
 LONG = [INSTANCES / "reserved_capacity/gcp-prices-1y-3y.yaml", INSTANCES / "fleet/spot-heavy.yaml"]
 SHORT = [
-    INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "cost_efficiency/table_ix/batch-budget-2.0.yaml",
+    INSTANCES / "fleet/gcp-three-regions.yaml", INSTANCES / "cost_efficiency/table_ix/batch-budget-2.0.yaml",
     INSTANCES / "reserved_capacity/textbook-growth-and-scenarios.yaml",
 ]  # fmt: skip
 

@@ -107,7 +107,7 @@ def test_comparisons_sweeps_and_replays_fit_and_others_do_not(cli, tmp_path):
     small, none, fleet, servers = (
         ROOT / "instances" / f for f in (
             "cost_efficiency/table_ix/batch-budget-2.0.yaml", "cost_efficiency/textbook/nobody-is-fast-enough.yaml",
-            "fleet/day-and-night.yaml", "orchestration/textbook-two-servers.yaml",
+            "fleet/aws-six-workloads.yaml", "orchestration/textbook-two-servers.yaml",
         )
     )  # fmt: skip
     check = validator("compare")

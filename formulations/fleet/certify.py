@@ -56,7 +56,7 @@ from optmodels.engine.continuous import LatencyLimit, Percentile, Stage, seconds
 from optmodels.formulation import Bounded, Method, Options
 from optmodels.plans.outcome import Outcome
 from optmodels.simulation.compiling import time_to_replay
-from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
+from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, RequestStream, Station, Verdict, judge
 from optmodels.solver.highs import PROVED
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves an engine, where it is not simulated for it
@@ -83,7 +83,7 @@ class Together:
     """Stations that are simulated together, with their streams and SLOs."""
 
     stations: tuple[Station, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[RequestStream, ...]
     promised: tuple[Promised, ...]
 
     @property
@@ -93,7 +93,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _JudgedPromise:
     """A promise of a plan with its result in the simulation."""
 
     period: str
@@ -225,21 +225,21 @@ class FleetRounds:
         """The outcome itself: cuts do not make an earlier fleet cost less, so it cannot replace this one."""
         return outcome
 
-    def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
+    def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_JudgedPromise], bool]:
         """Every promise of every line; none where no time is left to compile the simulator first."""
         if not time_to_replay("the certification"):
             return [], False
         return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
 
-    def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
+    def line(self, plan: FleetPlan, judged: Sequence[_JudgedPromise], loose: float) -> RoundLine:
         """With the worst observed value."""
         return _round(plan, judged, loose)
 
-    def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
+    def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_JudgedPromise]) -> None:
         """By level."""
         _cut(self.under_way or self.first, cuts, bad, self.problem.certification.seed)
 
-    def rank(self, plan: FleetPlan, judged: Sequence[_Judged]) -> float:
+    def rank(self, plan: FleetPlan, judged: Sequence[_JudgedPromise]) -> float:
         """By the objective."""
         return objective_value(plan) * (1.0 if self.problem.objective == "min_cost" else -1.0)
 
@@ -347,7 +347,7 @@ def _network(case: FleetCase, period: PeriodLine, lines: Sequence[int], stretch:
     """Lines that prefill and those that decode for them: a stream for every bucket and pair of lines."""
     at, of = {j: k for k, j in enumerate(lines)}, period.deployments
     shares = {(j, s.demand): s for j in lines for s in of[j].serves}
-    streams: list[Stream] = []
+    streams: list[RequestStream] = []
     here: dict[tuple[int, str], list[tuple[int, int, int]]] = {}  # of a line and demand: its streams, from and to where
     names, link = [d.name for d in case.demands], case.problem.deployment.link
     for name in dict.fromkeys(name for _, name in shares):
@@ -382,7 +382,7 @@ def _station(case: FleetCase, d: DeploymentLine) -> Station:
     return Station(engine, d.count * (d.replicas_per_machine or 1), slower)
 
 
-def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: float, load: float) -> Stream:
+def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: float, load: float) -> RequestStream:
     """Requests of a bucket, some of them in the cache of the first line's engines.
 
     They are as long as in the trace that it was cut from, or have its mean lengths.
@@ -392,7 +392,7 @@ def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: f
     prompt = demand.input_tokens or 1
     hit = min(int(case.hit_share(demand.workload, e.kv_tokens) * prompt), prompt - 1)
     longest = max(s.e2e_s or 0.0, s.ttft_s or 0.0, e.step_s)
-    return Stream(
+    return RequestStream(
         rate, prompt, demand.output_tokens or 1, hit, load, longest, lengths=case.lengths.get(demand.name, ())
     )
 
@@ -405,7 +405,7 @@ def _judge(
     known: dict[object, list[Verdict]],
     over: Callable[[], bool],
     stretch: float,
-) -> tuple[list[_Judged], bool]:
+) -> tuple[list[_JudgedPromise], bool]:
     """Every promise of a plan; False where time ran out before all were simulated."""
     rules = problem.certification
     if case.trace is not None:
@@ -414,7 +414,7 @@ def _judge(
     parts = [(q, piece, x) for q, piece in pieces for x in simulations(case, piece, stretch)]
     total = sum(len(x.promised) for *_, x in parts)
     error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
-    judged: list[_Judged] = []
+    judged: list[_JudgedPromise] = []
     for q, piece, x in parts:
         if over():
             return judged, False
@@ -425,7 +425,7 @@ def _judge(
         # A cut is of the lines at their planned rates: the tables' capacities are of the busiest piece already.
         own = {id(there): d for d, there in zip(q.deployments, piece.deployments, strict=True)}
         judged += [
-            _Judged(q.name, replace(of, lines=tuple(own.get(id(d), d) for d in of.lines)), v, x)
+            _JudgedPromise(q.name, replace(of, lines=tuple(own.get(id(d), d) for d in of.lines)), v, x)
             for of, v in zip(x.promised, known[what], strict=True)
         ]
     return _worst_of_each(judged), True
@@ -443,10 +443,10 @@ def at_piece(case: FleetCase, period: PeriodLine, factors: Sequence[float]) -> P
     return period.model_copy(update={"deployments": lines})
 
 
-def _worst_of_each(judged: list[_Judged]) -> list[_Judged]:
+def _worst_of_each(judged: list[_JudgedPromise]) -> list[_JudgedPromise]:
     """Of promises that were simulated in several pieces of a trace the verdict of the worst piece."""
     rank = ("kept", "undecided", "broken")
-    found: dict[tuple[str, str, str, str], _Judged] = {}
+    found: dict[tuple[str, str, str, str], _JudgedPromise] = {}
     for x in judged:
         key = x.period, x.of.lines[0].name, x.of.demand, x.verdict.promise.metric
         if key not in found or (rank.index(x.verdict.found), x.verdict.excess) > (
@@ -458,9 +458,9 @@ def _worst_of_each(judged: list[_Judged]) -> list[_Judged]:
 
 def _judge_on_trace(
     case: FleetCase, plan: FleetPlan, over: Callable[[], bool], stretch: float
-) -> tuple[list[_Judged], bool]:
+) -> tuple[list[_JudgedPromise], bool]:
     """The same by the trace's own requests."""
-    judged: list[_Judged] = []
+    judged: list[_JudgedPromise] = []
     for t, q in enumerate(plan.periods):
         if over():
             return judged, False
@@ -481,14 +481,14 @@ def _judge_on_trace(
                     limits: dict[tuple[str, str], tuple[float, float | None]] = {
                         (x.demand, m): (most, at) for x in d.serves for m, most, at in _limits(case, d, x)
                     }
-                    judged.append(_Judged(
+                    judged.append(_JudgedPromise(
                         q.name, Promised(promise, s.demand, (d, *others)), verdict,
                         fewer=partial(seen.load_that_holds, j, limits) if d.stage == "both" else None, blamed=late,
                     ))  # fmt: skip
     return _with_blame(judged), True
 
 
-def _with_blame(judged: list[_Judged]) -> list[_Judged]:
+def _with_blame(judged: list[_JudgedPromise]) -> list[_JudgedPromise]:
     """Where no line of a broken promise breaks it by itself, all are to blame."""
     blamed = {(x.period, x.of.demand, x.verdict.promise.metric) for x in judged if x.blamed}
     return [
@@ -506,7 +506,7 @@ def simulated_again(problem: Fleet, tables: FleetTables, plan: FleetPlan) -> dic
     return rounds.simulated_again(FleetRounds(problem, tables, loose=plan.stretch), plan, plan.stretch)
 
 
-def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
+def _round(plan: FleetPlan, judged: Sequence[_JudgedPromise], stretch: float) -> RoundLine:
     worst = max(judged, key=lambda x: x.verdict.excess, default=None)
     return RoundLine(
         **round_counts([x.line for x in judged]), stretch=stretch, objective=objective_value(plan),
@@ -529,7 +529,7 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     )  # fmt: skip
 
 
-def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged], seed: int) -> None:
+def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_JudgedPromise], seed: int) -> None:
     """Derate the levels that have room for what broke promises, or forbid the buckets there.
 
     Args:
@@ -538,7 +538,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged],
         bad: promises that are not kept, of a plan under these cuts.
         seed: random seed of its simulation.
     """
-    blamed: dict[int, tuple[DeploymentLine, list[_Judged]]] = {}
+    blamed: dict[int, tuple[DeploymentLine, list[_JudgedPromise]]] = {}
     for x in bad:
         for d in x.of.lines if x.blamed else ():
             blamed.setdefault(id(d), (d, []))[1].append(x)

@@ -15,12 +15,10 @@ import numpy as np
 from formulations.fleet.plan import DeploymentLine, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quantile
-from optmodels.engine.costs import drafts_of, steps
+from optmodels.engine.costs import drafts_of, engine_costs
 from optmodels.engine.running import running
 from optmodels.errors import InputError
-from optmodels.latency.adapters import adapter_bytes
-from optmodels.latency.memory import kv_bytes, kv_tokens, runtime_gib
-from optmodels.latency.resolve import deployment, llm_name
+from optmodels.latency.memory import kv_bytes
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plans.engines import (
@@ -30,13 +28,12 @@ from optmodels.plans.engines import (
     at_level,
     between_tokens,
     capacities,
-    check_slots,
+    check_stated,
     drafted,
     latencies,
     seen_at_least,
 )
 from optmodels.plans.findings import Findings
-from optmodels.plans.lines import latency_source
 
 Models = Mapping[tuple[str, str | None], str]  # loaded models, by workload and position in its list
 
@@ -58,18 +55,11 @@ def check_engines(
     e, loads = d.engine, d.loads or ""
     assert e is not None
     limits = problem.engine.choosing(e.max_num_seqs)
-    check_slots(found, where, e, limits)
-    for what, stated, true in (
-        ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
-        ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
-    ):  # fmt: skip
-        found.require(f"{where}: {what}", stated == true, stated, true)
     others = sorted(s.demand for s in d.serves if not loadable(models, d, demands[s.demand].workload))
     found.require(f"{where}: serves workloads that accept its model", not others, others, loads)
     if others:
         return
     case = case.loading(d.loads, d.model)
-    assert case.source is not None
     mine = [x for x in demands.values() if loadable(models, d, x.workload)]
     kept, shares = _cached(problem, case, {x.workload for x in mine}, e.kv_tokens)
     kept = 0.0 if d.stage == "decode" else kept  # whose requests bring their caches
@@ -93,30 +83,15 @@ def check_engines(
         return
     latency = link.latency_s if d.stage == "prefill" else 0.0
     on_the_way = {k: v / link.rate(net) + latency for k, v in sent.items()}
+    shortest = min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine)
     try:
-        model = deployment(
-            case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
-            w.precision.weights, w.precision.kv, tp, ranks,
-        )  # fmt: skip
-        known = steps(case.source, limits, model, prompts)
-        tpot, ttft = known.provenance.factors(problem.latency.safety)
+        engine = engine_costs(case.on_engines(w, prompts, shortest), limits, case.gpus[gpu], gpu, tp,
+                              listed.vram_gib / listed.gpu_count, ranks)  # fmt: skip
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
         return
-    source = latency_source(known.provenance)
-    found.require(f"{where}: source of latencies", e.latency == source, e.latency, source)
-    costs = drafted(known.alone, known.draft, limits.speculates(case.architectures[loads])).scaled(tpot)
-    runtime = runtime_gib(problem.memory.runtime_gib, problem.latency.safety, case.architectures[loads].routed)
-    kv = kv_tokens(
-        layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
-        listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
-        utilization=problem.memory.vram_usable,
-        runtime_bytes=runtime * 2**30 + adapter_bytes(limits.lora, case.architectures[loads], tp),
-        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.slots,
-        request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
-        drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
-    )  # fmt: skip
-    found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
+    check_stated(found, where, e, engine, limits)
+    kv, costs = engine.kv_tokens, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
     told = limits.model_copy(update={"max_num_seqs": e.max_num_seqs})
     level = at_level(told, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
@@ -134,7 +109,7 @@ def check_engines(
     factors = over_time(case, demands)
     if able is not None and case.draws is not None and d.stage == "both":
         for x in mine:
-            if _keeps(case, level, x, d, max(ttft / tpot, 1.0), costs.request_s, stretch):
+            if _keeps(case, level, x, d, engine.slower, costs.request_s, stretch):
                 able[x.name] = [f * load / engines for load in each[x.name].values() for f in factors[x.name]]
     every = [dict.fromkeys(each[mine[0].name], 0.0) for _ in next(iter(factors.values()))]  # by piece of a trace
     each_of = d.count * (d.replicas_per_machine or 1)
@@ -158,11 +133,11 @@ def check_engines(
             quantile = seconds_and_quantile(case.workload(demand.workload).slo.tpot_s)[1]
             least = seen_at_least(level, costs, level.requests[s.demand], rates, quantile)
             found.at_most(f"{where}: TPOT of {s.demand} seen at least ≤ what it is at most", least, s.tpot_s, "s")
-        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
+        _share(found, case, level, s, demand, d, engine.slower, costs.request_s, moved, stretch, where)
         _pause(found, case, level, s, demand, d, costs, told, moved, stretch, where)
     used = {k: max(piece[k] for piece in every) for k in every[0]}
     if d.stage == "both" and max(used.values()) > d.count * (1 + SLACK):  # else its upper bound holds
-        _predicted(found, case, d, level, costs, max(ttft / tpot, 1.0), kv * (1 - kept), rates, told, where)
+        _predicted(found, case, d, level, costs, engine.slower, kv * (1 - kept), rates, told, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy import optimize
 
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import FleetCase
@@ -90,6 +89,8 @@ def _most(rates: Mapping[str, float], lines: Sequence[tuple[DeploymentLine, Load
         columns.append(j)
         values.append(1.0)
     A = sp.csr_array((values, (rows, columns)), shape=(len(limits), len(pairs)))
+    from scipy import optimize  # here, as few checks need it and it takes long to import
+
     solve: Any = optimize.linprog  # its stubs know no sparse arrays
     done = solve([-rates[name] for _, name in pairs], A_ub=A, b_ub=limits, bounds=(0, 1), method="highs")
     return 0.0 if done.x is None else float(-done.fun)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, provenance, step_costs
+from formulations.fleet.engines import EngineKind, classes_of, costs_of, levels, mean_prompt
 from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn, itl_edges
@@ -165,7 +165,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         requests, code = drawn(case, case.periods[period].name, np.random.default_rng(options.seed))
     else:
         requests, code = trace, codes_of(case, trace)
-    serve = _Simulation(case, lines, groups, requests, code)
+    serve = _CurrentSimulation(case, lines, groups, requests, code)
     runs: dict[str, ServedRequests] = {}
     if time_to_replay("the replay"):
         runs["replayed"] = serve(current.dispatcher)
@@ -193,7 +193,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         },
         "latency": source_entries(
             ((f"{line.kind.gpus} × {line.kind.gpu} for {', '.join(line.workloads)}",
-              provenance(known, known.workload(line.workloads[0]), line.kind)) for line in lines),
+              costs_of(known, known.workload(line.workloads[0]), line.kind).provenance) for line in lines),
             problem.latency.safety,
         ),
     }  # fmt: skip
@@ -403,16 +403,15 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
             own = _with_limits(case, lines[j].limits)
             w = case.workload(lines[j].workloads[0])
             with wrong.collecting():
-                costs, slower = step_costs(own, w, lines[j].kind, mean_prompt(classes))
-                kv = kv_tokens_of(own, w, lines[j].kind, shortest, lines[j].limits)
-                if kv < 16:
+                of = costs_of(own, w, lines[j].kind, mean_prompt(classes), shortest)
+                if of.kv_tokens < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
                     raise InputError(
                         Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model")
                     )
-                group.costs.append(costs)
-                group.slower.append(slower)
-                group.kv_tokens.append(kv)
+                group.costs.append(of.costs)
+                group.slower.append(of.slower)
+                group.kv_tokens.append(of.kv_tokens)
         smallest = min(group.kv_tokens, default=0.0)
         groups.append(replace(group, classes=classes_of(case, demands, smallest)))
     wrong.raise_any()
@@ -446,7 +445,7 @@ def _predicted(lines: list[_Line], groups: list[_Group], dispatcher: str) -> tup
 # -------------------------------------------------------------------------------------------------------- replayed
 
 
-class _Simulation:
+class _CurrentSimulation:
     """The engines of all lines, and requests that are sent to them in several ways."""
 
     def __init__(self, case: FleetCase, lines: list[_Line], groups: list[_Group], trace: Trace, code: Ints) -> None:
@@ -689,7 +688,7 @@ def _replayed(
 
 def _deployments(
     case: FleetCase, lines: list[_Line], groups: list[_Group], share: Array, states: list[Running | None],
-    serve: _Simulation, seen: ServedRequests | None, best: PlannedRouting | None,
+    serve: _CurrentSimulation, seen: ServedRequests | None, best: PlannedRouting | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By line: its machines and cost, its load as predicted and as replayed."""
     rows = []

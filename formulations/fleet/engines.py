@@ -56,17 +56,14 @@ from optmodels.engine.continuous import (
     waits_for_places,
     with_best_steps,
 )
-from optmodels.engine.costs import Steps, drafts_of, steps
+from optmodels.engine.costs import EngineCosts, drafts_of, engine_costs
 from optmodels.engine.stages import cache_bytes
 from optmodels.errors import UnpublishedError
-from optmodels.latency.adapters import adapter_bytes
-from optmodels.latency.memory import kv_tokens, runtime_gib
-from optmodels.latency.resolve import deployment, llm_name
+from optmodels.latency.resolve import llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.plans.lines import latency_source
 from optmodels.simulation.continuous import Engine
-from optmodels.units import GBPS, GIB
+from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -142,37 +139,35 @@ def mean_prompt(classes: Classes) -> float:
     return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
 
 
-def _resolved(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> Steps:
-    assert case.source is not None
-    model = case.architectures[w.name]
-    d = deployment(
-        case.source, model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu,
-        w.precision.weights, w.precision.kv, kind.tensor_parallel, kind.attention_ranks,
-    )  # fmt: skip
-    return steps(case.source, case.problem.engine, d, prompt_tokens)
+def costs_of(
+    case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float = 1.0, request_tokens: float = 1.0,
+    limits: EngineLimits | None = None,
+) -> EngineCosts:  # fmt: skip
+    """An engine's steps at the instance's safety, and its KV cache.
 
-
-def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
-    """Costs of an engine's steps at the instance's safety, and what TTFT is multiplied by besides.
+    Args:
+        case: the instance.
+        w: a workload of the model.
+        kind: the engine.
+        prompt_tokens: mean over the mixture.
+        request_tokens: request tokens of the shortest requests; with windows these hold most a token.
+        limits: limits of the engine, with its max_num_seqs; None: the instance's.
 
     Raises:
         InputError: the deployment cannot be modelled.
     """
-    found = _resolved(case, w, kind, prompt_tokens)
-    tpot, ttft = found.provenance.factors(case.problem.latency.safety)
-    return found.costs.scaled(tpot), max(ttft / tpot, 1.0)
-
-
-def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
-    """Where the seconds of an engine's steps come from."""
-    return latency_source(provenance(case, w, kind))
+    return engine_costs(
+        case.on_engines(w, prompt_tokens, request_tokens), limits or case.problem.engine, case.gpus[kind.gpu], kind.gpu,
+        kind.tensor_parallel, kind.vram_gib, kind.attention_ranks,
+    )  # fmt: skip
 
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
-    """`step_costs` of a plan's line."""
+    """Costs of the steps of a plan's line, and what TTFT is multiplied by besides."""
     case = case.loading(d.loads, d.model)
     alike = [i for i, x in enumerate(case.demands) if x.workload in case.accepted]
-    return step_costs(case, case.workload(d.loads or ""), _kind_of(case, d), mean_prompt(classes_of(case, alike)))
+    e = costs_of(case, case.workload(d.loads or ""), _kind_of(case, d), mean_prompt(classes_of(case, alike)))
+    return e.costs, e.slower
 
 
 def simulated(case: FleetCase, d: DeploymentLine) -> tuple[Engine, float]:
@@ -205,35 +200,7 @@ def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] 
         return f"{model} on {tp} × {main.gpu}", one.provenance(main.gpu or "", tp, d.family)
     kind = _kind_of(case, d)
     split = "" if kind.attention_ranks == 1 else f" (TP{kind.tensor_parallel} × DP{kind.attention_ranks})"
-    return f"{model} on {kind.gpus} × {kind.gpu}{split}", provenance(case, w, kind)
-
-
-def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenance:
-    """Where the seconds of an engine's steps come from."""
-    return _resolved(case, w, kind, 1.0).provenance
-
-
-def kv_tokens_of(
-    case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float, limits: EngineLimits
-) -> float:
-    """Tokens that the KV caches of the ranks hold next to weights and a pass; 0 where they do not fit.
-
-    Args:
-        case: the instance.
-        w: a workload of the model.
-        kind: the engine.
-        request_tokens: request tokens of the shortest requests; with windows these hold most a token.
-        limits: limits of the engine, with its max_num_seqs.
-    """
-    work, p = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv), case.problem
-    runtime = runtime_gib(p.memory.runtime_gib, p.latency.safety, case.architectures[w.name].routed)
-    return kv_tokens(
-        work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
-        utilization=p.memory.vram_usable, chunk_tokens=limits.max_num_batched_tokens,
-        runtime_bytes=runtime * GIB + adapter_bytes(limits.lora, case.architectures[w.name], kind.tensor_parallel),
-        max_requests=limits.slots, request_tokens=request_tokens,
-        drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
-    )  # fmt: skip
+    return f"{model} on {kind.gpus} × {kind.gpu}{split}", costs_of(case, w, kind).provenance
 
 
 def transfer_bytes(case: FleetCase, demands: Iterable[Demand]) -> Array:
@@ -323,9 +290,8 @@ def _levels(
     found, index = [], []
     for e, kind in enumerate(kinds):
         try:
-            found.append(
-                (*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest, limits))
-            )
+            of_kind = costs_of(case, works[0], kind, prompt, shortest, limits)
+            found.append((of_kind.costs, of_kind.slower, of_kind.kv_tokens))
         except UnpublishedError:
             continue
         index.append(e)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.choice import FleetChoice as FleetChoice
-from formulations.fleet.engines import EngineKind, source_of, transfer_bytes
+from formulations.fleet.engines import EngineKind, costs_of, transfer_bytes
 from formulations.fleet.plan import (
     DeploymentLine,
     FleetPlan,
@@ -25,7 +25,7 @@ from optmodels.batch.points import NONE
 from optmodels.batch.queueing import variability, waiting
 from optmodels.engine.continuous import Percentile
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.plans.lines import EngineLine, LimitLine, MachineLine
+from optmodels.plans.lines import EngineLine, LimitLine, MachineLine, latency_source
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -417,7 +417,7 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
         place_wait_s=place_wait_s, max_num_seqs=int(tables.points.slots[p]),
         max_num_batched_tokens=limits.max_num_batched_tokens, chunk_tokens=limits.chunk_tokens,
-        kv_tokens=kv_tokens, latency=source_of(case, first, kind),
+        kv_tokens=kv_tokens, latency=latency_source(costs_of(case, first, kind).provenance),
         capacities={
             name: max(float(v), 0.0)
             for name, v in zip(CAPACITIES, _in_each_piece(tables, used).max(axis=0), strict=False)

@@ -113,7 +113,7 @@ class ShadowPrice(Document):
     exact: bool = Field(description="true: found by solving again; false: from the linear relaxation")
 
 
-class PromiseLine(certification.PromiseLine):
+class PromiseLine(certification.PromiseDocument):
     """An SLO of a demand on a line, and the result of the simulation."""
 
     period: str
@@ -127,7 +127,7 @@ class PromiseLine(certification.PromiseLine):
     seen_s: Amount
 
 
-class RoundLine(certification.RoundLine):
+class RoundLine(certification.RoundDocument):
     """One round of certification: a plan, and the result of its engines' simulation."""
 
     stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
@@ -157,7 +157,7 @@ class CutLine(RankedDocument):
     forbidden: list[str] = Field(default=[], description="demands that it does not serve")
 
 
-class CertificationLine(certification.CertificationLine):
+class CertificationLine(certification.CertificationDocument):
     """How far a plan's promises were confirmed by simulation, and the cuts that this took."""
 
     arrivals: Literal["poisson", "trace"] = Field(

@@ -55,7 +55,7 @@ MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay e
 
 
 @dataclass(frozen=True)
-class Points:
+class FleetPoints:
     """Deployments, one row each; shape (P,)."""
 
     usd_per_hour: Array
@@ -77,9 +77,9 @@ class Points:
     def __len__(self) -> int:
         return len(self.usd_per_hour)
 
-    def take(self, rows: Index | Mask) -> Points:
+    def take(self, rows: Index | Mask) -> FleetPoints:
         """The given rows."""
-        return Points(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return FleetPoints(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class FleetTables:
     """Everything a method may look at."""
 
     case: FleetCase
-    points: Points
+    points: FleetPoints
     load: Array  # (W, P), deployments per request/s; inf: impossible
     penalty: Array | None  # (W, P), USD per request that misses a soft SLO
     latencies: PointLatencies | None
@@ -795,7 +795,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
     groups: dict[tuple[int, str, int], int] = {}
     latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tpot_s", "itl_s", "e2e_s")}
-    columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
+    columns: dict[str, list[Array]] = {f.name: [] for f in fields(FleetPoints)}
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}
     at = 0
@@ -836,9 +836,9 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         every += machines
         at += len(row)
     if not found:
-        empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(Points)}
+        empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(FleetPoints)}
         index = ("slots", "pool", "block", "configuration", "main_market", "ao_market", "stage", "exchange", "model")
-        points = Points(
+        points = FleetPoints(
             **(
                 empty
                 | {k: np.zeros(0, dtype=np.intp) for k in index}
@@ -847,7 +847,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         )
     else:
         joined: dict[str, Any] = {k: np.concatenate(v) for k, v in columns.items()}
-        points = Points(**joined)
+        points = FleetPoints(**joined)
     resources, use = _use(every)
     names, weights, limits = _limit_rows(case, resources)
     soft = any(w.soft is not None for w in case.workloads)
@@ -991,7 +991,7 @@ def _measured(case: FleetCase) -> FleetTables:
             rhos.append(np.full(n, rho))
     index = np.concatenate(of)
     every = [machines[k] for k in index]
-    points = Points(
+    points = FleetPoints(
         usd_per_hour=cost[index], spot=np.array([any(r[2] == "spot" for r, _ in m) for m in every], dtype=bool),
         unavailable=np.array([_unavailable(case, m) for m in every]), rho=np.concatenate(rhos), slots=slots[index],
         service_cap_s=np.concatenate(caps),

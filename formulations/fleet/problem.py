@@ -44,12 +44,13 @@ from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, spelled
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.engine.continuous import Percentile as Percentile
-from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, check_speculation, written_out
+from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, ModelOnEngines, check_speculation, written_out
 from optmodels.engine.spelling import NamedModel
-from optmodels.engine.stages import Deployment, Link
+from optmodels.engine.stages import DeploymentStages, Link
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
+from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price, either
@@ -595,8 +596,8 @@ class Fleet(Problem):
         description="replay: plan with simulated latencies, so that every SLO holds on the step simulator",
     )
     certification: FleetCertification = FleetCertification()
-    deployment: Deployment = Field(
-        default=Deployment(), description="stages of deployments, with serving: continuous or measured points"
+    deployment: DeploymentStages = Field(
+        default=DeploymentStages(), description="stages of deployments, with serving: continuous or measured points"
     )
     prefix_cache: PrefixCache | None = Field(
         default=None, description="measured prefix-cache hits, with serving: continuous"
@@ -984,6 +985,16 @@ class FleetCase:
         if w.serve_at_least is not None:
             return w.serve_at_least
         return self.problem.served_unless_said(w)
+
+    def on_engines(self, w: FleetWorkload, prompt_tokens: float = 1.0, request_tokens: float = 1.0) -> ModelOnEngines:
+        """A workload's only model as engines serve it, for mean prompts and shortest requests of so many tokens."""
+        assert self.source is not None
+        p, shape = self.problem, self.architectures[w.name]
+        return ModelOnEngines(
+            self.source, p.latency.safety, shape if w.model is None else w.model, shape, w.precision.weights,
+            w.precision.kv, p.memory.vram_usable, runtime_gib(p.memory.runtime_gib, p.latency.safety, shape.routed),
+            prompt_tokens, request_tokens,
+        )  # fmt: skip
 
     @property
     def static_latency(self) -> BatchLatency:

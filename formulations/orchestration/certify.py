@@ -26,7 +26,13 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import counts_of, make_plan
-from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
+from formulations.orchestration.plan import (
+    AttainmentPromise,
+    ModelCut,
+    OrchestrationPlan,
+    ReplayCertification,
+    ReplayRound,
+)
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
@@ -52,7 +58,7 @@ LOOSER = 2.0  # a pass's name
 class _Judged:
     """A promise of a plan with what its replays found; `least` is the share that they confirm."""
 
-    line: PromiseLine
+    line: AttainmentPromise
     least: float
 
     @property
@@ -91,7 +97,7 @@ def loosened(t: OrchestrationTables) -> OrchestrationTables:
     return with_routes(alone) if t.case.problem.deployment.apart else alone
 
 
-def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
+def cut(t: OrchestrationTables, cuts: Sequence[ModelCut]) -> OrchestrationTables:
     """The tables under what certification found."""
     of = {c.model: c for c in cuts}
     if not of:
@@ -150,7 +156,7 @@ class AttainmentRounds:
         """The instance's, or of engines with looser margins."""
         return self.first if loose == 1 else loosened(self.first)
 
-    def cut(self, tables: OrchestrationTables, cuts: list[CutLine]) -> OrchestrationTables:
+    def cut(self, tables: OrchestrationTables, cuts: list[ModelCut]) -> OrchestrationTables:
         """Engines less full, classes less able."""
         return cut(tables, cuts)
 
@@ -214,17 +220,17 @@ class AttainmentRounds:
             np.bincount(requests.model, minlength=models).astype(float),
         )
 
-    def line(self, plan: OrchestrationPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
+    def line(self, plan: OrchestrationPlan, judged: Sequence[_Judged], loose: float) -> ReplayRound:
         """Predicted next to replayed."""
         lines = [x.line for x in judged]
         requests = sum(x.requests for x in lines)
-        return RoundLine(
+        return ReplayRound(
             **round_counts(lines), looser=loose != 1, objective=plan.score.total, attainment=plan.prediction.attainment,
             replayed=sum(x.seen * x.requests for x in lines) / requests if requests > 0 else 0.0,
             requests=requests,
         )  # fmt: skip
 
-    def add_cuts(self, cuts: dict[str, CutLine], bad: Sequence[_Judged]) -> None:
+    def add_cuts(self, cuts: dict[str, ModelCut], bad: Sequence[_Judged]) -> None:
         """By model: less full by the missed share; from the second time on also no more in time than was seen."""
         below = BELOW_DRAWN if self.copies else BELOW
         for x in bad:
@@ -232,16 +238,16 @@ class AttainmentRounds:
             ratio = x.least / x.line.promised
             keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time * max(ratio * below, 1e-6))
             less = min(MOST_KEPT, max(LEAST_KEPT, ratio))
-            cuts[x.name] = CutLine(model=x.name, keep=round(keep * less, 6), in_time=min(able, 1.0))
+            cuts[x.name] = ModelCut(model=x.name, keep=round(keep * less, 6), in_time=min(able, 1.0))
 
     def rank(self, plan: OrchestrationPlan, judged: Sequence[_Judged]) -> float:
         """Most requests in time in the replays."""
         weight = {m.model: m.weight for m in self.problem.models}
         return -sum(weight[x.name] * x.line.seen * x.line.requests for x in judged)
 
-    def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
+    def certification(self, common: dict[str, Any], bounded: float) -> ReplayCertification:
         """The draws, and whether the bound is of the looser margins."""
-        return CertificationLine.model_validate(common | {"copies": self.copies, "bound_looser": bounded != 1})
+        return ReplayCertification.model_validate(common | {"copies": self.copies, "bound_looser": bounded != 1})
 
 
 def simulated_again(
@@ -293,5 +299,5 @@ def _judged(model: str, promised: float, good: Array, came: Array, error: float)
         mean = float(gain.mean())
         found = "kept" if mean >= at - SAME * total else "broken" if mean < -at else "undecided"
         least = max(seen - at * len(came) / total, 0.0) if total > 0 else 1.0
-    line = PromiseLine(model=model, promised=promised, seen=seen, requests=total, found=found)
+    line = AttainmentPromise(model=model, promised=promised, seen=seen, requests=total, found=found)
     return _Judged(line, least)

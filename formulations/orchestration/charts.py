@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.orchestration.problem import Cluster
+from formulations.orchestration.problem import GpuCluster
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, shortened
 from optmodels.reporting.colours import ALARM, SERIES
 
@@ -42,7 +42,7 @@ def _servers(document: Mapping[str, Any]) -> dict[str, tuple[str, int, set[int]]
     """GPU type, number of GPUs and those in order, by server."""
     if not document.get("problem"):
         return {}
-    cluster = Cluster.model_validate(document["problem"]["cluster"])  # the rest may name files that are elsewhere
+    cluster = GpuCluster.model_validate(document["problem"]["cluster"])  # the rest may name files that are elsewhere
     return {
         name: (s.gpu, s.gpus, set(range(s.gpus)) - set(cluster.failed_gpus.get(name, ())))
         for s in cluster.servers for name in s.names
@@ -103,7 +103,7 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
     p = plan["prediction"]
     more = f" The first {len(shown)} of {len(every):,} servers are shown." if len(every) > len(shown) else ""
     return chart(
-        "Cluster map",
+        "GpuCluster map",
         f"Which model runs on which GPU: {len(plan['instances']):,} instances (outlined) on {p['gpus_used']:,} of"
         f" {p['gpus']:,} GPUs. Point at a GPU for its instance.{more}",
         rows, {"layer": layers}, height=max(80, 20 * len(shown)),

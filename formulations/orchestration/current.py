@@ -25,7 +25,7 @@ from formulations.orchestration.problem import (
     InstanceChange,
     Orchestration,
     RequestRows,
-    Requests,
+    RequestSource,
 )
 from formulations.orchestration.replay import (
     cluster_of,
@@ -100,7 +100,7 @@ def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | Non
     """
     if trace is not None:
         rows = RequestRows.of(trace)
-        problem = problem.model_copy(update={"requests": Requests(rows=rows, model=problem.requests.model)})
+        problem = problem.model_copy(update={"requests": RequestSource(rows=rows, model=problem.requests.model)})
     known = OF_SLOTS if problem.continuous is None else OF_ENGINES
     if current.dispatcher not in known:
         raise InputError(Mistake(None, "dispatcher", current.dispatcher, f"one of {', '.join(known)}"))

@@ -109,7 +109,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Engine:
+class PlannedEngine:
     """One engine at a level, for n requests of a model.
 
     Attributes:
@@ -286,13 +286,14 @@ class Engine:
         return min(self.slots, int(np.ceil(crowd)))
 
 
-Hits = Callable[[Engine, Callable[[Array], Engine]], Array]  # tokens of prompts by engine without, and level with, them
+# Tokens of prompts by engine without, and level with, them.
+Hits = Callable[[PlannedEngine, Callable[[Array], PlannedEngine]], Array]
 
 
 def engines_at(
     costs: EngineCosts, limits: Continuous, stream: Stream, batches: Sequence[int], stage: Stage = "both",
     transfer: Transfer | None = None, cached: Hits | None = None,
-) -> Iterator[Engine]:  # fmt: skip
+) -> Iterator[PlannedEngine]:  # fmt: skip
     """Every level of an engine: of each batch, max_num_seqs and wait.
 
     A larger max_num_seqs only where the smaller one lacks slots; a longer wait only where the level's own
@@ -324,7 +325,7 @@ def engines_at(
 def _of_slots(
     costs: EngineCosts, limits: Continuous, stream: Stream, batches: Sequence[int], stage: Stage,
     transfer: Transfer | None, cached: Hits | None,
-) -> Iterator[tuple[int, list[Engine], bool]]:  # fmt: skip
+) -> Iterator[tuple[int, list[PlannedEngine], bool]]:  # fmt: skip
     """By batch the levels of one max_num_seqs, and whether they lack slots."""
     kv, held_s = costs.with_slots(limits.slots).kv_tokens, np.zeros(1)
     if transfer is not None:
@@ -336,14 +337,14 @@ def _of_slots(
             [costs.costs], np.array([kv]), limits, kind, step_s, stage, moved[None, None, :], costs.ranks, placed
         )  # fmt: skip
 
-    def made(step_s: float, batch: int, waits: float, stream: Stream, place_wait_s: float = 0.0) -> Engine:
+    def made(step_s: float, batch: int, waits: float, stream: Stream, place_wait_s: float = 0.0) -> PlannedEngine:
         points = at(np.array([[step_s]]), stream.kind, place_wait_s > 0)
         weight = stream.kind.weight
         turn = float(weight @ points.turn_s[0, 0])
         wait = waits * costs.ranks * turn * (batch if stage == "prefill" else 1)
         rate = 1.0 / float(weight @ points.load[TIME, 0, 0]) if points.exists[0, 0] else 0.0
         part = min(1.0, rate / stream.requests_per_s)
-        return Engine(
+        return PlannedEngine(
             costs, limits, stream, stage, points, batch, waits, wait / longest_wait(limits.quantile, np.inf),
             place_wait_s, part * (stream.dispersion - 1.0) * turn, part, transfer,
         )  # fmt: skip
@@ -356,7 +357,7 @@ def _of_slots(
     running = costs.ranks * np.array(batches, dtype=float)
     steps = steps_of_running(at, stream.kind, running, stage == "prefill")[0].tolist()
     for batch, step in zip(batches, steps, strict=True):
-        found: list[Engine] = []
+        found: list[PlannedEngine] = []
         lacks, queued = False, np.inf
         for waits in limits.wait_levels[: None if stage != "decode" else 1]:
             if queued <= QUEUED:
@@ -364,7 +365,7 @@ def _of_slots(
             e = made(step, batch, waits, stream)
             if cached is not None and stage != "decode":
 
-                def level(tokens: Array, batch: int = batch, waits: float = waits) -> Engine:
+                def level(tokens: Array, batch: int = batch, waits: float = waits) -> PlannedEngine:
                     mine = stream.having(tokens)
                     return made(step_s(batch, mine), batch, waits, mine)
 
@@ -408,7 +409,7 @@ class Taken:
     work_s: Array
 
     @classmethod
-    def by(cls, e: Engine, rows: npt.NDArray[np.int64], klass: npt.NDArray[np.int64], classes: int) -> Taken:
+    def by(cls, e: PlannedEngine, rows: npt.NDArray[np.int64], klass: npt.NDArray[np.int64], classes: int) -> Taken:
         """Means over some of the stream's requests by class; 0 where a class has none.
 
         Args:
@@ -431,7 +432,7 @@ class Taken:
             np.array([mean(row) for row in e.load]), mean(kind.input_tokens), mean(output), mean(kv), mean(e.work_s),
         )  # fmt: skip
 
-    def shares(self, e: Engine, k: int, bin_s: float, since_s: float = 0.0) -> Array:
+    def shares(self, e: PlannedEngine, k: int, bin_s: float, since_s: float = 0.0) -> Array:
         """(7, L) mean share of each capacity that a start of class k takes, in its bin and those after it.
 
         It comes to this engine `since_s` after its start: from another, where prefill and decode are disaggregated.

@@ -18,12 +18,12 @@ from formulations.orchestration.plan import (
     AttainmentPrediction,
     ClassLine,
     ConfigurationLine,
-    EngineLine,
+    EngineLevelLine,
     InstanceLine,
     LinkLine,
     OrchestrationPlan,
     ScoreLines,
-    Shares,
+    ShareColumns,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
 from optmodels.plans.lines import latency_source
@@ -99,11 +99,11 @@ def with_instances(
     return plan.model_copy(update={"instances": instances, "moved": placed.moved})
 
 
-def _engine(x: Configuration, running: float, taken: Array) -> EngineLine | None:
+def _engine(x: Configuration, running: float, taken: Array) -> EngineLevelLine | None:
     if (e := x.engine) is None:
         return None
     names = CAPACITIES if e.transfer is not None else CAPACITIES[:TRANSFER]
-    return EngineLine(
+    return EngineLevelLine(
         max_num_seqs=e.lets_in(running), level_num_seqs=e.limits.slots,
         max_num_batched_tokens=e.limits.max_num_batched_tokens, chunk_tokens=e.limits.chunk_tokens,
         kv_tokens=e.kv_tokens, step_s=e.step_s, wait_s=e.wait_s, place_wait_s=e.place_wait_s, most_of_wait=None,
@@ -204,11 +204,11 @@ def _link(x: Configuration, taken: Array) -> LinkLine | None:
     return LinkLine(net_gbps=net, planned_gbps=planned, busiest_gbps=float(taken[TRANSFER]) * x.engine.keep * planned)
 
 
-def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> Shares:
+def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> ShareColumns:
     floor = 1e-9 * float(a.admitted.sum())
     row, bin_ = np.nonzero((a.admitted > floor) | (a.started > floor))
     first, last = t.legs[a.configuration[row]].T
-    return Shares(
+    return ShareColumns(
         request_class=a.request_class[row].tolist(),
         configuration=[position[int(c)] for c in first],
         decode=[position[int(c)] for c in last] if (first != last).any() else [],

@@ -32,7 +32,7 @@ class InstanceLine(Document):
     subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
 
 
-class EngineLine(lines.EngineLine):
+class EngineLevelLine(lines.EngineLine):
     """An engine that batches continuously, and the level that it is planned for.
 
     `max_num_seqs` is 0.7, 1 or 1.5 times the running requests that the busiest bin seldom exceeds, as replays do best.
@@ -70,7 +70,7 @@ class ConfigurationLine(RankedDocument):
     instances: Count
     gpus: Count = Field(description="GPUs of all its instances")
     requests: float = Field(description="planned for it")
-    engine: EngineLine | None = Field(default=None, description="engine of each replica, with continuous serving")
+    engine: EngineLevelLine | None = Field(default=None, description="engine of each replica, with continuous serving")
     stage: Stage = Field(default="both", description="stage of its requests that it serves")
     link: LinkLine | None = Field(default=None, description="network of each replica that serves one stage")
 
@@ -125,7 +125,7 @@ class ClassLine(Document):
     )
 
 
-class Shares(Document):
+class ShareColumns(Document):
     """Requests by class, configuration and time bin, as columns: the dispatcher's shares.
 
     `admitted` arrive in the bin and are meant for the configuration; `started` begin prefill in the bin.
@@ -199,7 +199,7 @@ class Dispatcher(Document):
     )
 
 
-class PromiseLine(certification.PromiseLine):
+class AttainmentPromise(certification.PromiseDocument):
     """The share of a model's requests that a plan promises to serve in time, and what replays found."""
 
     model: str
@@ -208,7 +208,7 @@ class PromiseLine(certification.PromiseLine):
     requests: float = Field(ge=0, description="replayed, all draws together")
 
 
-class RoundLine(certification.RoundLine):
+class ReplayRound(certification.RoundDocument):
     """One round of certification: a plan, and what its replays found."""
 
     looser: bool = Field(description="whether the quantile and waits of certification replaced the engine's")
@@ -216,7 +216,7 @@ class RoundLine(certification.RoundLine):
     replayed: Portion
 
 
-class CutLine(Document):
+class ModelCut(Document):
     """Cut of a model's configurations by certification in the linear model."""
 
     model: str
@@ -226,7 +226,7 @@ class CutLine(Document):
     )
 
 
-class CertificationLine(certification.CertificationLine):
+class ReplayCertification(certification.CertificationDocument):
     """How far replays confirmed a plan's promise, and the cuts that this took."""
 
     copies: Count = Field(description="draws of the requests replayed; 0: the trace itself, once, without chance")
@@ -234,9 +234,9 @@ class CertificationLine(certification.CertificationLine):
         description="the bound is of the linear model, without cuts, with the quantile and waits of certification in"
         " place of the engine's"
     )
-    rounds: list[RoundLine] = []
-    cuts: list[CutLine] = Field(default=[], description="cuts that the plan was made under")
-    promises: list[PromiseLine] = Field(default=[], description="SLO attainments of the plan")
+    rounds: list[ReplayRound] = []
+    cuts: list[ModelCut] = Field(default=[], description="cuts that the plan was made under")
+    promises: list[AttainmentPromise] = Field(default=[], description="SLO attainments of the plan")
 
 
 class OrchestrationPlan(Document):
@@ -249,7 +249,7 @@ class OrchestrationPlan(Document):
     configurations: list[ConfigurationLine]
     instances: list[InstanceLine]
     classes: list[ClassLine]
-    shares: Shares
+    shares: ShareColumns
     apart: list[ApartLine] = Field(
         default=[], description="requests prefilled on one configuration and decoded on another"
     )
@@ -264,7 +264,7 @@ class OrchestrationPlan(Document):
         default=None,
         description="best dispatcher without knowledge of the requests, where `dispatcher` is planned",
     )
-    certification: CertificationLine | None = Field(default=None, description="None: the problem asks for none")
+    certification: ReplayCertification | None = Field(default=None, description="None: the problem asks for none")
 
     def headline(self) -> str:
         """One line: instances and attainment."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
-from formulations.orchestration.engines import CAPACITIES, Engine, Hits, Stream, Taken, Transfer, engines_at
+from formulations.orchestration.engines import CAPACITIES, Hits, PlannedEngine, Stream, Taken, Transfer, engines_at
 from formulations.orchestration.plan import parallelism
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource
@@ -69,7 +69,7 @@ class Configuration:
     tokens_per_s: Array
     prefill_s_per_token: float
     gib_per_gpu: float
-    engine: Engine | None = None
+    engine: PlannedEngine | None = None
     provenance: Provenance | None = None
     ranks: int = 1
 
@@ -397,7 +397,7 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
     )  # fmt: skip
 
 
-def _engine_of(x: Configuration) -> Engine:
+def _engine_of(x: Configuration) -> PlannedEngine:
     assert x.engine is not None
     return x.engine
 
@@ -523,7 +523,7 @@ def _engines(
     name, kind, batches = case.models[m], case.gpu_types[g], sorted(set(choose.batch))
     unit = case.problem.cluster.unit(tp, pp, ranks)
     costs = source.engine(m, g, tp, pp, ranks)
-    reason, made = costs if isinstance(costs, str) else "", list[Engine]()
+    reason, made = costs if isinstance(costs, str) else "", list[PlannedEngine]()
     every = stream.kind.input_tokens + stream.kind.output_tokens[:, 0]
     if isinstance(costs, EngineCosts):
         kv = costs.kv_tokens / ranks
@@ -571,7 +571,7 @@ def hits_of(case: OrchestrationCase, m: int, t_slice_s: float) -> Hits | None:
     mine = case.request_model == m
     due = case.slo_factor[mine] * t_slice_s * prompts.trace.output_tokens
 
-    def cached(plain: Engine, at: Callable[[Array], Engine]) -> Array:
+    def cached(plain: PlannedEngine, at: Callable[[Array], PlannedEngine]) -> Array:
         """Found by those in time on an idle engine at the level with all that anybody could find."""
         part = plain.part / plain.ranks
         quick = at(prompts.found(part, plain.idle_kv_tokens))

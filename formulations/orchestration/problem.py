@@ -21,7 +21,7 @@ from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
 from optmodels.engine.continuous import EngineLimits, Stage
 from optmodels.engine.costs import AttentionRanks, check_speculation, written_out
 from optmodels.engine.spelling import StoredModel, with_engines
-from optmodels.engine.stages import Deployment
+from optmodels.engine.stages import DeploymentStages
 from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency.resolve import ModelChoice, StatedEngine, read_source
@@ -77,7 +77,7 @@ class Servers(Entry):
         return [self.server] if self.count == 1 else [f"{self.server}-{i + 1}" for i in range(self.count)]
 
 
-class Cluster(Entry):
+class GpuCluster(Entry):
     """Servers, their failed GPUs, and limits on groups that span servers."""
 
     servers: tuple[Servers, ...] = Field(min_length=1, description="servers of the cluster")
@@ -299,7 +299,7 @@ class RequestRows(Entry):
         )  # fmt: skip
 
 
-class Requests(Entry):
+class RequestSource(Entry):
     """Requests: a trace (file or generated), single requests, or classes with rates."""
 
     trace: TraceSpec | None = Field(default=None, description="trace: a file, or drawn at random")
@@ -312,7 +312,7 @@ class Requests(Entry):
     model: str | None = Field(default=None, description="model of the requests, for a trace without a model column")
 
     @model_validator(mode="after")
-    def _one(self) -> Requests:
+    def _one(self) -> RequestSource:
         if sum(v is not None for v in (self.trace, self.rows, self.classes)) != 1:
             raise ValueError("exactly one of trace, rows and classes")
         if self.classes is not None:
@@ -515,7 +515,7 @@ class Orchestration(Problem):
     gpus: dict[str, Gpu] = Field(
         default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
     )
-    cluster: Cluster
+    cluster: GpuCluster
     models: tuple[ServedModel, ...] = Field(min_length=1, description="models to serve")
     candidates: Candidates = Field(
         default=Candidates(), description="degrees and batch sizes to choose from, for all models"
@@ -530,7 +530,9 @@ class Orchestration(Problem):
     prefix_cache: InstancePrefixCache = Field(
         default=InstancePrefixCache(), description="prefix caches, with serving: continuous"
     )
-    deployment: Deployment = Field(default=Deployment(), description="stages of deployments, with serving: continuous")
+    deployment: DeploymentStages = Field(
+        default=DeploymentStages(), description="stages of deployments, with serving: continuous"
+    )
     certify: Literal["none", "replay"] = Field(
         default="none",
         description="replay: plan so that the dispatcher reaches the stated attainment on the step simulator",
@@ -538,7 +540,7 @@ class Orchestration(Problem):
     certification: AttainmentCertification = Field(
         default=AttainmentCertification(), description="certification, with certify: replay"
     )
-    requests: Requests
+    requests: RequestSource
     slo: Slo = Slo()
     objective: AttainmentObjective = AttainmentObjective()
     memory: ClusterMemory = ClusterMemory()

@@ -16,7 +16,7 @@ from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latenc
 from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_source
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.strategies import BatchModel, Hardware, Variant
 from optmodels.latency.work import layer_work, peak_flops
 from optmodels.units import GIB
 
@@ -216,7 +216,7 @@ class RateSource:
         )  # fmt: skip
         prompt, output = max(1, round(self.prompt[model])), max(2, round(self.output[model]))
         work = layer_work(self.case.architectures[model], served.weights, served.kv)
-        curves = Model(work, prompt, output, variant).resident(hardware, loads, np.ones(n))
+        curves = BatchModel(work, prompt, output, variant).resident(hardware, loads, np.ones(n))
         first = float(curves.take(np.array([0])).ttft(np.zeros(1))[0])
         peaks = Provenance(variant, "peaks of the catalogue", notes=(UNCALIBRATED,))
         return Rates(1.0 / curves.tbt(np.zeros(n)), first / prompt, provenance=peaks)

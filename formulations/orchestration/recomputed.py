@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.plan import ConfigurationLine, EngineLine, Key, OrchestrationPlan
+from formulations.orchestration.plan import ConfigurationLine, EngineLevelLine, Key, OrchestrationPlan
 from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, RunningInstance
 from formulations.orchestration.rates import RateSource
@@ -437,7 +437,7 @@ def _running(case: OrchestrationCase, source: RateSource, limits: Continuous, r:
         "step_s": step, "wait_s": 1.0, "place_wait_s": 0.0, "most_of_wait": None, "level_num_seqs": limits.choices[0],
         "waits": limits.wait_levels[0], "token_s": 1.0,
     }  # fmt: skip
-    engine = EngineLine.model_construct(**stated)  # the rest of a line is recomputed
+    engine = EngineLevelLine.model_construct(**stated)  # the rest of a line is recomputed
     ranks = r.attention_ranks if r.attention_ranks > 1 else None
     return ConfigurationLine(
         model=r.model, gpu=gpu, tp=r.tp, pp=r.pp, dp=r.dp, attention_ranks=ranks,

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.plan import EngineLine
+from formulations.orchestration.plan import EngineLevelLine
 from formulations.orchestration.problem import Continuous
 from optmodels.engine.continuous import Stage
 from optmodels.engine.costs import EngineCosts
@@ -84,7 +84,7 @@ class Derived:
     """
 
     of: Level
-    line: EngineLine
+    line: EngineLevelLine
     limits: Continuous
     costs: EngineCosts
     stage: Stage
@@ -121,7 +121,7 @@ class Derived:
 
 
 def planned(
-    line: EngineLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage,
+    line: EngineLevelLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage,
     sent: Sent | None, cached: Array | float = 0.0, other: Array | None = None,
 ) -> Derived | None:  # fmt: skip
     """The level of a line; None where there is none.
@@ -196,8 +196,8 @@ def planned(
 
 
 def as_planned(
-    line: EngineLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage, cached: Array
-) -> EngineLine:  # fmt: skip
+    line: EngineLevelLine, costs: EngineCosts, limits: Continuous, asked: Asked, batch: int, stage: Stage, cached: Array
+) -> EngineLevelLine:  # fmt: skip
     """The line of the same level, without waits for a place, where a prefix cache has this many tokens of each
     prompt.
     """

@@ -8,7 +8,7 @@ from typing import cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.engines import Engine as Level
+from formulations.orchestration.engines import PlannedEngine as Level
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables

@@ -12,7 +12,7 @@ from formulations.orchestration.certify import planned
 from formulations.orchestration.flow import busiest
 from formulations.orchestration.making import assignment_of, routes_of, rows_of
 from formulations.orchestration.named import name_requests, requests_table
-from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
+from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan, ReplayCertification
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.certification import FOUND, certification_lines
@@ -165,7 +165,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
 
 
-def _certification(c: CertificationLine) -> list[Any]:
+def _certification(c: ReplayCertification) -> list[Any]:
     over = "the trace" if not c.copies else f"{c.copies} draws of the requests, with {c.confidence:.4g} confidence,"
     return certification_lines(
         c,

@@ -31,7 +31,7 @@ from optmodels.errors import Mistakes
 from optmodels.latency.memory import runtime_gib
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
-from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.strategies import BatchModel, Hardware, Variant
 from optmodels.latency.work import LayerWork, layer_work, peak_flops
 from optmodels.problem import Problem
 from optmodels.traces.buckets import lengths_of
@@ -135,13 +135,13 @@ class MachineChoice:
     vram_bytes: float
     costs: StepCosts | None = None
     provenance: Provenance | None = None
-    continuous: Continuous | None = None
+    continuous: ContinuousEngine | None = None
     ranks: int = 1
     reach_s: float = math.inf
 
 
 @dataclass(frozen=True)
-class Continuous:
+class ContinuousEngine:
     """Where a replica that batches continuously stands: a row of the levels, the engine and its limits."""
 
     at: Levels
@@ -297,7 +297,7 @@ def _continuous(
             float(rps[row]), float(at.first_s[row]), float(at.deadline_s[row]), mine, gpu_count // gpus,
             engine.ranks * limits.slots, layer_work(architecture, w.weights, w.kv),
             gpus * (peak_flops(gpu, w.weights) or 0.0), gpus * gpu.mem_bytes_per_s, gpus * vram_gib * GIB, engine.costs,
-            engine.provenance, Continuous(at, row, engine, limits), engine.ranks, float(reach_s[row]),
+            engine.provenance, ContinuousEngine(at, row, engine, limits), engine.ranks, float(reach_s[row]),
         )  # fmt: skip
 
     return [choice(int(row)) for row in _undominated(order, reach_s, away_s)]
@@ -320,7 +320,7 @@ def _static(
     flops = peak_flops(gpu, w.weights)
     assert flops is not None
     prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
-    model = Model(
+    model = BatchModel(
         layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable,
         runtime_bytes=(w.runtime_gib or 0.0) * GIB,
     )  # fmt: skip

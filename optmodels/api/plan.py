@@ -12,12 +12,13 @@ from typing import Any
 
 from optmodels import question
 from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S, consider
-from optmodels.api.solve import solve_once
+from optmodels.api.solve import solve
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text, write_text
 from optmodels.loading import load
 from optmodels.plans.outcome import Result
 from optmodels.question import Duration, Question
+from optmodels.solver.deadline import OTHER_END, deadline
 
 
 def plan(
@@ -125,7 +126,8 @@ def plan(
         """The plan at another safety level."""
         latency = {k: v for k, v in made["latency"].items() if k != "safety"}
         changed = {**made, "latency": latency if level is None else latency | {"safety": level}, "certify": "none"}
-        return solve_once(load(changed, folder=folder, computed=False), out_of_sample=False, time_limit=OTHER_END_S)
+        with deadline(None, (OTHER_END,)):
+            return solve(load(changed, folder=folder, computed=False), out_of_sample=False, time_limit=OTHER_END_S)
 
     def note(found: Result) -> None:
         """Keep the command, and the plan at the other end of the latencies' interval where that is quickly known."""
@@ -137,7 +139,8 @@ def plan(
             on_result(found)
 
     try:
-        return solve_once(problem, out=out, time_limit=time_limit, on_result=note, **how)
+        with deadline(None, (OTHER_END,)):  # `note` considers it by its own clock
+            return solve(problem, out=out, time_limit=time_limit, on_result=note, **how)
     except InputError as error:  # latencies are looked up only on request
         if getattr(error, "result", None) is not None:
             raise

@@ -59,7 +59,7 @@ def replan(
 
     Args:
         file: the problem: file, mapping or `Problem`; of a plan document its problem file.
-        state: file or mapping of the running fleet (`formulations.fleet.tick.state.State`).
+        state: file or mapping of the running fleet (`formulations.fleet.tick.state.TickState`).
         history: requests up to now (`autoscaling.history.read_history`); or else
         forecast: a table of quantiles by tick (`forecast.ticks.read_forecast`).
         ticks: horizon; None: three times the largest lead time.

@@ -19,7 +19,7 @@ from optmodels.loading import load
 if TYPE_CHECKING:
     from optmodels.latency.engines.choice import ChosenRows
     from optmodels.latency.engines.own import Loops
-    from optmodels.latency.engines.terms import Deployment
+    from optmodels.latency.engines.terms import ModelInstance
 
 LABELS = {"tpot_s": "TPOT", "ttft_s": "TTFT"}
 TPS = (1, 2, 4, 8)
@@ -123,7 +123,7 @@ def rows_to_measure(
     return document | {"commands": _commands(document, tool or ("sglang" if home.engine == "sglang" else "vllm"))}
 
 
-def _deployments_of(instance: Path) -> tuple[list[Deployment], list[tuple[int, int]]]:
+def _deployments_of(instance: Path) -> tuple[list[ModelInstance], list[tuple[int, int]]]:
     """The deployments that a problem's tables ask about, and the (input, output) lengths that it states.
 
     Raises:
@@ -153,14 +153,14 @@ def _lengths(value: Any) -> Iterator[tuple[int, int]]:
             yield from _lengths(part)
 
 
-def _names(d: Deployment) -> tuple[str, str, str, str, str]:
+def _names(d: ModelInstance) -> tuple[str, str, str, str, str]:
     return d.engine, d.gpu_name, d.llm_name, d.precision, str(d.attention_ranks)
 
 
 def _one_of(
-    asked: Sequence[Deployment], engine: str | None, gpu: str | None, llm: str | None, precision: str | None,
+    asked: Sequence[ModelInstance], engine: str | None, gpu: str | None, llm: str | None, precision: str | None,
     attention_ranks: int | None,
-) -> Deployment:  # fmt: skip
+) -> ModelInstance:  # fmt: skip
     """The problem's deployment, whatever the TP, that the options name: a file of rows is one's.
 
     Raises:
@@ -198,7 +198,7 @@ def _table(choices: Sequence[Loops], chosen: ChosenRows) -> list[dict[str, int]]
 
 
 def _targets(
-    home: Deployment, chosen: ChosenRows, known: Sequence[Loops], table: list[dict[str, int]]
+    home: ModelInstance, chosen: ChosenRows, known: Sequence[Loops], table: list[dict[str, int]]
 ) -> dict[str, Any]:
     """Of each target: what safety 0.9 multiplies by, and by the priors alone the median row's 0.9 quantile."""
     import numpy as np

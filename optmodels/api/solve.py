@@ -22,7 +22,7 @@ from optmodels.plans.outcome import Outcome, Result, judged
 from optmodels.plans.replayed import missed
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable, caught_interrupt
-from optmodels.solver.deadline import EVERYTHING, OUT_OF_SAMPLE, deadline
+from optmodels.solver.deadline import EVERYTHING, OTHER_END, OUT_OF_SAMPLE, deadline, wanted
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
@@ -64,77 +64,65 @@ def solve(
         InputError: the problem or an argument is wrong.
         NotWrittenError: the result, which it carries, could not be written.
     """
-
-    def note(found: Result) -> None:
-        """Keep the plan at the other end of the latencies' interval, as far as the time limit has time left."""
-        left = min(OTHER_END_S, (time_limit or 0.0) - found.seconds["total"])
-        problem = found._problem
-        latency = getattr(problem, "latency", None)
-
-        def at_safety(level: float | None) -> Result:
-            assert latency is not None
-            changed = {"latency": latency.model_copy(update={"safety": level}), "certify": "none"}
-            return solve_once(problem.model_copy(update=changed), out_of_sample=False, time_limit=left)
-
-        if left > 0 and getattr(problem, "certify", "none") == "none":  # the other plan would not be certified
-            consider(found, getattr(latency, "safety", None), at_safety)
-        if on_result is not None:
-            on_result(found)
-
-    return solve_once(
-        problem, method, time_limit=time_limit, gap=gap, seed=seed, solver=solver, certify_replay=certify_replay,
-        out_of_sample=out_of_sample, out=out, on_event=on_event, cancel=cancel,
-        on_result=on_result if time_limit is None else note,
-    )  # fmt: skip
-
-
-def solve_once(
-    instance: Source, method: str = "exact", *, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
-    solver: str = "highs", certify_replay: bool = False, out_of_sample: bool = True,
-    out: str | PathLike[str] | None = None, on_event: Callable[[Event], None] | None = None,
-    on_result: Callable[[Result], None] | None = None, cancel: threading.Event | None = None,
-) -> Result:  # fmt: skip
-    """`solve` without the plan at the other end of the latencies' interval."""
     began = time.perf_counter()
+    beside = time_limit is not None and wanted(OTHER_END)
     check_folder(None if out is None else Path(out))
     way = named(solver)
-    problem = problem_of(instance)
-    form = registry.get(problem.formulation)
+    posed = problem_of(problem)
+    form = registry.get(posed.formulation)
     if certify_replay:
-        if "certify" not in type(problem).model_fields:
+        if "certify" not in type(posed).model_fields:
             raise InputError(Mistake(None, "certify_replay", True, f"False: plans of {form.name} are not certified"))
-        problem = problem.model_copy(update={"certify": "replay"})
+        posed = posed.model_copy(update={"certify": "replay"})
     run = form.method(method)
     options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
-    with problem.blamed():
-        table = form.tables(problem)
+    with posed.blamed():
+        table = form.tables(posed)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if options.time_limit is None else max(MOMENT_S, options.time_limit - phases["tables"])
     with contextlib.ExitStack() as until_kept:
         with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
-            with otherwise(way), problem.blamed():
-                outcome = run(problem, table, replace(options, time_limit=left))
-            if on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
+            with otherwise(way), posed.blamed():
+                outcome = run(posed, table, replace(options, time_limit=left))
+            if beside or on_result is not None or out is not None:  # Ctrl-C does not lose a plan that is found
                 until_kept.enter_context(caught_interrupt())
             # A stopped solve returns its plan at once, without reports that need more solves.
             stopped = outcome.limit == "interrupt"
             with deadline(0.0, EVERYTHING) if stopped else contextlib.nullcontext(left_out) as more:
-                result = _result(form, problem, table, method, outcome, phases, began, shown_name(instance, problem))
+                result = _result(form, posed, table, method, outcome, phases, began, shown_name(problem, posed))
         left_out += [what for what in more if what not in left_out]
         if left_out:
             result.log["left_out"] = left_out
-        result._frames, result._tables, result._problem = (lambda: form.frames(table, outcome.plan)), table, problem
+        result._frames, result._tables, result._problem = (lambda: form.frames(table, outcome.plan)), table, posed
         result._said = lambda: _html(form, result)
         result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
         if solver != "highs":
             result.log["asked"] = {"solver": solver, "runs": way.said}
+        if beside:
+            _consider_other_end(result, time_limit)
         if on_result is not None:
             on_result(result)
         if out is not None:
             with keeping(result):
                 save(result, form, table, outcome.plan, Path(out))
     return result
+
+
+def _consider_other_end(found: Result, time_limit: float | None) -> None:
+    """Keep the plan at the other end of the latencies' interval, as far as the time limit has time left."""
+    left = min(OTHER_END_S, (time_limit or 0.0) - found.seconds["total"])
+    problem = found._problem
+    latency = getattr(problem, "latency", None)
+
+    def at_safety(level: float | None) -> Result:
+        assert latency is not None
+        changed = {"latency": latency.model_copy(update={"safety": level}), "certify": "none"}
+        with deadline(None, (OTHER_END,)):
+            return solve(problem.model_copy(update=changed), out_of_sample=False, time_limit=left)
+
+    if left > 0 and getattr(problem, "certify", "none") == "none":  # the other plan would not be certified
+        consider(found, getattr(latency, "safety", None), at_safety)
 
 
 def _html(form: Formulation, result: Result) -> str:

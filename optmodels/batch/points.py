@@ -22,10 +22,10 @@ from optmodels.latency.steps import static_batch
 from optmodels.latency.strategies import (
     AO_FAMILIES,
     FAMILIES,
+    BatchModel,
     Curves,
     Family,
     Hardware,
-    Model,
     concatenate,
 )
 from optmodels.units import GBPS, GIB
@@ -206,7 +206,9 @@ def fewest_parts(whole: int) -> Index:
     return fewest
 
 
-def _splits(case: BatchCase, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
+def _splits(
+    case: BatchCase, model: BatchModel, family: Family, machine: Index, tp: Index, dp: Index
+) -> tuple[Index, Index]:
     """(row of `_replicas`, count) of every split of the batch into non-empty parts.
 
     Counts are the listed ones; without a list the `fewest_parts` that fit next to the weights at some α, or the fewest
@@ -242,7 +244,7 @@ def stand_together(case: BatchCase) -> Mask:
     return (region[:, None] == region) & same
 
 
-def _family_configurations(case: BatchCase, model: Model, family: Family) -> Configurations:
+def _family_configurations(case: BatchCase, model: BatchModel, family: Family) -> Configurations:
     """Every configuration of one family.
 
     Raises:
@@ -273,7 +275,7 @@ def _known(*columns: Array) -> Mask:
 
 
 def _family_curves(
-    case: BatchCase, model: Model, family: Family, c: Configurations
+    case: BatchCase, model: BatchModel, family: Family, c: Configurations
 ) -> tuple[Configurations, Curves] | None:
     """Curves of one family's configurations; rows whose machine lacks a needed figure are left out."""
     hw = _hardware(case, c.main, c.tp, c.dp)
@@ -303,7 +305,7 @@ def _family_curves(
 
 def _modelled(case: BatchCase) -> tuple[Configurations, Curves]:
     p = case.problem
-    model = Model(
+    model = BatchModel(
         work=case.work, input_tokens=p.alike.input_tokens, output_tokens=p.alike.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
         chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=(p.memory.runtime_gib or 0.0) * GIB,

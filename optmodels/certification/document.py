@@ -14,13 +14,13 @@ Status = Literal["certified", "incomplete", "not kept"]
 Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 
 
-class PromiseLine(Document):
+class PromiseDocument(Document):
     """A promise of a plan and the verdict of simulation."""
 
     found: Verdict = Field(description="beyond the interval, or within it")
 
 
-class RoundLine(Document):
+class RoundDocument(Document):
     """One round of certification: a plan, and the verdicts on its promises."""
 
     objective: float = Field(allow_inf_nan=False)
@@ -35,7 +35,7 @@ class RoundLine(Document):
         return self.broken + self.undecided
 
 
-class CertificationLine(Document):
+class CertificationDocument(Document):
     """How far simulation confirmed a plan's promises, and the cuts that this took."""
 
     status: Status = Field(
@@ -54,7 +54,7 @@ class CertificationLine(Document):
         return self.rounds[self.of_round - 1] if 0 < self.of_round <= len(self.rounds) else None
 
 
-def round_counts(promises: Sequence[PromiseLine]) -> dict[str, int]:
+def round_counts(promises: Sequence[PromiseDocument]) -> dict[str, int]:
     """The counts of a round's line."""
     found = [p.found for p in promises]
     return {"promises": len(found), "broken": found.count("broken"), "undecided": found.count("undecided")}

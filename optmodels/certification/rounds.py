@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Generic, Protocol, TypeVar
 
-from optmodels.certification.document import CertificationLine, PromiseLine, Status, Verdict
+from optmodels.certification.document import CertificationDocument, PromiseDocument, Status, Verdict
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Document, Outcome
 from optmodels.solver.highs import Status as SolveStatus
@@ -37,7 +37,7 @@ class JudgedPromise(Protocol):
         """The verdict of the simulation."""
 
     @property
-    def line(self) -> PromiseLine:
+    def line(self) -> PromiseDocument:
         """The promise in the plan's document."""
 
 
@@ -108,7 +108,7 @@ class Certifier(Protocol[P]):
     def rank(self, plan: P, judged: Sequence[Any]) -> float:
         """Of plans that keep as many promises, the one with the least is returned."""
 
-    def certification(self, common: dict[str, Any], bounded: float) -> CertificationLine:
+    def certification(self, common: dict[str, Any], bounded: float) -> CertificationDocument:
         """The plan's certification: what all have in common, and of how loose a model its bound is."""
 
 

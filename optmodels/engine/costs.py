@@ -14,7 +14,7 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.engine.continuous import EngineLimits
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.adapters import adapter_bytes, is_known
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.memory import MAX_REQUESTS, SAMPLER_BYTES, Drafts, kv_tokens, runtime_interval
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.speculation import Speculation, with_drafts
@@ -51,7 +51,7 @@ class Steps:
     provenance: Provenance
 
 
-def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: float) -> Steps:
+def steps(source: Source, limits: EngineLimits, d: ModelInstance, prompt_tokens: float) -> Steps:
     """Cost of the steps of one running model, draft tokens included.
 
     Raises:

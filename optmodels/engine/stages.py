@@ -30,7 +30,7 @@ class Link(Entry):
         return network * (1.0 - self.most_used)
 
 
-class Deployment(Entry):
+class DeploymentStages(Entry):
     """Stages of a request that deployments serve, with serving: continuous."""
 
     stages: tuple[Stage, ...] = Field(

@@ -35,8 +35,8 @@ from optmodels.latency.engines.terms import (
     MEASURED_AS,
     STEP,
     TRENDS,
-    Deployment,
     Loads,
+    ModelInstance,
     age,
     context_seconds,
     pair_seconds,
@@ -64,7 +64,7 @@ Levels = tuple[tuple[float, float], ...]  # level → quantile of measured/predi
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
 
-_RECORDING: ContextVar[tuple[dict[Deployment, None], ...]] = ContextVar("recording", default=())
+_RECORDING: ContextVar[tuple[dict[ModelInstance, None], ...]] = ContextVar("recording", default=())
 ModelChoice = Annotated[
     str | tuple[LatencyModel | EngineModel, ...],
     Field(
@@ -188,19 +188,19 @@ def llm_name(model: str | Architecture) -> str:
 def deployment(
     source: Source, architecture: Architecture, name: str, gpu: Gpu, gpu_name: str, weights: Precision,
     kv: KvPrecision, tp: int, attention_ranks: int = 1,
-) -> Deployment:  # fmt: skip
+) -> ModelInstance:  # fmt: skip
     """One model instance under the source's engine, on `tp` GPUs for each of its attention ranks.
 
     Engines were measured with fp8 and 4-bit floats, whatever the blocks of their scales, and with caches of 16 and 8
     bits: other formats count as the next wider of these.
     """
-    return Deployment(
+    return ModelInstance(
         architecture, name, gpu, gpu_name, source.engine, MEASURED_AS.get(weights, weights),
         "fp16" if kv == "fp16" else "fp8", tp * attention_ranks, attention_ranks,
     )  # fmt: skip
 
 
-def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS) -> tuple[StepCosts, Provenance]:
+def resolve(source: Source, d: ModelInstance, prompt_tokens: float = PROMPT_TOKENS) -> tuple[StepCosts, Provenance]:
     """Seconds of a step on one deployment, central, and where they come from.
 
     Args:
@@ -217,9 +217,9 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
 
 
 @contextmanager
-def recorded() -> Iterator[dict[Deployment, None]]:
+def recorded() -> Iterator[dict[ModelInstance, None]]:
     """The deployments whose steps are resolved meanwhile, each once, as an instance's tables need."""
-    found: dict[Deployment, None] = {}
+    found: dict[ModelInstance, None] = {}
     token = _RECORDING.set((*_RECORDING.get(), found))
     try:
         yield found
@@ -227,7 +227,7 @@ def recorded() -> Iterator[dict[Deployment, None]]:
         _RECORDING.reset(token)
 
 
-def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+def _resolve(source: Source, d: ModelInstance, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
     if source.coefficients is None:
         return roofline_costs(d), Provenance("roofline", "peaks of the catalogue", notes=(UNCALIBRATED,))
     deployed = source.coefficients.at(d)
@@ -241,7 +241,7 @@ def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepC
     return _transferred(source, model, apart, deployed, prompt_tokens)
 
 
-def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
+def _apart(model: LatencyModel, d: ModelInstance) -> tuple[str, ...]:
     """Parts of a deployment that a model was not measured on, the gravest first; unstated parts count as such.
 
     Its engine, where it names none, is taken to be the deployment's.
@@ -256,7 +256,7 @@ def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
     return tuple(what for what in _KEYS if not same[what])
 
 
-def _measured(model: LatencyModel, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+def _measured(model: LatencyModel, d: ModelInstance, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
     """A model's costs on the deployment it was measured on."""
     found = convert(model, d.gpus // d.attention_ranks, prompt_tokens, roofline_costs(d))
     tpot, ttft = ("tpot_s", "ttft_s") if model.measured == "served" else ("latency_s", "latency_s")
@@ -289,7 +289,7 @@ def _transferred(
         found = " and ".join(str(getattr(model, what)) for what in missing)
         raise InputError(Mistake(None, f"latency.model ({_name(model)}): {' and '.join(missing)}", found, expected))
     tp = float(np.clip(d.gpus // d.attention_ranks, *model.domain.get("tp", (1.0, 1.0))))
-    home = Deployment(
+    home = ModelInstance(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, model.engine or d.engine,
         MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
     )  # fmt: skip
@@ -318,7 +318,7 @@ def _transferred(
     )  # fmt: skip
 
 
-def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object], ...]:
+def _said(model: LatencyModel, d: ModelInstance) -> tuple[tuple[str, object, object], ...]:
     """The deployment that a model was measured on, next to the one asked for."""
     low, high = model.domain.get("tp", (1.0, 1.0))
     measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
@@ -333,7 +333,7 @@ def _name(model: LatencyModel) -> str:
     return model.title or f"{model.model} from {model.measured} measurements"
 
 
-def roofline_costs(d: Deployment) -> StepCosts:
+def roofline_costs(d: ModelInstance) -> StepCosts:
     """Times at the peaks of the catalogue, added up: reading weights, experts touched and KV, products, collectives.
 
     Engines overlap some of these; the latency curves of static batches take the longer of products and reading.
@@ -361,7 +361,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     )  # fmt: skip
 
 
-def collective_costs(d: Deployment) -> StepCosts:
+def collective_costs(d: ModelInstance) -> StepCosts:
     """Cost of collectives in a step by the shipped coefficients: launches, and bytes of every token."""
     weights = _weights(_shipped().at(d))
     return _costs(d, {name: weights[name] for name in ("comm", "collective")}, PROMPT_TOKENS)
@@ -392,7 +392,7 @@ def _weights(deployed: Deployed) -> dict[str, float]:
     return dict(zip(STEP, found.tolist(), strict=True))
 
 
-def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) -> StepCosts:
+def _costs(d: ModelInstance, weights: Mapping[str, float], prompt_tokens: float) -> StepCosts:
     """Costs from terms of the mean step, each times its weight (0 where there is none).
 
     One request of one prompt and one output token takes one step with a prompt: 1 prompt token that sees ½ an earlier

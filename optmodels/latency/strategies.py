@@ -368,7 +368,7 @@ def concatenate(parts: list[Curves]) -> Curves:
 
 
 @dataclass(frozen=True)
-class Model:
+class BatchModel:
     """Common part of the curves of one workload: work, lengths, variant, memory rules."""
 
     work: LayerWork

@@ -73,7 +73,7 @@ class Onward:
 
 
 @dataclass(frozen=True)
-class Stream:
+class RequestStream:
     """Requests of one kind.
 
     Attributes:
@@ -133,7 +133,7 @@ class Verdict:
 
 
 def judge(
-    stations: Sequence[Station], streams: Sequence[Stream], promises: Sequence[Promise], error: float,
+    stations: Sequence[Station], streams: Sequence[RequestStream], promises: Sequence[Promise], error: float,
     seed: Sequence[int], over: Callable[[], bool] = lambda: False, looks: int = LOOKS, hopeful: bool = False,
 ) -> list[Verdict]:  # fmt: skip
     """Test the promises of engines that are simulated together.
@@ -216,13 +216,13 @@ def _seen_s(latency: Array, weight: Array, quantile: float | None) -> float:
     return float(np.quantile(latency, quantile, weights=weight, method="inverted_cdf"))
 
 
-def _longest_s(s: Stream) -> float:
+def _longest_s(s: RequestStream) -> float:
     """About the longest of its requests: of recorded answers all but one in a hundred."""
     outputs = [output for _, output in s.lengths] or [s.output_tokens]
     return s.longest_s * max(1.0, float(np.quantile(outputs, 0.99)) / s.output_tokens)
 
 
-def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: float) -> float:
+def _seconds(streams: Sequence[RequestStream], promises: Sequence[Promise], longest: float) -> float:
     """How long a copy is observed."""
     needed = LONG * longest
     for p in promises:
@@ -234,7 +234,7 @@ def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: fl
 
 
 def _values(
-    stations: Sequence[Station], streams: Sequence[Stream], copies: int, span: tuple[float, float, float],
+    stations: Sequence[Station], streams: Sequence[RequestStream], copies: int, span: tuple[float, float, float],
     rng: np.random.Generator, edges: Array | None = None,
 ) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]]:  # fmt: skip
     """Latencies by stream and metric, each with its copy, and how many there are; of answers of one token no TPOT.

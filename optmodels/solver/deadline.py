@@ -18,6 +18,7 @@ from optmodels.solver.cancel import cancelled
 
 OUT_OF_SAMPLE = "the replay out of sample"
 OVER_TIME = "GPUs over time"
+OTHER_END = "the plan at the other end of the latencies' interval"
 HEADROOM = "the headroom"
 
 

@@ -388,7 +388,7 @@ def run_sweep(
     if workers is None:
         workers = max(1, min(os.cpu_count() or 1, len(design) // PER_PROCESS))
     try:
-        found = _Run(task, base, design, journal, where, wish).solve(workers, scheduler, on_row)
+        found = _SweepRun(task, base, design, journal, where, wish).solve(workers, scheduler, on_row)
     finally:
         _kept.clear()
         if journal is not None:
@@ -441,7 +441,7 @@ def _is_row(row: Any) -> bool:
 
 
 @dataclass
-class _Run:
+class _SweepRun:
     """The solving itself."""
 
     task: Task

@@ -196,13 +196,13 @@ def _read(path: Path, name: str, how: How) -> Trace:
         raise InputError(Mistake(str(path), "", "an empty file", _FORMATS))
     if start == b"PAR1":
         frame = read_parquet(path)
-        return _table(path, name, _Rows(_stripped(frame), np.arange(1, len(frame) + 1)), how)
+        return _table(path, name, _CsvRows(_stripped(frame), np.arange(1, len(frame) + 1)), how)
     with open_text(path, _FORMATS) as text:
         return _text(path, name, text, how)
 
 
 @dataclass
-class _Rows:
+class _CsvRows:
     """A table, the lines its rows are on (None: one JSON object), and the prompts' blocks."""
 
     frame: pd.DataFrame
@@ -272,7 +272,7 @@ def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.rename(columns=lambda c: str(c).strip())
 
 
-def _csv(path: Path, text: Any, skipped: int, header: str) -> _Rows:
+def _csv(path: Path, text: Any, skipped: int, header: str) -> _CsvRows:
     import pandas as pd
 
     file = str(path)
@@ -290,7 +290,7 @@ def _csv(path: Path, text: Any, skipped: int, header: str) -> _Rows:
     blank = frame.isna().all(axis=1).to_numpy()
     if blank.any():
         frame, lines = frame[~blank], lines[~blank]
-    return _Rows(_stripped(frame), lines)
+    return _CsvRows(_stripped(frame), lines)
 
 
 def _requests(path: Path, how: How) -> json_rows.RequestColumns:
@@ -305,7 +305,7 @@ def _requests(path: Path, how: How) -> json_rows.RequestColumns:
     return json_rows.RequestColumns(str(path), keep, blocks, json_rows.complete(how.columns))
 
 
-def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _Rows:
+def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _CsvRows:
     """JSON lines, one object or a list of requests on each."""
     file, rows = str(path), _requests(path, how)
     bad: list[tuple[int, str]] = []
@@ -328,11 +328,11 @@ def _json_lines(path: Path, text: Any, skipped: int, how: How) -> _Rows:
     return found
 
 
-def _json_table(path: Path, rows: json_rows.RequestColumns) -> _Rows:
+def _json_table(path: Path, rows: json_rows.RequestColumns) -> _CsvRows:
     if not rows.lines:
         raise InputError(Mistake(str(path), "", "no requests", _FORMATS))
     blocks = (np.array(rows.counts, np.int64), np.array(rows.ids, np.int64)) if len(rows.ids) else None
-    return _Rows(rows.frame(), np.array(rows.lines, np.int64), blocks, names=tuple(rows.names))
+    return _CsvRows(rows.frame(), np.array(rows.lines, np.int64), blocks, names=tuple(rows.names))
 
 
 def _theirs(spec: str | None) -> str | None:
@@ -351,7 +351,7 @@ def _listed(path: Path, name: str, found: logs.Columns, how: How) -> Trace:
     import pandas as pd
 
     frame = pd.DataFrame({c: pd.Series(values, dtype=object) for c, values in found[0].items()})
-    return _table(path, name, _Rows(frame, None, notes=tuple(found[1])), how)
+    return _table(path, name, _CsvRows(frame, None, notes=tuple(found[1])), how)
 
 
 def _layout(names: set[str]) -> Layout | None:
@@ -390,7 +390,7 @@ def _no_column(file: str, missing: Sequence[str], names: Sequence[str]) -> Mista
     return Mistake(file, ", ".join(missing), None, expected, hint=f"name them: {options}")
 
 
-def _table(path: Path, name: str, rows: _Rows, how: How) -> Trace:
+def _table(path: Path, name: str, rows: _CsvRows, how: How) -> Trace:
     """Rows of a known layout, of columns known by their names, or of columns mapped onto ours."""
     frame, file, mapped = rows.frame, str(path), how.columns
     names = [str(c) for c in rows.names or frame.columns]
@@ -452,7 +452,7 @@ def _table(path: Path, name: str, rows: _Rows, how: How) -> Trace:
     return trace if order is None else trace.take(order)
 
 
-def _bad_rows(table: _Table, rows: _Rows, keep: Any, how: How) -> tuple[Ints, list[str]] | None:
+def _bad_rows(table: _Table, rows: _CsvRows, keep: Any, how: How) -> tuple[Ints, list[str]] | None:
     """Rows that cannot be read, among all, and why, where such rows are to be left out."""
     if not how.skip_bad:
         return None
@@ -613,7 +613,7 @@ def _has_failed(value: Any, column: str) -> bool:
 class _Reader:
     """A table's columns as a trace."""
 
-    def __init__(self, table: _Table, check: _Check, rows: _Rows, keep: Any) -> None:
+    def __init__(self, table: _Table, check: _Check, rows: _CsvRows, keep: Any) -> None:
         self.table, self.check, self.rows, self.keep = table, check, rows, keep
         self.since_1970 = False
 

@@ -30,7 +30,7 @@ from optmodels.latency.fit.document import LatencyModel
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve, source_of
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.strategies import Model
+from optmodels.latency.strategies import BatchModel
 from optmodels.latency.work import LayerWork, layer_work
 from optmodels.traces import generated
 from optmodels.traces.spec import Generated
@@ -547,7 +547,7 @@ class _Rates:
         if hardware is None or shape.heads % tp:
             return None
         prompt = max(1, round(self.prompt))
-        model = Model(self.work, prompt, max(2, round(self.output)), self.data["latency"]["roofline"])
+        model = BatchModel(self.work, prompt, max(2, round(self.output)), self.data["latency"]["roofline"])
         at = model.resident(hardware, np.array([float(math.ceil(load / pp))]), np.ones(1))
         alone = model.resident(hardware, np.ones(1), np.ones(1))
         return 1.0 / float(at.tbt(np.zeros(1))[0]), float(alone.ttft(np.zeros(1))[0]) / prompt

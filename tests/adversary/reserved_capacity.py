@@ -25,7 +25,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
-from optmodels.latency.strategies import Model
+from optmodels.latency.strategies import BatchModel
 from optmodels.latency.work import layer_work
 from tests.adversary import continuous, lengths, static
 from tests.adversary.continuous import Way
@@ -287,7 +287,7 @@ def _serving(
         return found + levels([(_left_s(slo, x, -math.inf), _left_s(slo, -math.inf, x)) for x in far]) if far else found
     uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
     like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
-    whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
+    whole, short = BatchModel(work, w["input_tokens"], *like), BatchModel(work, uncached, *like)
     found = []
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):

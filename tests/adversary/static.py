@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.resolve import Source, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work
@@ -358,7 +358,7 @@ def best_run(
 
 
 def speculating(
-    source: Source, d: Deployment, costs: StepCosts, s: Any, prompt: float, weights: Any, kv: Any
+    source: Source, d: ModelInstance, costs: StepCosts, s: Any, prompt: float, weights: Any, kv: Any
 ) -> tuple[StepCosts, Json] | None:  # fmt: skip
     """Costs of an engine's steps with drafts, and what `continuous.kv_tokens` has to know of these.
 

@@ -11,7 +11,7 @@ import optmodels
 from optmodels import catalog
 from optmodels.errors import InputError
 from optmodels.latency.engines.document import deployed
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.resolve import engine_costs
 from optmodels.latency.steps import static_batch
 
@@ -37,7 +37,7 @@ def prediction(**latency: object) -> dict:
 @pytest.mark.parametrize("engine", ["vllm", "trtllm"])
 def test_latencies_are_those_of_the_engines_steps(engine: str) -> None:
     found = prediction(model="default", engine=engine)
-    d = Deployment(catalog.llms()[LLM], LLM, catalog.gpus()[GPU], GPU, engine)
+    d = ModelInstance(catalog.llms()[LLM], LLM, catalog.gpus()[GPU], GPU, engine)
     costs, where = engine_costs(deployed(engine, GPU, LLM).source.at(d), S)
     first, decode = static_batch(costs, np.array([float(BATCH)]), S, OUT, 8192)
     assert found["ttft_s"] == pytest.approx(first[0])

@@ -131,7 +131,8 @@ def test_the_measurement_that_tells_which_machines_are_right(cli, folder):
 
 
 def test_what_nothing_serves_says_why_and_what_to_try(cli):
-    said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
+    said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001",
+               "--gpu", "h100")  # fmt: skip
     assert said.status == 3
     assert "infeasible, proved" in said.out and "optmodels explain FILE" in said.out
 

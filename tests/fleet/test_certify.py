@@ -18,7 +18,7 @@ from formulations.fleet.certify import (
     Promised,
     Together,
     _holds_at,
-    _Judged,
+    _JudgedPromise,
     _room,
     beside_whole,
     longer_limits,
@@ -33,7 +33,7 @@ from optmodels.formulation import Options
 from optmodels.latency.steps import StepCosts
 from optmodels.plans.outcome import Outcome
 from optmodels.simulation.continuous import Engine
-from optmodels.simulation.promises import Promise, Station, Stream, Verdict, judge
+from optmodels.simulation.promises import Promise, RequestStream, Station, Verdict, judge
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_no_level_of_an_engine_has_room_again_for_what_broke_there(problem, solv
         return np.einsum("w,kwp->kp", rates[rates > 0], tables.capacities[:, rates > 0][:, :, same][:, :, can]).max(0)
 
     assert (least(loose) < 1).any()
-    bad = _Judged("always", of, Verdict(of.promise, "broken", 1.04 * of.promise.at_most_s, 9), together)
+    bad = _JudgedPromise("always", of, Verdict(of.promise, "broken", 1.04 * of.promise.at_most_s, 9), together)
     rounds.add_cuts(cuts, [bad])
     assert least(cut(loose, [*cuts.values()])).min() == pytest.approx(1 / 0.98, rel=2e-4)
 
@@ -134,7 +134,7 @@ def test_a_cut_takes_nothing_away_that_was_not_simulated(problem, solved):
     of = replace(together.promised[0], promise=never, lines=(line.model_copy(update={"serves": more}),))
     together = replace(together, promised=(of,))
     load = dict(_room(loose, engines(loose), [d.name for d in loose.demands], of.lines[0]))
-    rounds.add_cuts(cuts, [_Judged("always", of, Verdict(never, "broken", 1.0, 9), together)])
+    rounds.add_cuts(cuts, [_JudgedPromise("always", of, Verdict(never, "broken", 1.0, 9), together)])
     for key, taken in load.items():
         if 0.4 * taken >= 1.0:
             assert key not in cuts
@@ -152,7 +152,7 @@ def test_the_rates_at_which_a_promise_holds_are_found():
     station = Station(Engine(step, kv_tokens=10_000, max_num_seqs=1, max_num_batched_tokens=1000))
     for seconds, at_least, at_most in ((0.02 * (1 + 0.52 / (2 * 0.48)), 0.55, 0.7), (0.019, 0.4, 0.4)):
         promised = Promised(Promise((0,), "ttft_s", seconds, None), "chat", ())
-        together = Together((station,), (Stream(0.8 / 0.02, 100, 1, 0, 0.02, 0.5),), (promised,))
+        together = Together((station,), (RequestStream(0.8 / 0.02, 100, 1, 0, 0.02, 0.5),), (promised,))
         assert at_least <= _holds_at(together, 1) <= at_most
 
 
@@ -264,7 +264,7 @@ def test_a_deadline_that_breaks_cuts_the_engines_of_both_stages(apart, solved_ap
         cuts = {}
         of = broken[metric]
         verdict = Verdict(of.promise, "broken", 1.1 * of.promise.at_most_s, 100)
-        rounds.add_cuts(cuts, [_Judged("always", of, verdict, network)])
+        rounds.add_cuts(cuts, [_JudgedPromise("always", of, verdict, network)])
         less = cut(loose, [*cuts.values()])
         changed = less.points.rho < loose.points.rho
         assert set(less.points.stage[changed].tolist()) == stages

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 import optmodels
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
-from formulations.fleet.engines import EngineKind, kv_tokens_of
+from formulations.fleet.engines import EngineKind, costs_of
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import LEVEL, build_tables
 from formulations.fleet.predicted import predicted
@@ -242,7 +242,8 @@ def test_engines_of_ranks_take_their_gpus_and_hold_their_caches():
 
     def tokens_held(t, d, max_num_seqs):
         kind = EngineKind(machine.gpu, t, machine.vram_gib / 8, attention_ranks=d)
-        return kv_tokens_of(case, chat, kind, 3000.0, engine.choosing(max_num_seqs))
+        limits = engine.choosing(max_num_seqs)
+        return costs_of(case, chat, kind, request_tokens=3000.0, limits=limits).kv_tokens
 
     holds = {(t, d): tokens_held(t, d, 256) for t, d, _ in split}
     assert {k for k, tokens in holds.items() if tokens > 0} == {(8, 1), (4, 2), (2, 4), (1, 8)}

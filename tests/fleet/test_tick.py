@@ -13,7 +13,7 @@ from formulations.fleet.tick import check, judge, rule, solve
 from formulations.fleet.tick.data import Tick, masses, tick_of
 from formulations.fleet.tick.model import TickModel
 from formulations.fleet.tick.policy import TickPolicy, ticks
-from formulations.fleet.tick.state import State
+from formulations.fleet.tick.state import TickState
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.running import Replica, run_types
 from optmodels.forecast.ticks import tick_quantiles
@@ -253,7 +253,7 @@ def test_mistakes_of_state_and_forecast(files, cli):
 def test_model_loads_take_their_time(files):
     """A machine changes its workload in the load time, without a new start."""
     problem = load(files / "two.yaml")
-    state = State.model_validate({
+    state = TickState.model_validate({
         "schema": 1, "lead_times": [{"machine": "*", "start_min": 20, "load_min": 5}],
         "machines": [{"machine": "big", "ready": 4}],
         "deployments": [{"workload": "chat", "machine": "big", "count": 4}],
@@ -285,7 +285,7 @@ def test_shortage_that_no_order_can_cure_is_in_no_gap():
 def test_lead_times_are_rounded_up_to_ticks(files):
     tables = build_tables(load(files / "two.yaml"))
     for minutes, tick_count in ((5, 1), (5.1, 2), (6, 2), (10, 2), (11, 3)):
-        state = State.model_validate({"schema": 1, "lead_times": [{"machine": "*", "start_min": minutes}]})
+        state = TickState.model_validate({"schema": 1, "lead_times": [{"machine": "*", "start_min": minutes}]})
         tick = tick_of(tables, state, np.ones((8, 1, 2)), (0.5,), ["chat", "code"])
         assert {x.start for x in tick.lead} == {tick_count}
 

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from optmodels import catalog
 from optmodels.latency.collectives import over_pcie
-from optmodels.latency.engines.terms import Deployment, Loads, step_terms
+from optmodels.latency.engines.terms import Loads, ModelInstance, step_terms
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "latency"
 REQUESTS = SHARED / "vllm_requests" / "rtxpro6000_qwen3-32b_tp2_vllm-0.19.csv"
@@ -17,7 +17,7 @@ LOADS = Loads(np.array([16.0]), np.array([1000.0]), np.array([100.0]))
 
 
 def terms(gpu: str, gpus: int) -> dict[str, float]:
-    d = Deployment(catalog.llms()["llama-3.1-70b"], "llama-3.1-70b", catalog.gpus()[gpu], gpu, "vllm", gpus=gpus)
+    d = ModelInstance(catalog.llms()["llama-3.1-70b"], "llama-3.1-70b", catalog.gpus()[gpu], gpu, "vllm", gpus=gpus)
     return {name: float(value[0]) for name, value in step_terms(d, LOADS).items()}
 
 

@@ -12,7 +12,7 @@ import yaml
 from optmodels import catalog
 from optmodels.errors import InputError
 from optmodels.latency.convert import closed_loop_step, convert
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.fit.document import LatencyModel
 from optmodels.latency.resolve import Source, read_source, resolve, roofline_costs
 from optmodels.latency.steps import StepCosts
@@ -46,8 +46,8 @@ def document(**over: Any) -> dict[str, Any]:
     return found | over
 
 
-def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: Any) -> Deployment:
-    return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)
+def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: Any) -> ModelInstance:
+    return ModelInstance(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)
 
 
 def source(*documents: dict[str, Any], engine: Any = "vllm") -> Source:

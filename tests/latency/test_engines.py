@@ -30,7 +30,7 @@ from optmodels.latency.engines.document import (
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
 from optmodels.latency.engines.interval import LEVELS, PARTS, Interval, Kind, simplest, unseen_levels
 from optmodels.latency.engines.own import ServedRows, with_own_rows
-from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.engines.terms import STEP, Loads, ModelInstance, first_token_terms, step_terms
 from optmodels.latency.resolve import roofline_costs
 
 
@@ -39,7 +39,7 @@ def loads(concurrency=8.0, prompt=1024.0, output=256.0):
 
 
 def at(llm, gpu="h100", **more):
-    return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, "vllm", **more)
+    return ModelInstance(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, "vllm", **more)
 
 
 def test_terms_of_a_dense_model_by_hand():
@@ -120,7 +120,7 @@ def test_experts_touched_lie_between_the_steps_with_and_without_prompts():
 def test_windows_bound_what_is_seen():
     full = step_terms(at("gpt-oss-120b"), loads())["kv"][0]
     a = catalog.llms()["gpt-oss-120b"].model_copy(update={"window": None})
-    d = Deployment(a, "gpt-oss-120b", catalog.gpus()["h100"], "h100", "vllm")
+    d = ModelInstance(a, "gpt-oss-120b", catalog.gpus()["h100"], "h100", "vllm")
     assert full / step_terms(d, loads())["kv"][0] == pytest.approx((0.5 * 128 + 0.5 * 1152) / 1152)
 
 

@@ -12,7 +12,7 @@ import optmodels
 from optmodels import catalog
 from optmodels.latency.engines.document import Deployed, chip, deployed, deployment, labels, maker, read_engine_model
 from optmodels.latency.engines.fit import Fitted, Form, adjust
-from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.engines.terms import ModelInstance
 from optmodels.latency.resolve import engine_costs
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "latency"
@@ -32,7 +32,7 @@ def test_amds_coefficients_leave_every_prediction_of_other_gpus(benchmark):
     for gpu, data in ((g, data) for g, data in catalog.gpus().items() if maker(data) != "AMD" and data.fp16_flops):
         for engine in ("vllm", "sglang", "trtllm"):
             for llm, precision in (("deepseek-r1", "fp8"), ("deepseek-r1", "fp4"), ("llama-3.1-8b", "fp16")):
-                d = Deployment(llms[llm], llm, data, gpu, engine, precision, "fp16", 8)
+                d = ModelInstance(llms[llm], llm, data, gpu, engine, precision, "fp16", 8)
                 new, old = Deployed(model, d), Deployed(before, d)
                 for target in ("tpot_s", "ttft_s"):
                     assert new.predict(VALUES, target).tolist() == old.predict(VALUES, target).tolist()

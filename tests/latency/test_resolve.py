@@ -12,15 +12,15 @@ import pytest
 from optmodels import catalog
 from optmodels.latency.engines.document import OwnRows, read_engine_model
 from optmodels.latency.engines.interval import LEVELS
-from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
+from optmodels.latency.engines.terms import CHUNK_TOKENS, ModelInstance
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.resolve import Source, llm_name, read_source, resolve
 from optmodels.problem import Problem
 from optmodels.reporting.sources import at_most, source_entries, source_lines
 
 
-def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> Deployment:
-    return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)  # type: ignore[arg-type]
+def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> ModelInstance:
+    return ModelInstance(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)  # type: ignore[arg-type]
 
 
 class Instance(Problem):

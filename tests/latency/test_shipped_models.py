@@ -9,7 +9,7 @@ from optmodels import catalog
 from optmodels.errors import InputError
 from optmodels.latency.calibration import Calibration, calibrate
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
-from optmodels.latency.strategies import Hardware, Model
+from optmodels.latency.strategies import BatchModel, Hardware
 from optmodels.latency.work import layer_work
 
 
@@ -43,7 +43,7 @@ def test_safety_inflates_calibrated_curves():
     n = 2
     one = np.ones(n)
     hw = Hardware(one, 1e15 * one, 3e12 * one, 8e10 * one, 6e10 * one, one, one, 4e11 * one, one, one)
-    curves = Model(layer_work(catalog.llms()["llama-3.1-8b"]), 512, 128).resident(hw, np.array([1.0, 8.0]), one)
+    curves = BatchModel(layer_work(catalog.llms()["llama-3.1-8b"]), 512, 128).resident(hw, np.array([1.0, 8.0]), one)
     c = Calibration.model_validate(
         {"coefficients": [
             {"phase": "prefill", "slope": 2.0, "residual_quantiles": {"0.9": 1.1}},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from optmodels.catalog.types import Architecture
 from optmodels.latency.calibration import Calibration, calibrate
-from optmodels.latency.strategies import FAMILIES, Hardware, Model
+from optmodels.latency.strategies import FAMILIES, BatchModel, Hardware
 from optmodels.latency.work import layer_work
 
 # One layer does 24·10⁶ FLOP a token and 4,000 a pair, keeps 4,000 bytes a token, sends 8,000 bytes a token to an AO
@@ -46,7 +46,7 @@ AO = {"flops": 1e11, "mem_bytes_per_s": 1e10, "net_bytes_per_s": 1e9}
 
 
 def model(variant, **changes):
-    return Model(WORK, S_IN, S_OUT, variant=variant, **changes)
+    return BatchModel(WORK, S_IN, S_OUT, variant=variant, **changes)
 
 
 def at(curves, alpha):
@@ -234,7 +234,7 @@ def test_tensor_parallel_adds_two_ring_all_reduces_a_layer():
 
 
 def test_a_single_output_token_has_no_decode():
-    curves = Model(WORK, S_IN, 1, variant="roofline").resident(hardware(), one(B), one(2))
+    curves = BatchModel(WORK, S_IN, 1, variant="roofline").resident(hardware(), one(B), one(2))
     first = L * PREFILL_ROOFLINE
     assert at(curves, 0) == pytest.approx((2 * first, 0.0, 2 * first))
 

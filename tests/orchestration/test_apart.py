@@ -16,7 +16,7 @@ from formulations.orchestration.deploy import deployments
 from formulations.orchestration.engines import TRANSFER
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.model import dispatch
-from formulations.orchestration.plan import CutLine, Dispatcher, OrchestrationPlan
+from formulations.orchestration.plan import Dispatcher, ModelCut, OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
@@ -261,7 +261,7 @@ def test_promises_of_stages_are_certified_in_replay():
     assert plan.certification.status == "certified" and plan.apart
     assert plan.certification.planned.replayed >= plan.prediction.attainment
     t = build_tables(problem)
-    less = cut(t, [CutLine(model="llama-3.1-8b", keep=0.8, in_time=0.5)])
+    less = cut(t, [ModelCut(model="llama-3.1-8b", keep=0.8, in_time=0.5)])
     np.testing.assert_allclose(less.share, 0.5 * t.share)
     assert len(t.apart)
     loose = loosened(t)

@@ -15,7 +15,7 @@ from formulations.orchestration import FORMULATION
 from formulations.orchestration.certify import _judged, cut, loosened
 from formulations.orchestration.check import check
 from formulations.orchestration.making import rows_of
-from formulations.orchestration.plan import CutLine
+from formulations.orchestration.plan import ModelCut
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.replay import replay
 from optmodels.errors import InputError
@@ -58,7 +58,7 @@ def test_a_certified_plan_attains_what_it_promises(problem, solved):
 
 def test_a_cut_takes_from_every_capacity_of_a_models_engines_and_from_who_can_be_in_time(problem):
     t = build_tables(problem)
-    less = cut(t, [CutLine(model="llama-3.2-3b", keep=0.5, in_time=0.75)])
+    less = cut(t, [ModelCut(model="llama-3.2-3b", keep=0.5, in_time=0.75)])
     assert less.configurations[0].engine.load == pytest.approx(2 * t.configurations[0].engine.load)
     assert less.share == pytest.approx(0.75 * t.share)
     assert less.busy(0, 0) == pytest.approx(2 * t.busy(0, 0))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from formulations.fleet.plan import CertificationLine
 from formulations.fleet.show import _certification
-from formulations.orchestration.plan import CertificationLine as Replayed
+from formulations.orchestration.plan import ReplayCertification as Replayed
 from formulations.orchestration.show import _certification as _replayed
 from optmodels.reporting.page.articles import command
 

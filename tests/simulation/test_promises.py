@@ -8,7 +8,7 @@ import pytest
 
 from optmodels.latency.steps import StepCosts
 from optmodels.simulation.continuous import Engine
-from optmodels.simulation.promises import RARE, Onward, Promise, Station, Stream, judge
+from optmodels.simulation.promises import RARE, Onward, Promise, RequestStream, Station, judge
 
 # One request at a time, one step each: a queue with constant service.
 ALONE = Engine(
@@ -20,7 +20,7 @@ SERVICE_S = 0.01 + 100 * 1e-4
 
 
 def stream(requests_per_s, tokens=100, output=1, load=SERVICE_S):
-    return Stream(requests_per_s, tokens, output, 0, load, 0.5)
+    return RequestStream(requests_per_s, tokens, output, 0, load, 0.5)
 
 
 def mean_s(load):

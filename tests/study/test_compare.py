@@ -187,7 +187,7 @@ def test_folders_are_searched_and_other_files_passed_over(cli, folder):
 
 
 def test_a_method_that_only_some_formulations_have_runs_there_and_the_rest_is_said(cli, folder):
-    paths = [TABLE_IX / "batch-budget-2.0.yaml", FLEET, INSTANCES / "fleet/day-and-night.yaml"]
+    paths = [TABLE_IX / "batch-budget-2.0.yaml", FLEET, INSTANCES / "fleet/melange-example.yaml"]
     run = cli("compare", *paths, "--methods", "enumerate,exact", "--json")
     assert run.status == 0, run.err
     ran = [(r["formulation"], r["method"]) for r in json.loads(run.out)]
@@ -234,7 +234,7 @@ def test_records_are_named_where_their_first_entries_differ():
 
 
 def test_page_counts_a_seed_as_a_problem_and_means_the_median_by_median():
-    paths = [INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "fleet/melange-example.yaml"]
+    paths = [INSTANCES / "fleet/gcp-three-regions.yaml", INSTANCES / "fleet/melange-example.yaml"]
     rows = optmodels.compare(paths, ["exact", "greedy"], seeds=[0, 1])
     [profile] = [c for c in comparison_charts(rows) if c.file == "compare"]
     shares = [p["share"] for p in profile.spec["data"]["values"]]

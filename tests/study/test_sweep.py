@@ -34,6 +34,7 @@ from optmodels.study.sweep import SweepInterrupted
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml"
 TWO_REGIONS = ROOT / "instances/reserved_capacity/textbook-two-regions.yaml"
 DAY = ROOT / "instances/fleet/day-and-night.yaml"
+REGIONS = ROOT / "instances/fleet/gcp-three-regions.yaml"  # a fleet that takes half a second
 DEMAND = "services[chat].slo.ttft_s"
 
 
@@ -168,16 +169,16 @@ def test_rows_are_what_solve_says_at_each_point():
         assert row["proved"]
 
 
-@pytest.mark.parametrize("source", [ROOT / "instances/cost_efficiency/fig3/generative-real_time-b008.yaml", DAY])
+@pytest.mark.parametrize("source", [ROOT / "instances/cost_efficiency/fig3/generative-real_time-b008.yaml", REGIONS])
 def test_tables_kept_between_solves_change_nothing(source, monkeypatch):
     """Where nothing costly varies the tables are made once; the rows are those of fresh tables."""
     from dataclasses import replace
 
     from optmodels import formulation
 
-    form = formulation.get("fleet" if source == DAY else "cost_efficiency")
-    vary = {"budget_usd_per_hour": [3.0, 30.0]}
-    if source != DAY:
+    form = formulation.get("fleet" if source == REGIONS else "cost_efficiency")
+    vary = {"budget_usd_per_hour": [3.0, 90.0]}
+    if source != REGIONS:
         vary |= {"slo.ttft_s": [0.3, 0.5, 5.0]}
     made = []
     counted = replace(form, tables=lambda p: made.append(1) or form.tables(p))
@@ -248,7 +249,7 @@ def test_a_row_without_a_figure_is_on_no_frontier():
 def test_frontier_of_cost_against_slo():
     """A looser limit never costs more, so the frontier is the loosest limit of each cost."""
     key = "workloads[chat].slo.tpot_s"
-    found = optmodels.sweep(DAY, {key: [0.04, 0.05, 0.06, 0.08, 0.1]}, pareto="total_usd_per_hour:min,slo.tpot_s:min")
+    found = optmodels.sweep(DAY, {key: [0.04, 0.06, 0.1]}, pareto="total_usd_per_hour:min,slo.tpot_s:min")
     cost = found.frame["plan.total_usd_per_hour"].tolist()
     assert cost == sorted(cost, reverse=True)
     assert len(set(cost)) > 1
@@ -369,9 +370,9 @@ def lines_in(path: Path) -> int:
 @pytest.mark.parametrize(("workers", "kills"), [(1, 3), (2, 1)])
 def test_killed_at_random_moments_the_table_is_the_undisturbed_one(tmp_path, workers, kills):
     chance = random.Random(workers)
-    vary = ["--vary", f"{DEMAND}=0.08:0.6:40", "--vary", "machines[box].prices.on_demand=2,3,4", "--seed", "7"]
+    vary = ["--vary", f"{DEMAND}=0.08:0.6:20", "--vary", "machines[box].prices.on_demand=2,3,4", "--seed", "7"]
     undisturbed = optmodels.sweep(
-        TWO_REGIONS, [f"{DEMAND}=0.08:0.6:40", "machines[box].prices.on_demand=2,3,4"], seed=7, out=tmp_path / "calm",
+        TWO_REGIONS, [f"{DEMAND}=0.08:0.6:20", "machines[box].prices.on_demand=2,3,4"], seed=7, out=tmp_path / "calm",
         pareto=f"objective:min,{DEMAND}:min",
     )  # fmt: skip
     out = tmp_path / "hurt"
@@ -380,7 +381,7 @@ def test_killed_at_random_moments_the_table_is_the_undisturbed_one(tmp_path, wor
         process = subprocess.Popen(
             command(*base, *(["--resume"] if kill else [])), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        at_least = lines_in(out / "journal.jsonl") + chance.randint(1, 100 // kills)
+        at_least = lines_in(out / "journal.jsonl") + chance.randint(1, 50 // kills)
         while process.poll() is None and lines_in(out / "journal.jsonl") < at_least:
             time.sleep(0.001)
         time.sleep(chance.random() * 0.01)
@@ -395,13 +396,13 @@ def test_killed_at_random_moments_the_table_is_the_undisturbed_one(tmp_path, wor
     assert json.loads(done.stdout)["reused"] == before >= kills
     for file in ("sweep.csv", "frontier.csv", "sweep.parquet"):
         assert (out / file).read_bytes() == (tmp_path / "calm" / file).read_bytes()
-    assert len(undisturbed.rows) == lines_in(out / "journal.jsonl") == 120
+    assert len(undisturbed.rows) == lines_in(out / "journal.jsonl") == 60
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_workers_end_with_a_killed_parent(tmp_path):
     process = subprocess.Popen(
-        command(DAY, "--vary", "workloads[chat].slo.ttft_s=0.5:3:200", "--workers", 2, "--out", tmp_path / "s"),
+        command(REGIONS, "--vary", "workloads[chat].slo.ttft_s=0.5:3:200", "--workers", 2, "--out", tmp_path / "s"),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     while lines_in(tmp_path / "s/journal.jsonl") < 1:
@@ -422,7 +423,7 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
     out = tmp_path / "s"
     vary = ["--vary", "workloads[chat].slo.ttft_s=1.3:2:60", "--workers", workers, "--out", out]
     process = subprocess.Popen(
-        command(DAY, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     while lines_in(out / "journal.jsonl") < 2:
         assert process.poll() is None
@@ -443,7 +444,7 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
 def test_control_c_while_workers_begin_is_left_to_the_parent(tmp_path):
     vary = ["--vary", "workloads[chat].slo.ttft_s=0.5:3:60", "--workers", 3, "--out", tmp_path / "s"]
     process = subprocess.Popen(
-        command(DAY, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(REGIONS, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     while not children.read_text().split():
@@ -475,7 +476,7 @@ except KeyboardInterrupt:
 
 def test_a_solve_imports_no_pyomo():
     """Its import makes a lock for processes, which a worker that is stopped at once would leave behind."""
-    code = f"import sys, optmodels; optmodels.solve({str(DAY)!r}); sys.exit('pyomo' in sys.modules)"
+    code = f"import sys, optmodels; optmodels.solve({str(REGIONS)!r}); sys.exit('pyomo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

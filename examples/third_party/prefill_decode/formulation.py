@@ -22,7 +22,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, Options
-from optmodels.latency.strategies import Hardware, Model
+from optmodels.latency.strategies import BatchModel, Hardware
 from optmodels.latency.work import layer_work
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport, Document, Outcome
@@ -80,7 +80,7 @@ class Tables:
 def build_tables(problem: PrefillDecode) -> Tables:
     """Rates from the roofline of the catalogue."""
     architecture, machines = problem.resolve()
-    model = Model(
+    model = BatchModel(
         layer_work(architecture, "fp16", "fp16"), problem.input_tokens, problem.output_tokens, "roofline", 0.9
     )
     prefill, decode = [], []

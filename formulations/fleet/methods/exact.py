@@ -22,7 +22,7 @@ from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, build_case, changes_matter, prune
 from formulations.fleet.problem import Fleet
-from optmodels.engine.stages import Deployment
+from optmodels.engine.stages import DeploymentStages
 from optmodels.formulation import Options
 from optmodels.latency.strategies import FAMILIES
 from optmodels.plans.outcome import Outcome
@@ -46,7 +46,7 @@ QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of ot
 
 
 @dataclass(frozen=True)
-class _Solved:
+class _SolvedPart:
     report: Report
     compiled: Compiled
     model: FleetModel
@@ -61,7 +61,7 @@ class _Solved:
 
 def _solve(
     problem: Fleet, tables: FleetTables, settings: Settings, start: FleetChoice | None, ratio: float = 0.0
-) -> _Solved:
+) -> _SolvedPart:
     clock = time.perf_counter()
     model = FleetModel(problem, tables, ratio)
     built = time.perf_counter()
@@ -69,7 +69,7 @@ def _solve(
     done = time.perf_counter()
     report = solve_compiled(compiled, settings, None if start is None else model.start({"n": start.n}))
     seconds = {"build": built - clock, "compile": done - built, "solve": time.perf_counter() - done}
-    return _Solved(report, compiled, model, seconds)
+    return _SolvedPart(report, compiled, model, seconds)
 
 
 def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
@@ -158,7 +158,7 @@ def _with_what_stages_save(
         seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
         if not seconds:
             return outcome
-        whole = problem.model_copy(update={"deployment": Deployment()})
+        whole = problem.model_copy(update={"deployment": DeploymentStages()})
         other = exact(whole, alone, replace(options, time_limit=seconds, answer_only=True, on_event=None))
         known = None if outcome.status == "optimal" else other.plan
         if known is None or not heuristics.better(problem, known, outcome.plan):
@@ -411,7 +411,7 @@ def _one_part(
             compiled = model.compiled()
             report = benders.solve(model, compiled, settings(), first, by_cuts=pairs > MANY_PAIRS_APART)
             if report is not None:
-                solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
+                solved = _SolvedPart(report, compiled, model, {"solve": report.seconds}, by_pools=True)
                 first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
     whole, kept = tables, np.arange(len(tables.points))
     if solved is None or _left_open(solved.report, options.gap):
@@ -556,7 +556,7 @@ def _dinkelbach(
 # --------------------------------------------------------------------------------------------- what binds, and why
 
 
-def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[ShadowPrice]:
+def shadow_prices(solved: _SolvedPart, plan: FleetPlan, settings: Settings) -> list[ShadowPrice]:
     """The gain from one more unit of every binding stock, quota or budget."""
     if solved.report.status != "optimal" or len(solved.compiled.costs) > 1:
         return []
@@ -592,7 +592,7 @@ def _unit(limit: str) -> str:
     return {"gpus": "GPU", "vcpus": "vCPU", "engines": "engine"}.get(limit.rsplit(", ")[-1], "machine")
 
 
-def explain(solved: _Solved, options: Options) -> dict[str, Any]:
+def explain(solved: _SolvedPart, options: Options) -> dict[str, Any]:
     """Buckets and limits that cannot hold together, for the log; with a budget among them, the least cost without."""
     model = solved.model
     problem, tables = model.problem, model.tables

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from formulations.fleet.points import BOTH, FleetTables
 from formulations.fleet.tick.rule import Lead, lead_of
-from formulations.fleet.tick.state import State
+from formulations.fleet.tick.state import TickState
 from optmodels.errors import InputError, Mistake, Mistakes
 
 Array = npt.NDArray[np.float64]
@@ -121,14 +121,14 @@ def masses(levels: Array) -> Array:
     return np.diff(edges)
 
 
-def horizon(state: State, machines: Sequence[str]) -> int:
+def horizon(state: TickState, machines: Sequence[str]) -> int:
     """Ticks to look ahead: three times the largest lead time and hysteresis, 6 to 48."""
     leads = [state.lead(m) for m in machines] or [state.lead("*")]
     ticks = max(math.ceil((x.start_min + x.load_min) / state.tick_min) for x in leads)
     return min(max(3 * (ticks + math.ceil(60 * state.change.hysteresis_h / state.tick_min)), 6), 48)
 
 
-def tick_of(tables: FleetTables, state: State, rates: Array, levels: Sequence[float], names: Sequence[str]) -> Tick:
+def tick_of(tables: FleetTables, state: TickState, rates: Array, levels: Sequence[float], names: Sequence[str]) -> Tick:
     """The arrays of a tick.
 
     Args:

@@ -16,7 +16,7 @@ from formulations.fleet.tick.data import Tick, horizon, tick_of
 from formulations.fleet.tick.judge import PATHS
 from formulations.fleet.tick.rule import lead_of
 from formulations.fleet.tick.solve import decide, rule
-from formulations.fleet.tick.state import State
+from formulations.fleet.tick.state import TickState
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import Observation
 from optmodels.autoscaling.running import Replica
@@ -104,8 +104,8 @@ def ticks(
     """
     tables = build_tables(problem)
 
-    def made(minutes: float) -> tuple[State, Tick]:
-        state = State.model_validate({
+    def made(minutes: float) -> tuple[TickState, Tick]:
+        state = TickState.model_validate({
             "schema": 1, "tick_min": minutes, "lead_times": [{"machine": "*", "start_min": replica.start_min}],
             "change": {"drain_min": replica.drain_min},
         })  # fmt: skip
@@ -140,7 +140,7 @@ def ticks(
     return types, made_of
 
 
-def _of_pools(tick: Tick, state: State, usd: Array, pools: list[int]) -> Tick:
+def _of_pools(tick: Tick, state: TickState, usd: Array, pools: list[int]) -> Tick:
     """The tick whose machine types are the machine sets of some pools, one deployment on each."""
     G, use = len(pools), tick.use[pools]
     start = np.array([max(tick.lead[g].start for g in np.flatnonzero(row)) for row in use])

@@ -89,7 +89,7 @@ class Blocked(Entry):
     minutes: Minutes = Field(description="time from now")
 
 
-class State(Entry):
+class TickState(Entry):
     """The fleet now."""
 
     schema_version: Literal[1] = Field(alias="schema")

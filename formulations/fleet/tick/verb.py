@@ -13,14 +13,14 @@ from formulations.fleet.problem import Fleet
 from formulations.fleet.tick.check import check
 from formulations.fleet.tick.data import Tick, horizon, tick_of
 from formulations.fleet.tick.solve import Decision, decide
-from formulations.fleet.tick.state import State
+from formulations.fleet.tick.state import TickState
 
 Array = npt.NDArray[np.float64]
 Forecast = Callable[[Sequence[str], float, int], tuple[Array, Sequence[float]]]
 
 
 def replan(
-    problem: Fleet, state: State, forecast: Forecast, *, ticks: int | None = None, time_limit: float = 5.0,
+    problem: Fleet, state: TickState, forecast: Forecast, *, ticks: int | None = None, time_limit: float = 5.0,
     method: str = "auto", last: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """One tick.
@@ -53,7 +53,7 @@ def replan(
     return document(tick, state, found)
 
 
-def document(tick: Tick, state: State, found: Decision) -> dict[str, Any]:
+def document(tick: Tick, state: TickState, found: Decision) -> dict[str, Any]:
     """The decision in words and figures."""
     price = tick.usd * 60.0 / tick.tick_min
 
@@ -157,7 +157,7 @@ def _why_load(tick: Tick, w: int) -> str:
     return f"{tick.workloads[w]}: {float(tick.at(tick.order)[0, w]):.4g} requests/s at quantile {tick.order:g} now"
 
 
-def next_state(state: State, tick: Tick, found: Decision) -> dict[str, Any]:
+def next_state(state: TickState, tick: Tick, found: Decision) -> dict[str, Any]:
     """The state one tick later if everything goes as planned: the file for the next call."""
     data = state.model_dump(mode="json", by_alias=True, exclude_none=True)
     known = {(m["machine"], m["region"], m["market"]): m for m in data["machines"]}

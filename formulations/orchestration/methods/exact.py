@@ -69,7 +69,7 @@ OTHERS: tuple[Method, ...] = (  # if need be, and as far as they have not run
 
 
 @dataclass
-class _Search:
+class _InstanceSearch:
     """Instances with their schedule, a bound, and how they were found.
 
     Attributes:
@@ -181,7 +181,7 @@ def _exact(problem: Orchestration, t: OrchestrationTables, clock: Clock) -> Outc
         plan = make_plan(t, assignment)
         assert plan is not None
         return Outcome("optimal", plan, plan.score.total, log={"reason": "no candidate can be used"})
-    search, until = _Search(problem, t, ceiling(t)), clock.part(SEARCH)
+    search, until = _InstanceSearch(problem, t, ceiling(t)), clock.part(SEARCH)
     starts: list[Ints] = []
     search.tried("begin", clock, partial(_begin, search, until, starts))
     if not search.within(PROVED) and not until.over:
@@ -199,7 +199,7 @@ def _exact(problem: Orchestration, t: OrchestrationTables, clock: Clock) -> Outc
     return Outcome(status, plan, search.bound, stopped, seconds, search.size, log, search.events)
 
 
-def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
+def _chosen(search: _InstanceSearch, clock: Clock) -> OrchestrationPlan | None:
     """The plan to return: among the good enough ones the one that does best in simulation."""
     t, plans = search.t, []
     for s in search.candidates(clock.options.gap) if search.found is not None else ():
@@ -217,7 +217,7 @@ def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
     return best
 
 
-def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
+def _begin(search: _InstanceSearch, clock: Clock, starts: list[Ints]) -> None:
     """What costs next to nothing, then the heuristics, but where `_jointly` runs them."""
     t = search.t
     fits = Fits(t, rooms_of(t))
@@ -230,7 +230,7 @@ def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
         starts += _first(search, clock)
 
 
-def _first(search: _Search, clock: Clock) -> list[Ints]:
+def _first(search: _InstanceSearch, clock: Clock) -> list[Ints]:
     """The instances of the heuristics it begins with, as far as they have not run."""
     tried = int(search.t.classes.count.sum()) // scale(search.t)
     if tried <= MOST_TRIED or clock.limited:
@@ -255,7 +255,7 @@ def _enough(t: OrchestrationTables, counts: Ints) -> bool:
     return bool((np.bincount(t.model_of, counts, len(least)) >= least).all())
 
 
-def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
+def _instances(search: _InstanceSearch, clock: Clock, starts: list[Ints]) -> None:
     """The search for better instances and a better bound."""
     size = nonzeros(search.t, pooled=True)
     search.limit = unaffordable(size, clock)
@@ -273,7 +273,7 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
         _jointly(search, flow, model, clock)
 
 
-def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
+def _by_model(search: _InstanceSearch, clock: Clock, starts: list[Ints]) -> None:
     """`methods.by_model`, and the schedule of the instances it finds."""
 
     def more(methods: Sequence[Method]) -> list[Ints]:
@@ -293,7 +293,7 @@ def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
         search.tried("schedule", clock, lambda: search.better(scheduled(search.t, counts, clock)))
 
 
-def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
+def _relax(search: _InstanceSearch, flow: FlowModel, model: Compiled, clock: Clock) -> None:
     """The relaxation's bound, and its instances rounded."""
     t = search.t
     idle = np.zeros(flow.width)
@@ -305,7 +305,7 @@ def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> N
         search.better(rounded(t, flow.n.of(x), clock))
 
 
-def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
+def _jointly(search: _InstanceSearch, flow: FlowModel, model: Compiled, clock: Clock) -> None:
     """The pooled form of every model: relaxation, roundings, exchanges, the other heuristics, tree."""
     t, log, gap = search.t, search.log, clock.options.gap
 

@@ -224,17 +224,17 @@ class _Point:
 def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Cuts in place of flows, to the optimum of the full model or to the gap asked for."""
     with caught_interrupt():
-        return _Run(problem, tables, options).outcome()
+        return _ExactRun(problem, tables, options).outcome()
 
 
 def optimum(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> float | None:
     """The least USD/month, whatever plan has it; None where that is not proved in time, whatever heuristics know."""
     with caught_interrupt():
-        found = _Run(problem, tables, options, only_value=True).outcome()
+        found = _ExactRun(problem, tables, options, only_value=True).outcome()
     return found.plan.cost.total_usd_per_month if found.plan is not None and found.status == "optimal" else None
 
 
-class _Run:
+class _ExactRun:
     def __init__(
         self, problem: ReservedCapacity, t: ReservedTables, options: Options, only_value: bool = False
     ) -> None:
@@ -393,7 +393,7 @@ class _Run:
             few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
         rows = np.concatenate(few)
         part = t.over(rows, t.weight[rows] / t.weight[rows].sum())
-        run, groups = _Run(self.problem, part, replace(self.options, on_event=None)), row_groups(part)
+        run, groups = _ExactRun(self.problem, part, replace(self.options, on_event=None)), row_groups(part)
         run.target, run.soft, run.heuristics_due = max(START_GAP, self.target), True, False
         left = self.left()
         run.until = None if left is None else time.perf_counter() + START_SHARE * left

@@ -35,7 +35,7 @@ from optmodels.latency.engines.document import OWN_WORKLOADS, read_engine_model
 from optmodels.latency.engines.fit import FREEDOM, Fitted, Form, Own, sensitivities
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, JoinedLoops, Loops
-from optmodels.latency.engines.terms import Deployment, Loads
+from optmodels.latency.engines.terms import Loads, ModelInstance
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -126,7 +126,7 @@ def choose(
     )
 
 
-def measurable(d: Deployment, concurrency: Sequence[int], lengths: Sequence[tuple[int, int]]) -> Loops:
+def measurable(d: ModelInstance, concurrency: Sequence[int], lengths: Sequence[tuple[int, int]]) -> Loops:
     """The closed-loop runs of a deployment that its KV cache and the LLM's context hold.
 
     Args:

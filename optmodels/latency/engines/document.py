@@ -29,8 +29,8 @@ from optmodels.latency.engines.terms import (
     MEASURED_AS,
     STEP,
     TRENDS,
-    Deployment,
     Loads,
+    ModelInstance,
     first_token_terms,
     step_terms,
 )
@@ -256,7 +256,7 @@ class EngineModel(Entry):
         found = {what: {getattr(o, what) for o in self.own} for what in ("engine", "gpu", "llm", "precision")}
         return {what: values.pop() for what, values in found.items() if len(values) == 1}
 
-    def at(self, deployment: Deployment) -> Deployed:
+    def at(self, deployment: ModelInstance) -> Deployed:
         """Predictions for one deployment."""
         return Deployed(self, deployment)
 
@@ -271,7 +271,7 @@ def chip(gpu: Gpu) -> str:
     return f"{maker(gpu)} {float(gpu.fp16_flops or 0.0) / 1e12:g} TFLOP/s"
 
 
-def labels(d: Deployment) -> dict[str, str]:
+def labels(d: ModelInstance) -> dict[str, str]:
     """The deployment's level in every grouping of the fit.
 
     Weights of few bits whose products a GPU computes in 16 bits run other kernels than where it has their own peak.
@@ -293,7 +293,7 @@ class Deployed:
 
     measured: Literal["served"] = "served"
 
-    def __init__(self, model: EngineModel, deployment: Deployment) -> None:
+    def __init__(self, model: EngineModel, deployment: ModelInstance) -> None:
         self.source, self.deployment = model, deployment
         self.model = model.title
         self.targets = model.targets
@@ -460,7 +460,7 @@ def read_engine_model(name: str | Path = "default") -> EngineModel:
 
 def deployment(
     engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1, attention_ranks: int = 1
-) -> Deployment:
+) -> ModelInstance:
     """A deployment of catalogue entries, or of a YAML file's LLM or GPU, under an engine with shipped coefficients.
 
     The cache has 8 bits where the weights have 8 or 4, as the rows they are fitted to are taken to have.
@@ -486,7 +486,7 @@ def deployment(
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
     cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"
-    return Deployment(
+    return ModelInstance(
         llms[llm], llm, gpus[gpu], gpu,
         engine, cast(Precision, precision), cache, tp * attention_ranks, attention_ranks,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from optmodels.latency.engines.document import (
 )
 from optmodels.latency.engines.fit import Fitted, Form, pull
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
-from optmodels.latency.engines.terms import Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.engines.terms import Loads, ModelInstance, first_token_terms, step_terms
 from optmodels.latency.fit.measurements import Measurements
 
 Array = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
 class Loops:
     """Closed-loop runs of one deployment, n of them."""
 
-    deployment: Deployment
+    deployment: ModelInstance
     loads: Loads
 
 

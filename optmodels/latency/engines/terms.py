@@ -63,7 +63,7 @@ NEWEST = {"vllm": "0.19", "sglang": "0.5.9", "trtllm": "1.3"}  # measured releas
 
 
 @dataclass(frozen=True)
-class Deployment:
+class ModelInstance:
     """One model instance: an LLM at a precision on some GPUs under an engine.
 
     Attributes:
@@ -121,7 +121,7 @@ class Loads:
     output_tokens: Array
 
 
-def step_terms(d: Deployment, loads: Loads) -> dict[str, Array]:
+def step_terms(d: ModelInstance, loads: Loads) -> dict[str, Array]:
     """Terms of the mean step and the age of the engine, (n,) each, by the names of `STEP` and `TRENDS`."""
     found = {name: found for name, found in _terms(d, loads).items() if name in STEP}
     return found | {"age": np.full_like(loads.concurrency, age(d.engine, d.version))}
@@ -140,7 +140,7 @@ def age(engine: str, version: str | None) -> float:
     return float(min(max(0, behind), MOST_RELEASES))
 
 
-def states(d: Deployment) -> float:
+def states(d: ModelInstance) -> float:
     """Of `kv`, the part of one request's states of linear layers, whatever its context; seconds at peak."""
     one = np.ones(1)
     return float(_terms(d, Loads(one, one, one))["states"][0])
@@ -152,7 +152,7 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(x) for x in found[1].split(".")) if found else ()
 
 
-def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, Array]:
+def first_token_terms(d: ModelInstance, loads: Loads, step_s: Array) -> dict[str, Array]:
     """Terms of the time to first token and what its trends go along, (n,) each, by `FIRST_TOKEN` and `TRENDS`.
 
     A prompt waits for the step under way, passes the model once and shares it with prompts that arrive at the same
@@ -180,7 +180,7 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     }  # fmt: skip
 
 
-def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[Array, Array, float]:
+def pair_seconds(d: ModelInstance, work: LayerWork, prompt_tokens: Array) -> tuple[Array, Array, float]:
     """Seconds at peak of one GPU for a prompt token and an earlier one in the mean layer, and of how many of the last.
 
     Sparse attention (DeepSeek-V3.2, arXiv 2512.02556 §2.1) works in the absorbed form on the `index_topk` tokens that
@@ -204,7 +204,7 @@ def pair_seconds(d: Deployment, work: LayerWork, prompt_tokens: Array) -> tuple[
     return every, picked, work.top_tokens
 
 
-def context_seconds(d: Deployment, work: LayerWork) -> tuple[float, float, float]:
+def context_seconds(d: ModelInstance, work: LayerWork) -> tuple[float, float, float]:
     """Seconds at peak of one GPU for a decoded token and an earlier one in the mean layer, and of how many of the last.
 
     Reading and computing overlap: the longer of both. With few GPUs to a rank decode is short of FLOP/s where every
@@ -239,7 +239,7 @@ def _trends(loads: Loads) -> dict[str, Array]:
     return {"crowd": C, "crowd²": C * C - 0.7, "prompt length": S, "crowd·prompt length": C * S}
 
 
-def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
+def _terms(d: ModelInstance, loads: Loads) -> dict[str, Array]:
     """Terms of the step, and the further terms of the first token."""
     a, gpu = d.llm, d.gpu
     work = layer_work(a, d.precision, d.kv_precision)

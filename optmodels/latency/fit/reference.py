@@ -15,7 +15,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.fit.loads import Values
-from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.strategies import BatchModel, Hardware, Variant
 from optmodels.latency.work import KvPrecision, Precision, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
@@ -82,7 +82,7 @@ class Reference:
                 ram_bytes=unknown,
                 disk_bytes=unknown,
             )
-            model = Model(work, max(1, round(float(pair[0]))), max(2, round(float(pair[1]))), self.variant)
+            model = BatchModel(work, max(1, round(float(pair[0]))), max(2, round(float(pair[1]))), self.variant)
             curves = model.resident(hw, B[rows], np.ones(len(rows)))
             ttft[rows], tbt[rows], _ = curves.metrics(np.zeros(len(rows)))
         return ttft, tbt
