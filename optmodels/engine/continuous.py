@@ -247,7 +247,11 @@ class EngineLimits(Entry):
         description="share of the time that an engine works on requests at the shortest iteration that is planned for:"
         " a shorter one meets a tighter limit on TPOT and carries next to nothing; default: 0.01",
     )
-    more_prompts: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
+    more_prompts: Annotated[
+        Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None,
+        Limit("iterations that carry a prompt", "most", "× those of the planned requests", off=1e6, either=True,
+              implied=_of_engines(MORE_PROMPTS)),
+    ] = Field(
         default=None,
         description="share of iterations that carry a prompt, at most, over that of the planned requests together:"
         " more allows engines for other requests, and makes iterations longer; where experts or contexts cost more"
