@@ -670,7 +670,7 @@ def _mean_of_few(level: Level, r: Request, step: float) -> float:
         return 0.0
     load = level.load
     own = r.prompt_work + load**2 * r.work / (1 - load**2)
-    after = load * (1 - load**r.decodes) / (1 - load)
+    after = load * (1 - float(load**r.decodes)) / (1 - load)
     return step + r.decode / r.decodes / (1 - load) + own * after / r.decodes
 
 
