@@ -28,7 +28,8 @@ def list(
 
     Args:
         what: ``formulations``, ``methods``, ``problems``, ``catalog``, ``models``: LLMs with their checkpoints,
-            ``gpus``: every one with its measurements, or ``machines``: every one with its prices in USD per hour, their date and source.
+            ``gpus``: every one with its measurements, or ``machines``: every one with its prices in USD per hour,
+            their date and source.
         folder: list the problem files in it and below, in place of the problems shipped.
         cloud: list the machines of this list of the catalogue.
         region: list the machines of this region.
