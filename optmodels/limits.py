@@ -73,6 +73,7 @@ class Limit:
         rated: the objective is counted per this number, so that values before and after a change do not compare.
         detail: added to the words, with the inner section's fields: ``" (percentile {percentile:g})"``.
         advice: another key that may help where the limit binds, in words.
+        either: a number whose change helps some plans and harms others: without it a plan has this value or `off`.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Limit:
     rated: bool = False
     detail: str = ""
     advice: str = ""
+    either: bool = False
 
 
 FORBIDDING = 1e5
@@ -135,7 +137,7 @@ class Restriction:
     @property
     def number(self) -> bool:
         """Whether it can be loosened by degrees."""
-        return self.marker.side in ("most", "least")
+        return self.marker.side in ("most", "least") and not self.marker.either
 
     @property
     def whole(self) -> bool:

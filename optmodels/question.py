@@ -214,6 +214,8 @@ def read(q: Question) -> Question:
         wrong.add(
             "--precision", q.weights, f"{stated}, which {q.model} says, or a model without a precision in its name"
         )
+    if isinstance(weights, str) and (reason := spelling.not_modelled(weights)):
+        wrong.add("--precision", q.weights, reason)
     wrong.raise_any()
     names = [g for text in q.gpus for g in ([text] if gpu_file(text) else text.split(","))]
     files = {name: found for name in names if (found := gpu_file(name)) is not None}
@@ -305,6 +307,7 @@ def _pools(q: Question) -> Any:
     pools: list[dict[str, Any]] = []
     regions: set[str] = set()
     gpus: set[str] = set()
+    sold = {"on_demand"}  # of one's own machines, too
     for cloud in dict.fromkeys(q.clouds):
         if cloud not in known:
             wrong.unknown("--cloud", cloud, "a machine list of the catalogue", known)
@@ -317,6 +320,7 @@ def _pools(q: Question) -> Any:
             continue  # another cloud's
         mine = [m for m in listed if region is None or m.region == region]
         gpus |= {m.gpu for m in mine if m.gpu}
+        sold |= {market for m in mine for market in catalog.MARKETS if getattr(m.prices, market) is not None}
         pool: dict[str, Any] = {"catalog": cloud} | ({} if q.region is None else {"region": q.region})
         if allowed:
             pool["include"] = sorted({m.machine for m in mine if m.gpu in allowed})
@@ -331,6 +335,11 @@ def _pools(q: Question) -> Any:
             wrong.add("--gpu", key, expected)
     if not wrong and q.region is not None and q.region not in regions:
         wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
+    for market in q.markets if not wrong else ():
+        if market in catalog.MARKETS and market not in sold:
+            wrong.add(
+                "--market", market, f"a market that {', '.join(q.clouds)} has prices of: {', '.join(sorted(sold))}"
+            )
     rented = f"a GPU of the machines of {', '.join(q.clouds)}"
     own = f"{rented}, or a YAML file of it with usd_per_hour"
     for option, names, expected in (("--gpu", q.gpus, own), ("--quota", [gpu for gpu, _ in q.quota], rented)):

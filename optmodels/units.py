@@ -23,10 +23,13 @@ _NUMBER_UNIT = re.compile(
     r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(/?[A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
 )
 REQUESTS = "requests/s"
+_PER_TOKEN = re.compile(r"(?:output)?(?:tokens?|tok|t)/(?:s|sec|second)|tps")
 _OF_REQUESTS = re.compile(r"(?:requests?|reqs?|r|queries|q|prompts|calls)?/(s|sec|second|m|min|minute|h|hour|d|day)")
 _SHORT_RATES = {"rps": "s", "qps": "s", "rpm": "m", "qpm": "m", "rph": "h"}
 _SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TOKENS = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmM]?)(?:\s*(?:tokens?|tok))?\s*$")
+_TOKENS = re.compile(
+    r"^\s*([0-9]+(?:[,_][0-9]{3})*(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([kKmM]?)(?:\s*(?:tokens?|tok))?\s*$"
+)
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}
 # The most frequent units, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
 COMMON = {
@@ -61,16 +64,24 @@ def convert(value: object, unit: str) -> object:
         raise PydanticCustomError("quantity", "a number, not true/false")
     if not isinstance(value, str):
         return value
-    match = _NUMBER_UNIT.match(value)
+    match = _NUMBER_UNIT.match(re.sub(r"\s+(?:per|/)\s*", "/", value))
     if match is None:
-        raise PydanticCustomError("quantity", "a number, or a number and a unit as in '1 {unit}'", {"unit": unit})
+        point = " (decimals have a point)" if re.search(r"[0-9],[0-9]", value) else ""
+        raise PydanticCustomError(
+            "quantity", f"a number, or a number and a unit as in '1 {{unit}}'{point}", {"unit": unit}
+        )
     number, own = float(match[1]), (match[2] or "").replace("$", "USD")
+    if unit == "s":  # whatever the capitals; of a token
+        own = re.sub(r"/(?:output)?(?:token|tok)$", "", own.lower())
+        if number and _PER_TOKEN.fullmatch(own):
+            each = {"each": f"{1e3 / number:.4g} ms"}
+            raise PydanticCustomError("quantity", "seconds a token: this rate is '{each}'", each)
     if not own or own == unit:
         return number
     if (factor := COMMON.get((own, unit))) is not None:
         return number * factor
     if unit == REQUESTS:
-        return number / _seconds_between(own)
+        return number * _requests_per_s(own)
     import pint
 
     registry = _registry()
@@ -82,13 +93,14 @@ def convert(value: object, unit: str) -> object:
         ) from None
 
 
-def _seconds_between(own: str) -> float:
-    """Seconds that a rate of requests is counted over: ``30/s``, ``100 requests/min``, ``5 rps``."""
-    match = _OF_REQUESTS.fullmatch(own.lower())
-    per = match[1][0] if match else _SHORT_RATES.get(own.lower())
+def _requests_per_s(own: str) -> float:
+    """Requests/s of a rate of 1: ``/s``, ``requests/min``, ``rps``, ``k/min``, ``M/day``."""
+    times, rest = (own[0], own[1:]) if own[0] in "kKM" else ("", own)
+    match = _OF_REQUESTS.fullmatch(rest.lower())
+    per = match[1][0] if match else "s" if not rest else _SHORT_RATES.get(rest.lower())
     if per is None:
-        raise PydanticCustomError("quantity", "requests/s, or a rate as in '30/s' or '100/min'")
-    return _SECONDS_OF[per]
+        raise PydanticCustomError("quantity", "requests/s, or a rate as in '30/s', '100/min' or '2M/day'")
+    return _THOUSANDS[times.lower()] / _SECONDS_OF[per]
 
 
 def tokens(value: object) -> object:
@@ -100,7 +112,7 @@ def tokens(value: object) -> object:
     if not isinstance(value, str):
         return value
     match = _TOKENS.match(value)
-    number = float(match[1]) * _THOUSANDS[match[2]] if match else 0.5
+    number = float(re.sub("[,_]", "", match[1])) * _THOUSANDS[match[2]] if match else 0.5
     if number != int(number):
         raise PydanticCustomError("quantity", "a whole number of tokens, as in 8000, 8k (8,000) or 8K (8,192)")
     return int(number)

@@ -27,8 +27,9 @@ def list(
     """What there is, a row each.
 
     Args:
-        what: ``formulations``, ``methods``, ``problems``, ``catalog``, ``gpus``: every one with its measurements, or
-            ``machines``: every one with its prices in USD per hour, their date and source.
+        what: ``formulations``, ``methods``, ``problems``, ``catalog``, ``models``: LLMs with their checkpoints,
+            ``gpus``: every one with its measurements, or ``machines``: every one with its prices in USD per hour,
+            their date and source.
         folder: list the problem files in it and below, in place of the problems shipped.
         cloud: list the machines of this list of the catalogue.
         region: list the machines of this region.
@@ -73,6 +74,9 @@ def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
             rows += [{"kind": "gpu", "name": k, "title": g.title} for k, g in catalog.gpus().items()]
             return rows + [{"kind": "calibration", "name": k, "title": catalog.calibration_document(k).get("title", "")}
                            for k in catalog.calibrations()]  # fmt: skip
+        case "models":
+            return [{"name": k, "title": m.title, "checkpoint": m.checkpoint, "context": m.max_positions}
+                    for k, m in catalog.llms().items()]  # fmt: skip
         case "gpus":
             from optmodels.latency.engines.document import read_engine_model
 
@@ -82,7 +86,7 @@ def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
         case "machines":
             return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            expected = "one of formulations, methods, problems, catalog, gpus, machines"
+            expected = "one of formulations, methods, problems, catalog, models, gpus, machines"
             raise InputError(Mistake(None, "what", what, expected))
 
 

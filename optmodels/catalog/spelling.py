@@ -69,6 +69,15 @@ def precision(name: Any) -> Any:
     return known if known in _MODELLED else name
 
 
+def not_modelled(name: str) -> str | None:
+    """What is expected in place of a weight format whose latencies are not modelled; None: it is, or is no format."""
+    meant = _FORMATS.get(squash(name), (name,))
+    known = {p for formats in _FORMATS.values() for p in formats} | {"several formats at once"}
+    if meant[0] in _MODELLED or meant[0] not in known:
+        return None
+    return f"weights in {', '.join(_MODELLED)}: latencies of {meant[0]} are not modelled"
+
+
 def kv_precision(name: Any) -> Any:
     """A KV-cache precision by the optmodels name (``auto``, ``bf16`` → ``fp16``, ``fp8_e5m2`` → ``fp8``)."""
     return _KV.get(squash(name), name) if isinstance(name, str) else name
@@ -89,6 +98,7 @@ def _short(name: str) -> str:
     short = name.strip().rstrip("/").rpartition("/")[2]
     if short.startswith("models--"):
         short = short.rpartition("--")[2]
+    short = short.removesuffix(":latest")
     return re.sub(r"[\s_:]+", "-", short.lower()).replace("quantized.", "quantized-")
 
 
@@ -168,8 +178,7 @@ def unknown_llm(path: str, name: str, also: str = "") -> Mistake:
         return Mistake(None, path, name, expected)
     if stated not in (None, *_MODELLED):
         known = _known_llms().get(_words(name))
-        unknown = stated or "several formats at once"
-        expected = f"weights in {', '.join(_MODELLED)}: latencies of {unknown} are not modelled"
+        expected = not_modelled(stated or "several formats at once") or ""
         return Mistake(None, path, name, expected, hint=None if known is None else f"did you mean {known}?")
     return Mistake(
         None, path, name, f"a model of the catalogue ({LIST}){also}", hint=_nearest(name, catalog.llms(), 0.45)
@@ -296,6 +305,10 @@ def unknown_gpu(path: str, name: str, known: Iterable[str] | None = None, what: 
     expected = what or f"a GPU of the catalogue ({LIST})"
     if len(meant) > 1:
         return Mistake(None, path, name, expected, hint=f"several are called so: {', '.join(meant)}")
+    if found and known is not None:
+        sold = [pool for pool in catalog.pools() if any(m.gpu in found for m in catalog.machines(pool))]
+        hint = f"--cloud {' or '.join(sold)} has it" if sold else "no machine list has it"
+        return Mistake(None, path, name, expected, hint=hint)
     return Mistake(None, path, name, expected, hint=_nearest(name, offered))
 
 

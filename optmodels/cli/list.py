@@ -21,7 +21,7 @@ Rows = builtins.list[dict[str, Any]]
 
 def list(
     what: Annotated[
-        str, typer.Argument(help="formulations, methods, problems, catalog, gpus or machines (with prices)")
+        str, typer.Argument(help="formulations, methods, problems, catalog, models, gpus or machines (prices)")
     ] = "formulations",
     folder: Annotated[
         Path | None, typer.Option(help="Problem files in it and below, in place of the problems shipped.")

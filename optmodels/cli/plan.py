@@ -126,8 +126,9 @@ def plan(
         ttft=ttft, ttft_p95=ttft_p95, ttft_p99=ttft_p99, tpot=tpot, tpot_p95=tpot_p95, tpot_p99=tpot_p99,
         itl_p95=itl_p95, itl_p99=itl_p99,
         e2e=e2e, e2e_p95=e2e_p95, e2e_p99=e2e_p99, cloud=cloud or ["aws"], region=region, gpu=gpu or [],
-        market=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive,
-        budget=budget, engine=engine, safety=safety, disaggregate=disaggregate,
+        market=market or ["on_demand"], survive=survive,
+        quota=[quota_of(part) for text in quota or [] for part in text.split(",")], budget=budget,
+        engine=engine, safety=safety, disaggregate=disaggregate,
         attention_ranks=listed(attention_ranks, "--attention-ranks", int), max_num_seqs=max_num_seqs,
         certify_replay=certify_replay, write=write, out=out, time_limit=time_limit, force=force,
         command=path_text(shlex.join(["optmodels", *sys.argv[1:]])),
@@ -146,7 +147,7 @@ def plan(
 
 def quota_of(text: str) -> tuple[str, int]:
     """A GPU type and how many of them at most, of ``h100=16``."""
-    gpu, equals, most = (part.strip() for part in text.partition("="))
+    gpu, equals, most = (part.strip() for part in text.replace(":", "=").partition("="))
     if not (gpu and equals and most.isascii() and most.isdigit()):
         raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
     return gpu, int(most)

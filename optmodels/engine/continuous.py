@@ -109,6 +109,13 @@ others: their number is generalised Poisson (Consul and Jain 1973). With K_q its
 with d the decode work of a running request in a step, and Σλp, Σλp², Σλs, Σλs² the largest of any mixture. It counts
 where it is more than the concurrency's form, in full up to `FEW` steps and less and less until twice as many.
 
+The mean has a form for few steps, too. If all requests are like this one and a step has all work that came in the one
+before, a step s is followed by one of t + ρ(s − t) in the mean, and Var s = t·ρW/(1 − ρ²). A request comes in a step
+that is Var s/t longer than t, and its prompt's step is p + ρ²W/(1 − ρ²) longer. In the steps that follow ρ, ρ², … of
+that are left. So TPOT is in the mean, counted as (S11),
+
+    t + d/(1 − ρ) + (ρ − ρⁿ⁺¹)/(1 − ρ)·(p + ρ²W/(1 − ρ²))/n                                                   (S16)
+
 *Bursts.* Where arrivals are more uneven than Poisson's, with an index of dispersion I (variance over mean of how many
 come in a window), the work that comes in it has the variance E[s²] + (I − 1)s̄² a request in place of E[s²]. An engine
 that gets the share p of a stream whose index is I₀ sees I = 1 + p(I₀ − 1) if requests are dealt at random:
@@ -247,7 +254,17 @@ class EngineLimits(Entry):
         description="share of the time that an engine works on requests at the shortest iteration that is planned for:"
         " a shorter one meets a tighter limit on TPOT and carries next to nothing; default: 0.01",
     )
-    more_prompts: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
+    more_prompts: Annotated[
+        Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None,
+        Limit(
+            "iterations that carry a prompt",
+            "most",
+            "× those of the planned requests",
+            off=1e6,
+            either=True,
+            implied=_of_engines(MORE_PROMPTS),
+        ),
+    ] = Field(
         default=None,
         description="share of iterations that carry a prompt, at most, over that of the planned requests together:"
         " more allows engines for other requests, and makes iterations longer; where experts or contexts cost more"
@@ -692,6 +709,7 @@ class FewSteps:
         expected: prompts in them without followers, mean of a Poisson distribution.
         followers: Σλp, mean number that come in a prompt's own time.
         longest_s: seconds by which prompts prolong a step at most: they fill it.
+        mean_s: mean seconds by which prompts make each of the n steps longer than t (S16).
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a concurrency's, and where no prompts
             come.
     """
@@ -702,6 +720,7 @@ class FewSteps:
     expected: Array
     followers: Array
     longest_s: Array
+    mean_s: Array
     counts: Array
 
     def prolonged_s(self, quantile: float) -> Array:
@@ -928,7 +947,9 @@ class Points:
         most = self.ranks * self.slots * np.maximum(heaviest / self.crowd_s, 1.0)
         of_crowd = _tpot(*seen, quantile, most, MARGIN)
         if quantile is None:
-            return np.minimum(of_crowd, fixed + self.crowd_s * most + self.left_s) if self.placed else of_crowd
+            counted = self.step_s[..., None] + self.decode_s / (1.0 - load) + self.few.mean_s
+            mean = of_crowd + self.few.counts * np.maximum(counted - of_crowd, 0.0)
+            return np.minimum(mean, fixed + self.crowd_s * most + self.left_s) if self.placed else mean
         rho = np.clip(load, 1e-9, 1.0 - 1e-9)
         crowd = crowd_quantile(quantile, rho * fixed / self.crowd_s, rho)
         counted = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, most) + self.few.prolonged_s(quantile)
@@ -1368,7 +1389,10 @@ def _few_steps(
     heaviest = np.where(fits, prefill, 0.0).max(axis=2, keepdims=True)
     each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
-    return FewSteps(decodes_s, each, longest, expected, prompts, full, counts)
+    fading = rho * (1.0 - rho**decodes) / (1.0 - rho)
+    longer = fading * (prefill + rho**2 * work / (1.0 - rho**2))
+    mean = np.where(counts > 0.0, longer / np.maximum(decodes, 1e-300), 0.0)
+    return FewSteps(decodes_s, each, longest, expected, prompts, full, mean, counts)
 
 
 def _prompt_steps(

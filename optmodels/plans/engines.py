@@ -506,6 +506,7 @@ def latencies(
         if q is None:  # of the request's own work in a step only its decodes' work prolongs these
             own = r.decode / r.decodes if r.decodes > 0 else 0.0
             mean = (level.fixed + each) / (1 - level.load) - each + own + left
+            mean += max(_mean_of_few(level, r, step) - mean, 0.0) * min(max(2 - r.decodes / 8, 0), 1)
             full = level.fixed + level.ranks * slots * max(level.heaviest, each) + left
             return min(mean, full) if placed else mean
         fixed_crowd = level.load * level.fixed / each
@@ -658,6 +659,19 @@ def seen_at_least(
         if -math.expm1(-sum(came.values()) * own) > 1 - quantile:
             least += min(level.requests[k].prefill / level.requests[k].chunks for k in came) / r.decodes
     return least * r.decodes / (r.output - 1)
+
+
+def _mean_of_few(level: Level, r: Request, step: float) -> float:
+    """Mean seconds of a decode step of a short answer, as if all requests were such; 0: no prompts come.
+
+    A prompt prolongs its own step, and with it what comes in that the next one, and so on; and it came in a long step.
+    """
+    if r.decodes <= 0 or level.most_prompts(1) <= 0:
+        return 0.0
+    load = level.load
+    own = r.prompt_work + load**2 * r.work / (1 - load**2)
+    after = load * (1 - float(load**r.decodes)) / (1 - load)
+    return step + r.decode / r.decodes / (1 - load) + own * after / r.decodes
 
 
 def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: float) -> float:

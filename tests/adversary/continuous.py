@@ -714,6 +714,13 @@ def tpot_s(x: Level, i: int, quantile: float | None) -> float:
     heavier = max(x.most_crowd_s, x.crowd_s[i])
     if quantile is None:
         crowd_s = x.own_s[i] + rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+        n = x.rounds[i]
+        if 0 < n < 16 and x.prompts[0] > 0:  # the excess of its prompt's step dies out geometrically in those after it
+            excess = x.work_s[i] - x.own_s[i] * n + x.work_s[i] / (rho**-2 - 1.0)
+            left = rho * (1.0 - rho**n) / (1.0 - rho)
+            few = x.step_s + x.own_s[i] / (1.0 - rho) + excess * left / n
+            many = x.fixed_s + crowd_s + x.late_token_s[i]
+            crowd_s += min(max(2.0 - n / 8.0, 0.0), 1.0) * max(few - many, 0.0)
         if x.place:
             crowd_s = min(crowd_s, x.ranks * x.seqs * heavier)
         return x.steps_per_token[i] * (x.fixed_s + crowd_s + x.late_token_s[i])

@@ -2,6 +2,10 @@
 
 import pytest
 import yaml
+from pydantic_core import PydanticCustomError
+
+from optmodels.cli.plan import quota_of
+from optmodels.units import REQUESTS, convert, tokens
 
 ASKED = ["plan", "--input", "1k", "--output", "300", "--rate", "30/s", "--ttft-p95", "800 ms", "--tpot", "50ms"]
 LLAMA = ["--model", "llama-3.3-70b", "--gpu", "h100"]
@@ -43,12 +47,33 @@ def test_the_file_keeps_what_was_written_and_says_what_was_assumed(cli, folder):
     (["--model", "Qwen/Qwen3-32B-FP8", "--precision", "bf16"], ["--precision: got 'bf16'; expected fp8"]),
     ([*LLAMA, "--rate", "30/fortnight", "--input", "8q"], ["--rate: got '30/fortnight'", "--input: got '8q'"]),
     ([*LLAMA, "--ttft-p95", "0.8 q"], ["--ttft-p95: got '0.8 q'; expected a quantity in s"]),
+    ([*LLAMA, "--ttft-p95", "0,8 s"], ["decimals have a point"]),
+    ([*LLAMA, "--tpot", "20 tokens/s"], ["--tpot: got '20 tokens/s'; expected seconds a token: this rate is '50 ms'"]),
+    ([*LLAMA, "--precision", "W8A8"], ["--precision: got 'W8A8'; expected weights in", "latencies of int8 are not"]),
+    ([*LLAMA, "--market", "reserved_1y"], ["--market: got 'reserved_1y'; expected a market that aws has prices of"]),
+    ([*LLAMA[:2], "--cloud", "gcp", "--gpu", "b300"], ["--gpu: got 'b300'", "(--cloud aws has it)"]),
 ])  # fmt: skip
 def test_what_is_ambiguous_or_impossible_is_asked_about(cli, more, expected):
     said = cli(*ASKED, *more)
     assert said.status == 2 and said.out == ""
     for text in expected:
         assert text in said.err
+
+
+@pytest.mark.parametrize(("text", "per_s"), [
+    ("2k/min", 2000 / 60), ("1M/day", 1e6 / 86400), ("5k", 5000.0), ("100 per minute", 100 / 60), ("3 RPS", 3.0),
+    ("30 Requests/Min", 0.5), ("90 requests / h", 0.025),
+])  # fmt: skip
+def test_rates_as_people_write_them(text, per_s):
+    assert convert(text, REQUESTS) == pytest.approx(per_s)
+
+
+def test_seconds_and_tokens_as_people_write_them():
+    assert [convert(x, "s") for x in ("800 MS", "1 S", "1.5 Seconds", "20 ms/token")] == [0.8, 1.0, 1.5, 0.02]
+    assert [tokens(x) for x in ("8_000", "8,000", "1e3", "8K", "1.5k")] == [8000, 8000, 1000, 8192, 1500]
+    with pytest.raises(PydanticCustomError):
+        tokens("12,34")
+    assert [quota_of(x) for x in ("h100=24", "H100:8")] == [("h100", 24), ("H100", 8)]
 
 
 def test_a_region_of_one_cloud_names_the_other_that_it_leaves_out(cli):

@@ -522,6 +522,28 @@ def test_a_solve_that_ends_early_tells_what_it_proves(monkeypatch, objective, bo
     assert ("by at least 2 USD/h" in line.words) == (binds is True)
 
 
+@pytest.mark.parametrize(
+    ("off", "objective", "binds"),
+    [(Answer(True, 8.0, optimal=True, bound=8.0), 8.0, True),
+     (Answer(True, 12.0, optimal=True, bound=12.0), 10.0, False),
+     (Answer(False), 10.0, False), (Answer(None), 10.0, None), (Answer(True, 9.0, bound=7.0), 9.0, True)],
+)  # fmt: skip
+def test_a_number_that_helps_some_plans_and_harms_others_is_dropped_for_either_value(
+    monkeypatch, off, objective, binds
+) -> None:
+    problem = load(ROOT / "instances/fleet/two-models.yaml")
+    oracle = InstanceOracle(registry.get("fleet"), problem, Budget(math.inf, 1000))
+    [limit] = [r for r in restrictions(problem) if r.where == "engine.more_prompts"]
+    base = Answer(True, 10.0, optimal=True, bound=10.0)
+    monkeypatch.setattr(oracle, "_solved", lambda settings, gap: off if limit in settings else base)
+    found = oracle.solve({limit: DROPPED}, 0.0)
+    assert found.feasible and found.objective == objective
+    assert margins.effect(oracle, limit, base, "USD/h").binds is binds
+    assert oracle.feasible({limit: DROPPED})
+    assert not limit.number
+    assert limit.words() == "iterations that carry a prompt at most 3 × those of the planned requests"
+
+
 def test_a_question_is_asked_again_where_there_is_more_time(monkeypatch) -> None:
     oracle = InstanceOracle(registry.get("cost_efficiency"), load(three_machines()), Budget(math.inf, 1000))
     asked = []

@@ -250,7 +250,8 @@ class InstanceOracle(Oracle):
         answer = self.solve(settings, ANY_PLAN)
         if not answer.feasible:
             return answer, False
-        return answer, bool(self.form.check(self.changed(settings), answer.plan.model_dump(mode="json")).ok)
+        plan = answer.plan.model_dump(mode="json")
+        return answer, any(self.form.check(self.changed(s), plan).ok for s in (settings, _kept(settings)))
 
     def reason(self) -> str:
         """Why the unchanged problem has no plan, in the formulation's own words; empty if it gives none."""
@@ -262,7 +263,27 @@ class InstanceOracle(Oracle):
         return str(outcome.log.get("reason", ""))
 
     def solve(self, settings: Settings, gap: float) -> Answer:
-        """Tables and the exact method on the changed problem."""
+        """Tables and the exact method on the changed problem; the better of both where a dropped limit allows either.
+
+        So a plan that meets a limit stays one when the limit is dropped.
+        """
+        found, kept = self._solved(settings, gap), _kept(settings)
+        if len(kept) == len(settings) or (found.feasible and gap == ANY_PLAN):
+            return found
+        other = self._solved(kept, gap)
+        if not (found.feasible and other.feasible):
+            best = found if found.feasible else other
+            return replace(best, optimal=best.optimal and found.feasible is not None and other.feasible is not None,
+                           feasible=best.feasible or (None if None in (found.feasible, other.feasible) else False),
+                           bound=best.bound if False in (found.feasible, other.feasible) else None)  # fmt: skip
+        assert found.objective is not None and other.objective is not None
+        best, worse = (found, other) if self.better(found.objective, other.objective) >= 0 else (other, found)
+        proved = worse.bound is not None and self.better(worse.bound, best.objective or 0.0) <= 0
+        bounds = [b for b in (best.bound, worse.bound) if b is not None]
+        loosest = (min if self.sense == "min" else max)(bounds) if len(bounds) == 2 else None
+        return replace(best, optimal=best.optimal and (worse.optimal or proved), bound=loosest)
+
+    def _solved(self, settings: Settings, gap: float) -> Answer:
         seconds = self.budget.take()
         problem = self.changed(settings)
         try:
@@ -287,6 +308,12 @@ class InstanceOracle(Oracle):
                 return again
         self._tables = self.form.tables(problem)
         return self._tables
+
+
+def _kept(settings: Settings) -> Settings:
+    """The settings without dropped limits of which a plan may have either value."""
+    return {r: v for r, v in settings.items() if v is not DROPPED or not isinstance(r, Restriction)
+            or not r.marker.either}  # fmt: skip
 
 
 def _looser(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> bool:
