@@ -123,16 +123,15 @@ def replan(
 
 def _histories(path: Path, names: Sequence[str]) -> dict[str, History]:
     """The history of each workload; a file without a column ``workload`` is of the only one."""
-    if len(names) == 1:
-        found = {names[0]: read_history(path)}
-    else:
-        from optmodels.io.tables import open_text
+    from optmodels.io.tables import open_text
 
-        if path.suffix != ".parquet":
-            with open_text(path, "a history") as text:
-                if "workload" not in [c.strip().lower() for c in text.readline().split(",")]:
-                    raise InputError(Mistake(str(path), "columns", "no workload", f"a column with {', '.join(names)}"))
-        found = {name: read_history(path, name) for name in names}
+    several = path.suffix == ".parquet"
+    if not several:
+        with open_text(path, "a history") as text:
+            several = "workload" in [c.strip().lower() for c in text.readline().split(",")]
+    if not several and len(names) > 1:
+        raise InputError(Mistake(str(path), "columns", "no workload", f"a column with {', '.join(names)}"))
+    found = {name: read_history(path, name if several else None) for name in names}
     for name, h in found.items():
         if h.minutes < LEAST_HISTORY_MIN:
             expected = f"at least {LEAST_HISTORY_MIN} minutes of {name}"
