@@ -22,6 +22,7 @@ from optmodels.autoscaling.history import History, read_history
 from optmodels.autoscaling.policies import Policy
 from optmodels.autoscaling.running import Replica, TypesPolicy
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.forecast.methods import NAMES
 from optmodels.io.write import json_text, refuse_existing, write_text
 from optmodels.verification import version
 
@@ -34,7 +35,7 @@ def backtest(
     file: Source | None = None, *, history: str | PathLike[str] | History,
     replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
     judge: str = "7d", methods: Sequence[str] | None = None, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
-    tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
+    forecast_method: str = "auto", tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
     workers: int = 1, scheduler: str | None = None, keep: str | PathLike[str] | None = None,
     picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None,
     force: bool = False, policies: Mapping[str, Policy] | None = None,
@@ -54,6 +55,8 @@ def backtest(
         lead: time from an order until a replica serves.
         drain: time that a replica drains.
         goal: share of the requests within the SLO.
+        forecast_method: median forecast of ``plan``, of `forecast.methods.NAMES`; auto: that of least loss on the
+            training time.
         tune: search the settings of every method on the training time; else defaults alone.
         slack: waiting within the SLO, seconds.
         manifests: folder for hpa.yaml, keda.yaml and schedule.yaml with the tuned targets, windows and bounds.
@@ -84,6 +87,7 @@ def backtest(
         raise InputError(Mistake(None, "workers", workers, "at least 1 process"))
     for name in methods:
         one_of("methods", name, (*ALWAYS, *TICKS))
+    one_of("forecast_method", forecast_method, ("auto", *NAMES))
     train_min, judge_min, lead_min, drain_min = (
         minutes(text, name) for name, text in (("train", train), ("judge", judge), ("lead", lead), ("drain", drain))
     )
@@ -124,6 +128,7 @@ def backtest(
     several: dict[str, TypesPolicy] = {name: ticks[name] for name in asked if name != TICKS[0]}
     found = run_policies(
         series, one, train_min, judge_min, methods=[m for m in methods if m not in TICKS], goal=goal, tune=tune,
+        forecast=forecast_method,
         policies=single | dict(policies or {}), types=types, on_types=several, say=on_step,
         each=partial(_each, workers=workers, scheduler=scheduler, keep=keep),
     )  # fmt: skip

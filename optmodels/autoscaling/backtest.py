@@ -30,6 +30,7 @@ from optmodels.autoscaling.policies import (
 from optmodels.autoscaling.queue import STEPS_A_MINUTE
 from optmodels.autoscaling.running import PolicyRun, Replica, TypesPolicy, run, run_types
 from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
+from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
 
 Array = npt.NDArray[np.float64]
@@ -109,7 +110,7 @@ class Quantiles:
         self.y = np.where(np.isfinite(self.x), history.required(replica.slack_s), np.nan)
         self.lead, self.soon = replica.start_min + 1, 2 * replica.start_min + 2
         names = tuple(METHODS) if method == "auto" else (method,)
-        forecasts = {name: METHODS[name](self.x, train, self.soon) for name in names}
+        forecasts = {name: method_of(name)(self.x, train, self.soon) for name in names}
         self.method, self.correction = self._best(forecasts, train)
         points = forecasts[self.method]
         self._order = (points[:, self.lead - 1], self._ahead(self.lead, self.lead), self.lead)
@@ -237,7 +238,7 @@ def backtest(
         methods: names of `ALWAYS`.
         goal: share of the requests within the SLO that tuning and `at_goal` ask for.
         tune: try the grid of every method; else the defaults alone.
-        forecast: name of `forecast.points.METHODS`, or auto.
+        forecast: name of `forecast.methods.NAMES`, or auto.
         policies: policies of one's own by name, run as they are.
         types: replica types of `on_types`, `replica` first.
         on_types: policies that return a count for each type, by name.

@@ -33,6 +33,10 @@ def backtest(
     lead: Annotated[str, typer.Option(help="Time from an order until a replica serves.")] = "5m",
     drain: Annotated[str, typer.Option(help="Time that a replica drains.")] = "1m",
     goal: Annotated[float, typer.Option(help="Share of the requests within the SLO.")] = 0.99,
+    forecast_method: Annotated[
+        str,
+        typer.Option(help="Median forecast of plan: auto, last_value, yesterdays_change, damped_ets, arima, boosting."),
+    ] = "auto",
     tune: Annotated[
         bool, typer.Option("--tune", help="Search each autoscaler's settings on the training time.")
     ] = False,
@@ -59,7 +63,8 @@ def backtest(
         with one_line() as on_step:
             return optmodels.backtest(
                 file, history=history, replica=replica, workload=workload, train=train, judge=judge, methods=names,
-                lead=lead, drain=drain, goal=goal, tune=tune, slack=slack, manifests=manifests, workers=workers,
+                lead=lead, drain=drain, goal=goal, forecast_method=forecast_method, tune=tune, slack=slack,
+                manifests=manifests, workers=workers,
                 scheduler=scheduler, keep=keep, picture=picture, out=out, force=force, on_step=on_step,
             )  # fmt: skip
 
