@@ -19,8 +19,9 @@ def of_backtest(document: Mapping[str, Any]) -> Article:
     name = Path(str(document["history"])).name or "a history"
     article = Article(cut(f"Autoscalers on {name}", 300), "backtest")
     lines = backtest_lines(document)
-    table, after, end = lines.index(""), next(i for i, x in enumerate(lines) if x.startswith(AFTER)), lines.index("Next")
-    first, last = ([Paragraph(spans(x.strip())) for x in part if x] for part in (lines[:table], lines[after:end]))
+    after = next(i for i, x in enumerate(lines) if x.startswith(AFTER))
+    parts = lines[: lines.index("")], lines[after : lines.index("Next")]
+    first, last = ([Paragraph(spans(x.strip())) for x in part if x] for part in parts)
     figures = [
         Figure("Hindsight", number(float(document["hindsight_usd"])), "USD"),
         Figure("Test days", number(document["judge_min"] / 1440), ""),
