@@ -93,7 +93,7 @@ def read_history(path: Path, workload: str | None = None) -> History:
     if "workload" in frame.columns:
         names = sorted(frame["workload"].astype(str).unique())
         if workload is None and len(names) > 1:
-            raise InputError(Mistake(str(path), "workload", None, f"one of {', '.join(names)}"))
+            raise InputError(Mistake(str(path), "--workload", None, f"one of {', '.join(names)}"))
         if workload is not None:
             if workload not in names:
                 raise InputError(Mistake(str(path), "workload", workload, f"one of {', '.join(names)}"))
