@@ -23,19 +23,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numba import njit
 
 from formulations.fleet.engines import EngineKind, costs_of
 from optmodels import question
+from optmodels.autoscaling import levels
 from optmodels.autoscaling.backtest import (
     KEEP_LEVELS,
     ORDER_LEVELS,
     PLAN_DEFAULT,
     Quantiles,
+    _method,
     backtest,
     cost_at,
 )
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import PolicyMethod, QuantileRule, Static
+from optmodels.autoscaling.queue import STEPS_A_MINUTE, serve_minute
 from optmodels.autoscaling.running import Replica, run
 from optmodels.engine.continuous import EngineLimits
 from optmodels.loading import load
@@ -165,13 +169,19 @@ def attained(day: Day, engine: Engine, count: int) -> float:
     return within(day, simulate(Arrivals.of(day.arrival_s, day.input, day.output), [engine] * count, "shortest_queue"))
 
 
-def followed(day: Day, engine: Engine, ready: np.ndarray) -> float:
-    """Share attained by engines whose number changes each minute; one that stops finishes what it has."""
+def replicas_of(engine: Engine, ready: np.ndarray) -> tuple[list[Engine], np.ndarray]:
+    """Engines whose number changes each minute, and each minute's shares; one that stops finishes what it has."""
     most = int(ready.max())
     kinds = [Engine(engine.costs, engine.kv_tokens, engine.max_num_seqs, engine.max_num_batched_tokens,
                     ranks=engine.ranks, kind=k) for k in range(most)]  # fmt: skip
     shares = np.zeros((len(ready), 1, most + 1))
     shares[:, 0, :most] = (np.arange(most)[None] < ready[:, None]) / ready[:, None]
+    return kinds, shares
+
+
+def followed(day: Day, engine: Engine, ready: np.ndarray) -> float:
+    """Share attained by engines whose number changes each minute."""
+    kinds, shares = replicas_of(engine, ready)
     arrivals = Arrivals.of(day.arrival_s, day.input, day.output)
     return within(day, simulate(arrivals, kinds, "planned_shares", planned=shares, planned_bin_s=60.0))
 
@@ -257,10 +267,10 @@ def disaggregated(day: Day, engine: Engine) -> dict[float, tuple[int, int, float
     return best
 
 
-def fluid_rate(day: Day, count: int, share: float) -> float:
+def fluid_rate(arrival_s: np.ndarray, count: int, share: float) -> float:
     """Requests/s of a replica with which `count` of them attain in the fluid queue what they attain step by step."""
-    history = History(binned(day.arrival_s, 1))
-    low, high = 0.1, 20.0
+    history = History(binned(arrival_s, 1))
+    low, high = 0.1, 60.0
     for _ in range(30):
         rate = (low + high) / 2
         seen = run(Static(count * rate, 1.0), history, Replica(rate, 8.0, 0, 0, SLACK_S))
@@ -295,6 +305,186 @@ def following(day: Day, earlier: np.ndarray, engine: Engine, rate: float) -> Non
                 f"| {start_s} s | {goal:.0%} | " + " | ".join(cells) + f" | {found.hindsight_usd / 24:.1f} | {steps} |",
                 flush=True,
             )
+
+
+def following_apart(day: Day, earlier: np.ndarray, engine: Engine, static: tuple[int, int]) -> None:
+    """Prefill and decode engines that follow the day each on its own; cheapest pair of settings, step by step."""
+    one, later = np.ones_like(day.output), day.output > 1
+    requests = Arrivals.of(day.arrival_s, day.input, one)
+
+    def decoding(first) -> tuple[np.ndarray, np.ndarray, Arrivals]:
+        came = first.first_s - engine.costs.request_s + TRANSFER_S
+        order = np.argsort(came, kind="stable")
+        order = order[later[order]]
+        return came, order, Arrivals.of(came[order], day.input[order], day.output[order],
+                                        received_tokens=day.input[order])  # fmt: skip
+
+    def in_time(second, came, order) -> np.ndarray:
+        good = np.ones(len(one), bool)
+        gaps = day.output[order] - 1
+        good[order] = (second.finish_s - engine.costs.request_s - came[order] + TRANSFER_S) / gaps <= ITL_S
+        return good
+
+    first = simulate(requests, [engine] * static[0], "shortest_queue")
+    came, order, arrivals = decoding(first)
+    share = float(in_time(simulate(arrivals, [engine] * static[1], "shortest_queue"), came, order).mean())
+    rates = (fluid_rate(day.arrival_s, static[0], float((first.ttft_s <= TTFT_S).mean())),
+             fluid_rate(np.sort(came), static[1], share))  # fmt: skip
+    print(f"\nApart: {rates[0]:.2f} requests/s a prefill engine, {rates[1]:.2f} a decode engine\n")
+    methods = ("plan", "hpa", "keda", "perfect")
+    print("| start-up | attained | " + " | ".join(methods) + " | bound, all known |\n|---|---|" + "---|" * 5)
+    history, alone = (History(np.concatenate([x, binned(day.arrival_s, 1)])) for x in (earlier, earlier[:0]))
+    firsts: dict[bytes, object] = {}
+
+    def attains(ready: tuple[np.ndarray, np.ndarray]) -> float:
+        if (key := ready[0].tobytes()) not in firsts:
+            kinds, shares = replicas_of(engine, ready[0])
+            firsts[key] = simulate(requests, kinds, "planned_shares", planned=shares, planned_bin_s=60.0)
+        came, order, arrivals = decoding(firsts[key])
+        kinds, shares = replicas_of(engine, ready[1])
+        second = simulate(arrivals, kinds, "planned_shares", planned=shares, planned_bin_s=60.0)
+        return float(((firsts[key].ttft_s <= TTFT_S) & in_time(second, came, order)).mean())
+
+    for start in (0, 5):
+        replicas = [Replica(rate, 8.0, start, 1, SLACK_S) for rate in rates]
+        cells = {goal: [] for goal in GOALS}
+        for name in methods:
+            pools = [useful(name, history, replica) for replica in replicas]
+            pairs = sorted(((a, b) for a in pools[0] for b in pools[1]), key=lambda ab: ab[0][1] + ab[1][1])
+            for goal in GOALS:
+                found, left = "never", 60
+                for a, b in pairs:
+                    if a[0] + b[0] > 1 - goal + 0.02:  # the fluid queue errs by about a point
+                        continue
+                    share = attains((a[2], b[2]))
+                    if share >= goal or len(pairs) == 1:
+                        found = f"{a[1] + b[1]:.1f} = {a[1]:.1f} + {b[1]:.1f} ({share:.1%})"
+                    left -= 1
+                    if share >= goal or not left:
+                        break
+                cells[goal].append(found)
+        for goal in GOALS:
+            bound = sum(8 * least_attaining(alone, replica, goal)[0] for replica in replicas)
+            print(f"| {60 * start} s | {goal:.0%} | " + " | ".join(cells[goal]) + f" | {bound:.1f} |", flush=True)
+
+
+def useful(name: str, history: History, replica: Replica) -> list[tuple[float, float, np.ndarray]]:
+    """Late share, mean GPUs and ready replicas of a method's settings that no other setting beats in both."""
+    first = 4 * 1440
+    method = _method(name, history, replica, first, Quantiles(history, replica, first) if name == "plan" else None)
+    runs = []
+    for setting in method.settings():
+        seen = run(method.make(**setting), history, replica)
+        late = seen.late[first:].sum() / seen.requests[first:].sum()
+        runs.append((float(late), float(seen.paid[first:].sum()) * 8 / 1440, seen.ready[first:].astype(int)))
+    return [r for r in runs if not any(o[0] <= r[0] and o[1] < r[1] for o in runs)]
+
+
+# ---------------------------------------------------------------------------------------------------------- distance
+
+
+@njit(cache=True)
+def schedule(arrivals, rate, most, start, drain, price, slack_s, patience_s, every, units, up):
+    """Counts of least replica-minutes plus price·late with everything known, by dynamic programming.
+
+    States are the count and the backlog in `units` equal parts of the largest one, rounded down (a bound) or up. The
+    count changes every `every` minutes. Returns the least value, the counts, and late requests as the states say.
+    """
+    minutes, unit = len(arrivals) // 6, patience_s * rate * most / units
+    shape = (most + 1, units + 1)
+    value = np.full(shape, np.inf)
+    for n in range(1, most + 1):
+        value[n, 0] = start * n
+    came_n, came_b = np.zeros((minutes, *shape), np.int16), np.zeros((minutes, *shape), np.int16)
+    late_at = np.zeros((minutes, *shape))
+    for t in range(minutes):
+        moved, origin = value.copy(), np.zeros(shape, np.int16)
+        for n in range(most + 1):
+            origin[n] = n
+        if t and t % every == 0:
+            for b in range(units + 1):
+                for n in range(2, most + 1):
+                    if moved[n - 1, b] + start < moved[n, b]:
+                        moved[n, b], origin[n, b] = moved[n - 1, b] + start, origin[n - 1, b]
+                for n in range(most - 1, 0, -1):
+                    if moved[n + 1, b] + drain < moved[n, b]:
+                        moved[n, b], origin[n, b] = moved[n + 1, b] + drain, origin[n + 1, b]
+        value = np.full(shape, np.inf)
+        for n in range(1, most + 1):
+            for b in range(units + 1):
+                if not np.isfinite(moved[n, b]):
+                    continue
+                late, end, _ = serve_minute(arrivals, 6 * t, n * rate, b * unit, slack_s, patience_s)
+                k = min(int(np.ceil(end / unit - 1e-9)) if up else int(np.floor(end / unit + 1e-9)), units)
+                cost = moved[n, b] + n + price * late
+                if cost < value[n, k]:
+                    value[n, k], came_n[t, n, k], came_b[t, n, k], late_at[t, n, k] = cost, origin[n, b], b, late
+    least, n, b = np.inf, 0, 0
+    for i in range(1, most + 1):
+        for j in range(units + 1):
+            if value[i, j] < least:
+                least, n, b = value[i, j], i, j
+    path, late = np.zeros(minutes, np.int64), 0.0
+    for t in range(minutes - 1, -1, -1):
+        path[t], late = n, late + late_at[t, n, b]
+        n, b = came_n[t, n, b], came_b[t, n, b]
+    return least, path, late
+
+
+def least_attaining(history: History, replica: Replica, goal: float, every: int = 1) -> tuple[float, float, float]:
+    """Mean replicas that attain a goal with everything known: a bound, a schedule, and the share that it attains.
+
+    Late requests are priced. With the price μ the least value less μ·(1 − goal)·requests bounds the cost from below.
+    The schedule is the cheapest found that attains the goal when it is run in the fluid queue.
+    """
+    x, total = history.requests, float(history.requests.sum())
+    most = int(np.ceil(history.required(replica.slack_s).max() / replica.requests_per_s)) + 2
+    low, high, bound, best = 1e-4, 5.0, 0.0, (np.inf, 0.0)
+    for _ in range(14):
+        price = (low * high) ** 0.5
+        for up in (False, True):
+            value, path, late = schedule(
+                x, replica.requests_per_s, most, replica.start_min, replica.drain_min, price, replica.slack_s,
+                replica.patience_s, every, 60, up,
+            )  # fmt: skip
+            if not up:
+                bound, few = max(bound, value - price * (1.0 - goal) * total), late <= (1.0 - goal) * total
+            share, paid = replayed(path, history, replica)
+            if share >= goal and paid < best[0]:
+                best = paid, share
+        low, high = (low, price) if few else (price, high)
+    return bound / history.minutes, best[0] / history.minutes, best[1]
+
+
+def replayed(path: np.ndarray, history: History, replica: Replica) -> tuple[float, int]:
+    """Share within the slack of counts minute by minute, and the replica-minutes that they pay."""
+    late = backlog = 0.0
+    for t, n in enumerate(path.tolist()):
+        more, backlog, _ = serve_minute(history.requests, t * STEPS_A_MINUTE, n * replica.requests_per_s, backlog,
+                                        replica.slack_s, replica.patience_s)  # fmt: skip
+        late += more
+    return 1.0 - late / history.requests.sum(), levels.paid_minutes(path, replica.start_min, replica.drain_min)
+
+
+def distance(day: Day, rate: float) -> None:
+    """What the cost above the work is made of, at start-up 0 and 300 s and 95 %."""
+    history, goal = History(binned(day.arrival_s, 1)), 0.95
+    for start in (0, 5):
+        replica = Replica(rate, 8.0, start, 1, SLACK_S)
+        mean, peak = history.per_minute, history.required(SLACK_S)
+        print(f"\nStart-up {start} min: mean GPUs\n\n| | | attained |\n|---|---|---|")
+        print(f"| fractions of a replica, no waiting | {8 * mean.mean() / rate:.1f} | |")
+        for name, rates in (("each minute's mean", mean), ("each minute's largest burst", peak)):
+            need = np.ceil(rates / rate - 1e-9).astype(np.int64).clip(min=1)
+            share, paid = replayed(levels.hindsight(need, start, 1), history, replica)
+            print(f"| whole replicas for {name}, start-up and draining paid | {8 * paid / 1440:.1f} | {share:.1%} |")
+        for every in (1, 5, 15, 60, 1440):
+            bound, cost, share = least_attaining(history, replica, goal, every)
+            what = f"least for {goal:.0%}, all known, changes every {every} min"
+            print(f"| {what} | {8 * cost:.1f}, bound {8 * bound:.1f} | {share:.1%} |", flush=True)
+        hasty = Replica(rate, 8.0, start, 1, SLACK_S, patience_s=SLACK_S)
+        bound, cost, share = least_attaining(history, hasty, goal)
+        print(f"| the same, late requests dropped | {8 * cost:.1f}, bound {8 * bound:.1f} | {share:.1%} |", flush=True)
 
 
 def settings() -> list[dict[str, float]]:
@@ -338,9 +528,11 @@ def main() -> None:
     for goal, (prefill, decode, share) in apart.items():
         print(f"| {goal:.0%} | {8 * (prefill + decode)} = {8 * prefill} + {8 * decode} ({share:.1%}) |", flush=True)
     engine, count = designs[best[0.95]], min(n for n, share in found[best[0.95]].items() if share >= 0.95)
-    rate = fluid_rate(day, count, found[best[0.95]][count])
+    rate = fluid_rate(day.arrival_s, count, found[best[0.95]][count])
     print(f"\nReplica: {best[0.95]}, {rate:.2f} requests/s in the fluid queue")
+    distance(day, rate)
     following(day, earlier, engine, rate)
+    following_apart(day, earlier, engine, apart[0.95][:2])
     print(f"\n{time.process_time() - began:.0f} CPU seconds")
 
 

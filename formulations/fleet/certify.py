@@ -185,7 +185,7 @@ class FleetRounds:
     @property
     def passes(self) -> tuple[float, ...]:
         """Limits as they are, then this many times as long as the file has it."""
-        return self.problem.certification.stretches
+        return passes(self.problem)
 
     @property
     def comparable(self) -> bool:
@@ -258,7 +258,7 @@ def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) ->
         return [Bounded("", problem, tables)]
     found = (document.get("plan") or {}).get("certification") or {}
     made = []
-    for stretch, alone in ((found.get("bound_stretch", max(problem.certification.stretches)), False),
+    for stretch, alone in ((found.get("bound_stretch", max(passes(problem))), False),
                            (found.get("bound_stretch_alone"), True)):  # fmt: skip
         if stretch is None:
             continue
@@ -270,6 +270,11 @@ def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) ->
             words, there = f"without stages apart, {words}", there.alone()
         made.append(Bounded(words, of, there))
     return made
+
+
+def passes(problem: Fleet) -> tuple[float, ...]:
+    """Factors on the limits in the model of each pass; with scenarios none: no draw is simulated."""
+    return (1.0,) if problem.scenarios is not None else problem.certification.stretches
 
 
 def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:

@@ -1382,21 +1382,24 @@ def _drawn(
     at, c = "with scenarios", p.change
     if points is None and not p.continuous:
         wrong.add("serving", p.serving, f"continuous, or measured points, {at}")
-    keys: tuple[tuple[str, Any, Any], ...] = (
-        ("objective", p.objective, "min_cost"), ("certify", p.certify, "none"), ("reserve", p.reserve, None),
-        ("deployment.stages", list(p.deployment.stages), ["both"]), ("periods", p.periods[1:], ()),
-        ("change", (c.start_usd, c.stop_usd, c.max_starts, c.max_stops), (0.0, 0.0, None, None)),
-        ("prefix_cache", p.prefix_cache, None),
+    keys: tuple[tuple[str, Any, Any, str], ...] = (
+        ("objective", p.objective, "min_cost", ""),
+        ("reserve", p.reserve, None, ": slow_probability makes machines slow, `optmodels stress --lose` removes them"),
+        ("deployment.stages", list(p.deployment.stages), ["both"],
+         ": multiply requests_per_s by a margin of `optmodels stress` instead"),
+        ("periods", p.periods[1:], (), ": one file for each period, as without costs of changes none affects another"),
+        ("change", (c.start_usd, c.stop_usd, c.max_starts, c.max_stops), (0.0, 0.0, None, None), ""),
+        ("prefix_cache", p.prefix_cache, None, ""),
     )  # fmt: skip
-    for path, value, usual in keys:
+    for path, value, usual, instead in keys:
         if value != usual:
-            wrong.add(path, "set" if value is None else str(value)[:60], f"{usual or 'no such key'} {at}")
+            wrong.add(path, "set" if value is None else str(value)[:60], f"{usual or 'no such key'} {at}{instead}")
     if any(x.stage != "both" for x in points or ()):
         wrong.add("points", "a stage", f"stage: both {at}")
     for i, w in enumerate(workloads):
-        keys = (("soft", w.soft, None), ("quality_at_least", w.quality_at_least, None),
-                ("spot_share_max", w.spot_share_max, 1.0))  # fmt: skip
-        for path, value, usual in keys:
+        own = (("soft", w.soft, None), ("quality_at_least", w.quality_at_least, None),
+               ("spot_share_max", w.spot_share_max, 1.0))  # fmt: skip
+        for path, value, usual in own:
             if value != usual:
                 wrong.add(f"workloads[{i}].{path}", str(value)[:60], f"no such key {at}")
     if isinstance(s.demand_sd, Mapping):

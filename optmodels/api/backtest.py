@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ import numpy as np
 
 from optmodels import formulation as registry
 from optmodels.api.sources import Source, problem_of
-from optmodels.autoscaling.backtest import ALWAYS, Backtest
+from optmodels.autoscaling.backtest import ALWAYS, Asked, Backtest, in_turn, runs_of
 from optmodels.autoscaling.backtest import backtest as run_policies
 from optmodels.autoscaling.history import History, read_history
 from optmodels.autoscaling.policies import Policy
 from optmodels.autoscaling.running import Replica, TypesPolicy
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.forecast.methods import NAMES
 from optmodels.io.write import json_text, refuse_existing, write_text
 from optmodels.verification import version
 
@@ -32,8 +35,9 @@ def backtest(
     file: Source | None = None, *, history: str | PathLike[str] | History,
     replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
     judge: str = "7d", methods: Sequence[str] | None = None, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
-    tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
-    out: str | PathLike[str] | None = None,
+    forecast_method: str = "auto", tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
+    workers: int = 1, scheduler: str | None = None, keep: str | PathLike[str] | None = None,
+    picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None,
     force: bool = False, policies: Mapping[str, Policy] | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -51,11 +55,17 @@ def backtest(
         lead: time from an order until a replica serves.
         drain: time that a replica drains.
         goal: share of the requests within the SLO.
+        forecast_method: median forecast of ``plan``, of `forecast.methods.NAMES`; auto: that of least loss on the
+            training time.
         tune: search the settings of every method on the training time; else defaults alone.
         slack: waiting within the SLO, seconds.
         manifests: folder for hpa.yaml, keda.yaml and schedule.yaml with the tuned targets, windows and bounds.
-        out: file for the document (JSON).
-        force: replace an existing file.
+        workers: processes; 1 runs in this one. A script that asks for more needs ``if __name__ == "__main__":``.
+        scheduler: address of a Dask scheduler, in place of processes of ours.
+        keep: folder of finished autoscalers: the same call goes on from there. Ticks are run anew.
+        picture: file for the chart of cost and attained share: .png, .svg or .pdf.
+        out: file for the document (JSON); `report` makes a page of it.
+        force: replace existing files.
         policies: policies of one's own, by name: callables from `autoscaling.policies.Observation` to a count.
         on_step: called with one line a method.
 
@@ -70,11 +80,14 @@ def backtest(
         raise InputError(Mistake(None, "FILE, --replica", None, "one of the two: a fleet problem file, or RATE:USD"))
     if methods is None:
         methods = (*ALWAYS, *TICKS[:1]) if file is not None else ALWAYS
-    target = None if out is None else Path(out)
+    target, chart = (None if name is None else Path(name) for name in (out, picture))
     if not force:
-        refuse_existing(target)
+        refuse_existing(target, chart)
+    if workers < 1:
+        raise InputError(Mistake(None, "workers", workers, "at least 1 process"))
     for name in methods:
         one_of("methods", name, (*ALWAYS, *TICKS))
+    one_of("forecast_method", forecast_method, ("auto", *NAMES))
     train_min, judge_min, lead_min, drain_min = (
         minutes(text, name) for name, text in (("train", train), ("judge", judge), ("lead", lead), ("drain", drain))
     )
@@ -115,7 +128,9 @@ def backtest(
     several: dict[str, TypesPolicy] = {name: ticks[name] for name in asked if name != TICKS[0]}
     found = run_policies(
         series, one, train_min, judge_min, methods=[m for m in methods if m not in TICKS], goal=goal, tune=tune,
+        forecast=forecast_method,
         policies=single | dict(policies or {}), types=types, on_types=several, say=on_step,
+        each=partial(_each, workers=workers, scheduler=scheduler, keep=keep),
     )  # fmt: skip
     document = {
         "history": series.name, "history_notes": list(series.notes), "train_min": train_min, "judge_min": judge_min,
@@ -135,7 +150,46 @@ def backtest(
             write_text(Path(manifests) / name, text, overwrite=force)
     if target is not None:
         write_text(target, json_text(document) + "\n", overwrite=force)
+    if chart is not None:
+        from optmodels.reporting.backtest import backtest_chart
+        from optmodels.reporting.charts import save_chart
+
+        save_chart(backtest_chart(document), chart, overwrite=force)
     return document
+
+
+def _each(
+    asked: Asked, names: Sequence[str], workers: int, scheduler: str | None, keep: str | PathLike[str] | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The runs of every method: kept ones first, the others in this process, in several, or on a cluster."""
+    from optmodels.study.journal import Journal
+    from optmodels.study.pool import pool
+
+    if workers == 1 and scheduler is None and keep is None:
+        yield from in_turn(asked, names)
+        return
+    state = hashlib.sha256(asked.history.requests.tobytes())
+    settings = asked.replica, asked.train_min, asked.judge_min, asked.tune, asked.forecast, version()
+    state.update(repr(settings).encode())
+    ids = {name: f"{name}-{state.hexdigest()}" for name in names}
+    journal = None if keep is None else Journal(Path(keep) / "journal.jsonl", lambda row: "runs" in row)
+    try:
+        kept = {} if journal is None else {n: journal.rows[ids[n]] for n in names if ids[n] in journal.rows}
+        yield from kept.items()
+        left = {name: name for name in names if name not in kept}
+        if not left:
+            return
+        with pool(min(workers, len(left)), scheduler) as hands:
+            for batch in hands.run(runs_of, asked, left, lambda reason: {"failed": reason}):
+                for name, found in batch:
+                    if "failed" in found:
+                        raise InputError(Mistake(None, f"methods.{name}", found["failed"], "a run that ends"))
+                    if journal is not None:
+                        journal.add([(ids[name], found)])
+                    yield name, found
+    finally:
+        if journal is not None:
+            journal.close()
 
 
 def _timetable(history: History, one: Replica, document: Mapping[str, Any]) -> list[int] | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from optmodels.autoscaling.history import History, read_history
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.forecast.points import METHODS
+from optmodels.forecast.methods import NAMES
 from optmodels.forecast.ticks import LEVELS, read_forecast, tick_quantiles
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.io.write import json_text, refuse_existing, write_text
@@ -65,7 +65,7 @@ def replan(
         ticks: horizon; None: three times the largest lead time.
         time_limit: seconds of the solver; 0: the rule.
         method: auto, rule, or exact (the MILP even where the rule is exact).
-        forecast_method: median forecast from the history, one of `forecast.points.METHODS`; auto: the one of least loss
+        forecast_method: median forecast from the history, one of `forecast.methods.NAMES`; auto: the one of least loss
             on its newest days.
         last: document of an earlier tick: its changes count where even the rule fails.
         out: folder for tick.json and the state.yaml of the next tick.
@@ -82,7 +82,7 @@ def replan(
     if not force:
         refuse_existing(*files)
     one_of("method", method, WAYS)
-    one_of("forecast_method", forecast_method, ("auto", *METHODS))
+    one_of("forecast_method", forecast_method, ("auto", *NAMES))
     if (history is None) == (forecast is None):
         raise InputError(Mistake(None, "--history, --forecast", None, "one of the two"))
     if ticks is not None and not 2 <= ticks <= 288:
@@ -123,16 +123,15 @@ def replan(
 
 def _histories(path: Path, names: Sequence[str]) -> dict[str, History]:
     """The history of each workload; a file without a column ``workload`` is of the only one."""
-    if len(names) == 1:
-        found = {names[0]: read_history(path)}
-    else:
-        from optmodels.io.tables import open_text
+    from optmodels.io.tables import open_text
 
-        if path.suffix != ".parquet":
-            with open_text(path, "a history") as text:
-                if "workload" not in [c.strip().lower() for c in text.readline().split(",")]:
-                    raise InputError(Mistake(str(path), "columns", "no workload", f"a column with {', '.join(names)}"))
-        found = {name: read_history(path, name) for name in names}
+    several = path.suffix == ".parquet"
+    if not several:
+        with open_text(path, "a history") as text:
+            several = "workload" in [c.strip().lower() for c in text.readline().split(",")]
+    if not several and len(names) > 1:
+        raise InputError(Mistake(str(path), "columns", "no workload", f"a column with {', '.join(names)}"))
+    found = {name: read_history(path, name if several else None) for name in names}
     for name, h in found.items():
         if h.minutes < LEAST_HISTORY_MIN:
             expected = f"at least {LEAST_HISTORY_MIN} minutes of {name}"

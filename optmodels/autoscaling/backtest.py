@@ -30,6 +30,7 @@ from optmodels.autoscaling.policies import (
 from optmodels.autoscaling.queue import STEPS_A_MINUTE
 from optmodels.autoscaling.running import PolicyRun, Replica, TypesPolicy, run, run_types
 from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quantiles
+from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
 
 Array = npt.NDArray[np.float64]
@@ -109,7 +110,7 @@ class Quantiles:
         self.y = np.where(np.isfinite(self.x), history.required(replica.slack_s), np.nan)
         self.lead, self.soon = replica.start_min + 1, 2 * replica.start_min + 2
         names = tuple(METHODS) if method == "auto" else (method,)
-        forecasts = {name: METHODS[name](self.x, train, self.soon) for name in names}
+        forecasts = {name: method_of(name)(self.x, train, self.soon) for name in names}
         self.method, self.correction = self._best(forecasts, train)
         points = forecasts[self.method]
         self._order = (points[:, self.lead - 1], self._ahead(self.lead, self.lead), self.lead)
@@ -153,11 +154,80 @@ class Quantiles:
         return min(losses, key=losses.__getitem__)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What every method of a backtest runs on: the history, the replica, minutes, and whether settings are searched."""
+
+    history: History
+    replica: Replica
+    train_min: int
+    judge_min: int
+    tune: bool = True
+    forecast: str = "auto"
+
+    @property
+    def stretches(self) -> dict[str, slice]:
+        """Minutes that are scored. The first day of training only warms up forecasts."""
+        warm = min(MINUTES_A_DAY, self.train_min // 2)
+        return {"train": slice(warm, self.train_min), "judge": slice(self.train_min, self.train_min + self.judge_min)}
+
+    def hindsight(self) -> dict[str, int]:
+        """Least replica-minutes of each stretch."""
+        one = self.replica
+        x = np.nan_to_num(self.history.per_minute, nan=0.0)
+        need = np.ceil(x / one.requests_per_s - 1e-9).astype(np.int64).clip(min=1)
+        best = levels.hindsight(need, one.start_min, one.drain_min)
+        return {k: levels.paid_minutes(best[s], one.start_min, one.drain_min) - one.start_min * int(best[s.start])
+                for k, s in self.stretches.items()}  # fmt: skip
+
+
+Runs = Callable[[Asked, Sequence[str]], Iterable[tuple[str, dict[str, Any]]]]
+
+
+def runs_of(asked: Asked, name: str) -> dict[str, Any]:
+    """Every setting of a method, judged; its results are values that JSON has, so that they can be kept.
+
+    Returns:
+        ``runs``: the setting and `JudgedRun` of ``train`` and ``judge`` of each; ``default``: the default setting;
+        ``forecast``: that of `plan`.
+    """
+    q, forecast = None, None
+    if name == "plan":
+        q = Quantiles(asked.history, asked.replica, asked.train_min, asked.forecast)
+        cover = {str(level): q.cover(level, asked.train_min) for level in (0.9, 0.95, 0.98, 0.99)}
+        forecast = {"method": q.method, **asdict(q.correction), "cover": cover}
+    method, least = _method(name, asked.history, asked.replica, asked.train_min, q), asked.hindsight()
+    runs = []
+    for setting in method.settings() if asked.tune else [dict(method.default)]:
+        found = run(method.make(**setting), asked.history, asked.replica)
+        runs.append({"setting": setting, **{k: asdict(_judged(found, asked, k, least)) for k in asked.stretches}})
+    return {"runs": runs, "default": dict(method.default), "forecast": forecast}
+
+
+def _judged(found: PolicyRun, asked: Asked, name: str, least: Mapping[str, int]) -> JudgedRun:
+    s = asked.stretches[name]
+    requests, late = found.requests[s], found.late[s]
+    some = requests > 0
+    paid = float(found.paid[s].sum())
+    return JudgedRun(
+        1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * asked.replica.usd_per_hour,
+        paid / max(least[name], 1), int(found.changes[s].sum()),
+        float((1.0 - late[some] / requests[some]).min(initial=1.0)),
+        int(found.ready[s].min()),
+        int(found.ready[s].max()),
+    )  # fmt: skip
+
+
+def in_turn(asked: Asked, names: Sequence[str]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """`runs_of` each method, one after the other."""
+    return ((name, runs_of(asked, name)) for name in names)
+
+
 def backtest(
     history: History, replica: Replica, train_min: int, judge_min: int, *, methods: Iterable[str] = ALWAYS,
     goal: float = 0.99, tune: bool = True, forecast: str = "auto", policies: Mapping[str, Policy] | None = None,
     types: Sequence[Replica] = (), on_types: Mapping[str, TypesPolicy] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None, each: Runs = in_turn,
 ) -> Backtest:  # fmt: skip
     """Run every method on the history; tune on the first `train_min` minutes, judge on the next `judge_min`.
 
@@ -168,47 +238,25 @@ def backtest(
         methods: names of `ALWAYS`.
         goal: share of the requests within the SLO that tuning and `at_goal` ask for.
         tune: try the grid of every method; else the defaults alone.
-        forecast: name of `forecast.points.METHODS`, or auto.
+        forecast: name of `forecast.methods.NAMES`, or auto.
         policies: policies of one's own by name, run as they are.
         types: replica types of `on_types`, `replica` first.
         on_types: policies that return a count for each type, by name.
         say: callback that gets one line a method.
+        each: gives `runs_of` every method, in any order: several processes, or results that were kept.
     """
     history = History(history.requests[: (train_min + judge_min) * STEPS_A_MINUTE], history.name, history.notes)
-    warm = min(MINUTES_A_DAY, train_min // 2)
-    x = np.nan_to_num(history.per_minute, nan=0.0)
-    need = np.ceil(x / replica.requests_per_s - 1e-9).astype(np.int64).clip(min=1)
-    best = levels.hindsight(need, replica.start_min, replica.drain_min)
-    stretches = {"train": slice(warm, train_min), "judge": slice(train_min, train_min + judge_min)}
-    least = {k: levels.paid_minutes(best[s], replica.start_min, replica.drain_min)
-             - replica.start_min * int(best[s.start]) for k, s in stretches.items()}  # fmt: skip
-
-    def judged(found: PolicyRun, name: str) -> JudgedRun:
-        s = stretches[name]
-        requests, late = found.requests[s], found.late[s]
-        some = requests > 0
-        paid = float(found.paid[s].sum())
-        return JudgedRun(
-            1.0 - float(late.sum() / max(requests.sum(), 1e-300)), paid / 60.0 * replica.usd_per_hour,
-            paid / max(least[name], 1), int(found.changes[s].sum()),
-            float((1.0 - late[some] / requests[some]).min(initial=1.0)),
-            int(found.ready[s].min()),
-            int(found.ready[s].max()),
-        )  # fmt: skip
-
+    asked, names = Asked(history, replica, train_min, judge_min, tune, forecast), list(methods)
+    least = asked.hindsight()
     result = Backtest(goal, hindsight_usd=least["judge"] / 60.0 * replica.usd_per_hour)
-    q = Quantiles(history, replica, train_min, forecast) if "plan" in methods else None
-    if q is not None:
-        cover = {str(level): q.cover(level, train_min) for level in (0.9, 0.95, 0.98, 0.99)}
-        result.forecast = {"method": q.method, **asdict(q.correction), "cover": cover}
-    for name in methods:
-        method = _method(name, history, replica, train_min, q)
-        settings = method.settings() if tune else [dict(method.default)]
-        runs = []
-        for setting in settings:
-            found = run(method.make(**setting), history, replica)
-            runs.append((setting, judged(found, "train"), judged(found, "judge")))
-        default = next(r for r in runs if r[0] == dict(method.default))
+    known: dict[str, dict[str, Any]] = {}
+    for name, found in each(asked, names):
+        known[name] = found
+        say(f"{name}: {len(found['runs'])} setting{'s' * (len(found['runs']) != 1)}")
+    for name in names:
+        runs = [(r["setting"], JudgedRun(**r["train"]), JudgedRun(**r["judge"])) for r in known[name]["runs"]]
+        result.forecast = known[name]["forecast"] or result.forecast
+        default = next(r for r in runs if r[0] == known[name]["default"])
         result.rows.append(BacktestRow(name, default[0], False, default[2], default[1]))
         if tune and len(runs) > 1:
             able = [r for r in runs if r[1].attained >= goal]
@@ -216,12 +264,12 @@ def backtest(
             result.rows.append(BacktestRow(name, chosen[0], True, chosen[2], chosen[1]))
         result.frontiers[name] = [(r[2].attained, r[2].over_hindsight) for r in runs]
         result.at_goal[name] = cost_at(result.frontiers[name], goal)
-        say(f"{name}: {len(runs)} setting{'s' * (len(runs) != 1)}")
     own = [(name, partial(run, policy, history, replica)) for name, policy in (policies or {}).items()]
     several = [(name, partial(run_types, policy, history, types)) for name, policy in (on_types or {}).items()]
     for name, make in (*own, *several):
-        found = make()
-        result.rows.append(BacktestRow(name, {}, False, judged(found, "judge"), judged(found, "train")))
+        made = make()
+        judged = {k: _judged(made, asked, k, least) for k in asked.stretches}
+        result.rows.append(BacktestRow(name, {}, False, judged["judge"], judged["train"]))
         say(f"{name}: as it is")
     return result
 

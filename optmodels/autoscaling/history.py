@@ -96,7 +96,7 @@ def read_history(path: Path, workload: str | None = None) -> History:
             raise InputError(Mistake(str(path), "--workload", None, f"one of {', '.join(names)}"))
         if workload is not None:
             if workload not in names:
-                raise InputError(Mistake(str(path), "--workload", workload, f"one of {', '.join(names)}"))
+                raise InputError(Mistake(str(path), "workload", workload, f"one of {', '.join(names)}"))
             frame = frame[frame["workload"].astype(str) == workload]
     times = frame["time"]
     if not pd.api.types.is_numeric_dtype(times):

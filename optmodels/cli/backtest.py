@@ -33,6 +33,10 @@ def backtest(
     lead: Annotated[str, typer.Option(help="Time from an order until a replica serves.")] = "5m",
     drain: Annotated[str, typer.Option(help="Time that a replica drains.")] = "1m",
     goal: Annotated[float, typer.Option(help="Share of the requests within the SLO.")] = 0.99,
+    forecast_method: Annotated[
+        str,
+        typer.Option(help="Median forecast of plan: auto, last_value, yesterdays_change, damped_ets, arima, boosting."),
+    ] = "auto",
     tune: Annotated[
         bool, typer.Option("--tune", help="Search each autoscaler's settings on the training time.")
     ] = False,
@@ -40,6 +44,12 @@ def backtest(
     manifests: Annotated[
         Path | None, typer.Option(help="Folder for HPA and KEDA manifests and a timetable, as tuned.")
     ] = None,
+    workers: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of processes.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder of finished autoscalers; the same command goes on from there.")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="File for the chart: .png, .svg or .pdf.")] = None,
     out: Annotated[Path | None, typer.Option(help="File for the document (JSON).")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -53,8 +63,9 @@ def backtest(
         with one_line() as on_step:
             return optmodels.backtest(
                 file, history=history, replica=replica, workload=workload, train=train, judge=judge, methods=names,
-                lead=lead, drain=drain, goal=goal, tune=tune, slack=slack, manifests=manifests, out=out,
-                force=force, on_step=on_step,
+                lead=lead, drain=drain, goal=goal, forecast_method=forecast_method, tune=tune, slack=slack,
+                manifests=manifests, workers=workers,
+                scheduler=scheduler, keep=keep, picture=picture, out=out, force=force, on_step=on_step,
             )  # fmt: skip
 
     answer(run, as_json, backtest_lines)

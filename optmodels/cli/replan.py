@@ -22,7 +22,7 @@ def replan(
     ticks: Annotated[int | None, typer.Option(help="Horizon; default: three times the largest lead time.")] = None,
     method: Annotated[str, typer.Option(help="auto, rule, or exact.")] = "auto",
     forecast_method: Annotated[
-        str, typer.Option(help="Median forecast: auto, last_value, yesterdays_change, damped_ets or arima.")
+        str, typer.Option(help="Median forecast: auto, last_value, yesterdays_change, damped_ets, arima, boosting.")
     ] = "auto",
     last: Annotated[Path | None, typer.Option(help="Document of an earlier tick, used if every method fails.")] = None,
     time_limit: Annotated[

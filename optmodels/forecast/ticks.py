@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.forecast.conformal import CORRECTIONS, LEAST_ERRORS, LEAST_RATE, Correction, pinball, quantiles
+from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS
 
 Array = npt.NDArray[np.float64]
@@ -36,7 +37,7 @@ class TickForecast:
         required: requests/s that each minute required, (n,) (`History.required`).
         train: minutes.
         minutes: minutes ahead.
-        method: name of `forecast.points.METHODS`, or auto: the method and correction of least loss at `ahead`.
+        method: name of `forecast.methods.NAMES`, or auto: the method and correction of least loss at `ahead`.
         ahead: minutes ahead at which methods are compared.
     """
 
@@ -45,7 +46,7 @@ class TickForecast:
     ) -> None:  # fmt: skip
         self.required, self.method, self.correction = required, method, Correction()
         if method != "auto":
-            self.points = METHODS[method](rates, train, minutes)
+            self.points = method_of(method)(rates, train, minutes)
             return
         at = min(ahead, minutes)
         outcome = np.concatenate([required[at:], np.full(at, np.nan)])[:train]
@@ -94,7 +95,7 @@ def tick_quantiles(
         tick_min: minutes of a tick.
         ticks: ticks ahead.
         levels: quantiles, ascending.
-        method: name of `forecast.points.METHODS`, or auto.
+        method: name of `forecast.methods.NAMES`, or auto.
     """
     n = len(rates)
     return TickForecast(rates, required, n, tick_min * ticks, method, 2 * tick_min).at(n, tick_min, ticks, levels)

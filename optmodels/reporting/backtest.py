@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.reporting.charts import Chart, chart, coloured, rule
+from optmodels.reporting.colours import SERIES
 from optmodels.reporting.decision import HOURS_PER_MONTH, rounded
 from optmodels.reporting.text import plain
 
 ROWS_SHOWN = 8
+BESIDE = 0.06  # of the requests, below the goal, that the picture shows
 
 
 def backtest_lines(found: Mapping[str, Any]) -> list[str]:
@@ -77,3 +80,34 @@ def backtest_lines(found: Mapping[str, Any]) -> list[str]:
         "  --tune searches every autoscaler's settings; --manifests DIR writes them for HPA and KEDA",
     ]
     return lines
+
+
+def backtest_chart(found: Mapping[str, Any]) -> Chart:
+    """Cost next to the attained share: every setting of every autoscaler, a line for the best ones of each."""
+    low, rows = max(found["goal"] - BESIDE, 0.0), []
+    known = dict(found["frontiers"])
+    for r in found["rows"]:  # those that were run as they are
+        known.setdefault(r["method"], [(r["attained"], r["over_hindsight"])])
+    for method, points in known.items():
+        cheapest = None
+        for attained, cost in sorted(points, key=lambda p: (-p[0], p[1])):
+            best = cheapest is None or cost < cheapest
+            cheapest = cost if cheapest is None else min(cheapest, cost)
+            if attained >= low and best:
+                rows.append({"method": method, "attained": attained, "cost": cost})
+    shown = list(dict.fromkeys(r["method"] for r in rows))
+    encoding = {
+        "x": {"field": "attained", "type": "quantitative", "title": "share of requests within the SLO",
+              "axis": {"format": ".0%", "tickMinStep": 0.01}, "scale": {"domain": [low, 1.0]}},
+        "y": {"field": "cost", "type": "quantitative", "title": "cost, × hindsight", "scale": {"zero": False}},
+        "color": coloured("method", shown),
+        "shape": coloured("method", shown, ["circle"] * len(SERIES) + ["square"] * len(SERIES)),
+        "tooltip": [{"field": "method"}, {"field": "attained", "format": ".2%"}, {"field": "cost", "format": ".3f"}],
+    }  # fmt: skip
+    left = [m for m in known if m not in shown]
+    caption = "Cost and share within the SLO of each autoscaler's best settings on the test days."
+    caption += f" Below {low:.0%}: {', '.join(left)}." if left else ""
+    return chart(
+        "Autoscalers", caption, rows,
+        {"layer": [{"mark": {"type": "line", "point": True}, "encoding": encoding}, rule(found["goal"], "the goal")]},
+    )  # fmt: skip

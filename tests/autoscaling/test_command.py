@@ -87,3 +87,24 @@ def test_arguments_are_checked(counts, cli):
     ):  # fmt: skip
         done = cli(*common, *arguments)
         assert done.status == 2 and expected in done.err, (arguments, done.err)
+
+
+def test_finished_autoscalers_are_kept_and_shown(counts, tmp_path, cli, monkeypatch):
+    asked = ["backtest", "--replica", "2:10", "--history", counts, "--train", "1d", "--judge", "1d", "--tune"]
+    kept = [*asked, "--keep", tmp_path / "kept"]
+    assert cli(*kept, "--methods", "hpa,static").status == 0
+    done = cli(*kept, "--methods", "hpa,static,apa", "--picture", tmp_path / "a.svg", "--out", tmp_path / "a.json")
+    assert done.status == 0, done.err
+    assert len((tmp_path / "kept" / "journal.jsonl").read_text().splitlines()) == 3  # apa alone was run
+    plain = json.loads(cli(*asked, "--methods", "hpa,static,apa", "--json").out)
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert {k: v for k, v in found.items() if k != "seconds"} == {k: v for k, v in plain.items() if k != "seconds"}
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+    other = ["backtest", "--replica", "3:10", *map(str, kept[3:]), "--methods", "hpa"]
+    assert cli(*other).status == 0  # another replica: run anew
+    assert len((tmp_path / "kept" / "journal.jsonl").read_text().splitlines()) == 4
+    assert cli("report", tmp_path / "a.json", "--out", tmp_path / "a.html").status == 0
+    page = (tmp_path / "a.html").read_text()
+    assert "Autoscalers on day.csv" in page and "hindsight" in page
+    monkeypatch.setattr("optmodels.api.backtest.runs_of", lambda asked, name: 1 / 0)
+    assert cli(*kept, "--methods", "hpa,static,apa").status == 0  # nothing left to run

@@ -1,5 +1,6 @@
 """Policies at hand-worked observations, and runs that see nothing of the future."""
 
+import importlib.util
 import inspect
 
 import numpy as np
@@ -22,6 +23,8 @@ from optmodels.autoscaling.policies import (
 )
 from optmodels.autoscaling.queue import serve_minute
 from optmodels.autoscaling.running import Replica, run, run_types
+from optmodels.errors import InputError
+from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS
 from optmodels.forecast.ticks import TickForecast
 
@@ -186,3 +189,21 @@ def test_yesterday_is_not_the_forecast_of_traffic_without_a_season(monkeypatch):
     monkeypatch.setattr("optmodels.forecast.ticks.METHODS", {n: METHODS[n] for n in names})
     assert TickForecast(300 * level, 300 * level, 3 * 1440, 20).method == "last_value"
     assert inspect.signature(optmodels.replan).parameters["forecast_method"].default == "auto"
+
+
+def test_boosting_learns_a_season_or_names_its_extra():
+    t = np.arange(3 * 1440)
+    x = 40 * (1 + 0.5 * np.sin(2 * np.pi * t / 240)) * np.random.default_rng(0).normal(1, 0.02, len(t))
+    x[500:520] = np.nan
+    if importlib.util.find_spec("sklearn") is None:
+        with pytest.raises(InputError, match=r"pip install 'optmodels\[boosting\]'"):
+            method_of("boosting")(x, 2 * 1440, 15)
+        return
+    found, last = (method_of(name)(x, 2 * 1440, 15) for name in ("boosting", "last_value"))
+    judged = slice(2 * 1440, 3 * 1440 - 15)
+    errors = [np.abs(f[judged, 14] - x[2 * 1440 + 15 :]).mean() for f in (found, last)]
+    assert errors[0] < 0.5 * errors[1]
+    later = x.copy()
+    later[2500:] = 7777.0  # bit by bit the same before, as parameters are of the training minutes alone
+    again = method_of("boosting")(later[:2800], 2 * 1440 - 600, 15)
+    np.testing.assert_array_equal(again[:2500], method_of("boosting")(x[:2500], 2 * 1440 - 600, 15))

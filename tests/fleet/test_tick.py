@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
+import optmodels
 from formulations.fleet.points import build_tables
 from formulations.fleet.tick import check, judge, rule, solve
 from formulations.fleet.tick.data import Tick, masses, tick_of
@@ -240,7 +241,11 @@ def test_mistakes_of_state_and_forecast(files, cli):
     (files / "ages.yaml").write_text(
         yaml.safe_dump({"schema": 1, "machines": [{"machine": "big", "ready": 2, "ages_min": [1]}]})
     )
+    rows = [f"{300 * t},{w},20,30" for t in range(2) for w in ("chat", "code")]
+    (files / "short.csv").write_text("time,workload,q0.5,q0.9\n" + "\n".join(rows))
     for arguments, expected in (
+        ([*asked, "--forecast", "short.csv"], "at least 3 ticks"),
+        ([*asked, "--history", "h.csv", "--ticks", "2"], "at least 3 ticks"),
         (asked, "one of the two"), ([*asked, "--history", "one.csv"], "a column with chat, code"),
         ([*asked, "--forecast", "bad.csv"], "q0.5"), ([*asked, "--history", "h.csv", "--method", "magic"], "rule"),
         (["replan", "two.yaml", "--state", "bad.yaml", "--history", "h.csv"], "machines[0].machine"),
@@ -248,6 +253,15 @@ def test_mistakes_of_state_and_forecast(files, cli):
     ):  # fmt: skip
         done = cli(*arguments)
         assert done.status == 2 and expected in done.err, (arguments, done.err)
+
+
+def test_a_history_of_several_workloads_serves_a_problem_of_one(files):
+    whole = yaml.safe_load((files / "two.yaml").read_text())
+    whole["workloads"] = whole["workloads"][:1]
+    for point in whole["points"]:
+        del point["requests_per_s"]["code/all"]
+    found = optmodels.replan(whole, state=files / "running.yaml", history=files / "h.csv", time_limit=0.0)
+    assert set(found["path"][0]["capacity"]) == {"chat"}
 
 
 def test_model_loads_take_their_time(files):

@@ -1,14 +1,16 @@
-"""A sweep on an existing Dask cluster, whose workers may die."""
+"""A sweep, and a backtest, on an existing Dask cluster, whose workers may die."""
 
 from __future__ import annotations
 
 import os
 import signal
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
 import optmodels
+from optmodels.autoscaling.history import History
 
 distributed = pytest.importorskip("distributed")
 
@@ -45,3 +47,10 @@ def test_the_table_is_that_of_one_process_even_if_a_worker_dies(cluster, tmp_pat
     )  # fmt: skip
     assert (more.reused, len(more.rows)) == (24, 36)
     assert len(distributed.Client(address, set_as_default=False).ncores()) >= 1  # the cluster is not ours to close
+
+
+def test_autoscalers_on_a_cluster_cost_what_they_cost_here(cluster):
+    bins = np.random.default_rng(0).poisson(300 + 100 * np.sin(np.arange(2 * 8640) / 1375)).astype(float)
+    asked = {"replica": (4.0, 10.0), "history": History(bins), "train": "1d", "judge": "1d", "methods": ["hpa", "apa"]}
+    here, there = (optmodels.backtest(**asked, scheduler=s) for s in (None, cluster.scheduler_address))
+    assert here["rows"] == there["rows"]

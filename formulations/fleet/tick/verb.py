@@ -14,6 +14,7 @@ from formulations.fleet.tick.check import check
 from formulations.fleet.tick.data import Tick, horizon, tick_of
 from formulations.fleet.tick.solve import Decision, decide
 from formulations.fleet.tick.state import TickState
+from optmodels.errors import InputError, Mistake
 
 Array = npt.NDArray[np.float64]
 Forecast = Callable[[Sequence[str], float, int], tuple[Array, Sequence[float]]]
@@ -37,12 +38,18 @@ def replan(
     Returns:
         ``tick`` (source, objective, bound, gap, seconds), ``orders``, ``stops``, ``loads`` and ``unloads``, each with
         its reason, ``kept_idle``, ``path``, ``next_state``.
+
+    Raises:
+        InputError: a horizon within the largest lead time.
     """
     tables = build_tables(problem)
     names = [w.name for w in problem.resolve().workloads]
     H = ticks or horizon(state, [r[0] for r in tables.resources])
     rates, levels = forecast(names, state.tick_min, H)
     tick = tick_of(tables, state, rates, levels, names)
+    if (least := max((x.start for x in tick.lead), default=0) + 1) > tick.H:
+        expected = f"at least {least} ticks of {state.tick_min:g} min: an order serves after its lead time"
+        raise InputError(Mistake(None, "forecast, --ticks", f"{tick.H} ticks", expected))
     earlier = None if last is None else {
         what: {"|".join((x["machine"], x["region"], x["market"])): x["count"] for x in last.get(what, ())}
         for what in ("orders", "stops")

@@ -14,12 +14,13 @@ from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.read import parsed_json, read_text, refuse_strange, validate
 from optmodels.plans.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
+from optmodels.reporting.page.backtest import of_backtest
 from optmodels.reporting.page.comparison import of_comparison
 from optmodels.reporting.page.explanation import of_explanation
 from optmodels.reporting.page.sweep import of_sweep
 
 FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # files that a folder of results may hold
-EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
+EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json), a backtest or an explanation"
 Refuse = Callable[[Any, str | None], None]
 AS_WRITTEN = f"{EXPECTED}, as optmodels wrote it"
 
@@ -57,6 +58,8 @@ def _shown(item: Any, name: str | None, refuse: Refuse | None) -> Article:
         return of_comparison(item)
     if isinstance(item, Mapping) and item.get("kind") == "explanation":
         return of_explanation(item)
+    if isinstance(item, Mapping) and "hindsight_usd" in item:
+        return of_backtest(item)
     if isinstance(item, Mapping) and "keys" in item and isinstance(item.get("rows"), list):
         return of_sweep(item)
     if not isinstance(item, Mapping) or "formulation" not in item or "status" not in item:
