@@ -77,6 +77,11 @@ def test_a_fine_tune_with_other_layers_is_another_model(tmp_path):
     ({"layer_types": ["full_attention"] * 3}, "layer_types"),
     ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "quantization_config"),
     ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": 3}, "moe_layer_freq"),
+    ({"model_type": "mamba2"}, "model_type"), ({"model_type": "lfm2", "conv_L_cache": 3}, "layer_types"),
+    ({"model_type": "gpt2", "n_embd": None, "hidden_size": None}, "n_embd"), ({"model_type": "dbrx"}, "kv_n_heads"),
+    ({"model_type": "bamba", "layer_types": ["rwkv"] * 64}, "layer_types"),
+    ({"model_type": "internvl_chat", "llm_config": {"model_type": "rwkv7"}}, "llm_config.model_type"),
+    ({"model_type": "hunyuan_v1_moe", "cla_share_factor": 2, "use_cla": True}, "use_cla"),
 ])  # fmt: skip
 def test_what_is_not_read_is_refused_by_its_name(tmp_path, changes, path):
     with pytest.raises(InputError) as error:
@@ -97,6 +102,11 @@ def test_a_folder_of_the_local_cache_is_found(tmp_path):
     (snapshot / "config.json").write_text(json.dumps(QWEN))
     found, _ = read_config(config_file(str(tmp_path / "models--me--Mine-32B")))
     assert found.title == "Mine-32B" and config_file(str(tmp_path)) is None and config_file("qwen3-32b") is None
+    (snapshot.parent / "def").mkdir()  # a later revision, which the cache's default does not name
+    (snapshot.parent / "def" / "config.json").write_text(json.dumps(QWEN | {"num_hidden_layers": 60}))
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    assert config_file(str(snapshot.parents[1])) == snapshot / "config.json"
 
 
 def test_a_plan_of_a_config(cli, folder):
