@@ -332,7 +332,7 @@ def _pools(q: Question) -> Any:
     if not wrong and q.region is not None and q.region not in regions:
         wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
     rented = f"a GPU of the machines of {', '.join(q.clouds)}"
-    own = f"{rented}, or a YAML file of it with usd_per_hour"
+    own = f"{rented}, or a YAML file with its usd_per_hour and gpu: NAME"
     for option, names, expected in (("--gpu", q.gpus, own), ("--quota", [gpu for gpu, _ in q.quota], rented)):
         for name in names if not wrong else ():
             if name not in gpus:

@@ -6,6 +6,7 @@ import pytest
 
 from optmodels import catalog
 from optmodels.catalog.config import config_file, read_config
+from optmodels.catalog.files import gpu_file
 from optmodels.errors import InputError
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.work import layer_work
@@ -168,3 +169,27 @@ def test_a_gpu_by_its_file_in_plan_and_simulate(cli, folder):
     found = json.loads(said.out)
     assert found["deployment"]["gpu"] == "mine" and found["deployment"]["llm"] == "qwen3-32b"
     assert cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine", "--model", "qwen3-32b").status == 2
+
+
+def test_a_file_may_price_a_gpu_of_the_catalogue(tmp_path):
+    path = tmp_path / "rented.yaml"
+    path.write_text("gpu: AMD Instinct MI300X\nusd_per_hour: 2.0\n")
+    key, gpu = gpu_file(str(path))
+    assert (key, gpu.usd_per_hour, gpu.fp16_flops) == ("mi300x", 2.0, catalog.gpus()["mi300x"].fp16_flops)
+    path.write_text("gpu: mi300x\nusd_per_hour: 2.0\nvram_gib: 128\ndriver_gib: 127.5\n")
+    key, gpu = gpu_file(str(path))
+    assert (key, gpu.usable_gib) == ("rented", 127.5)
+    path.write_text("gpu: mi999\nusd_per_hour: 2.0\n")
+    with pytest.raises(InputError, match="mi999"):
+        gpu_file(str(path))
+
+
+def test_an_amd_gpu_is_planned_on_a_cloud_that_has_it_or_at_a_price(cli, folder):
+    ask = ("plan", "--model", "llama-3.1-70b", "--input", "1k", "--output", "300", "--rate", "2", "--tpot", "80ms")
+    said = cli(*ask, "--gpu", "mi300x", "--cloud", "azure", "--region", "eastus2")
+    assert said.status == 0 and "Standard_ND96isr_MI300X_v5" in said.out, said.err
+    (folder / "rented.yaml").write_text("gpu: mi355x\nusd_per_hour: 4.0\n")
+    said = cli(*ask, "--gpu", "rented.yaml")
+    assert said.status == 0 and "MI355X" in said.out and "4.00 USD/h" in said.out, said.err
+    said = cli(*ask, "--gpu", "mi355x")
+    assert said.status == 2 and "usd_per_hour and gpu: NAME" in said.err
