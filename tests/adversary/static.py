@@ -682,7 +682,9 @@ _OF_PUBLISHED = (
     "Kept.layers", "Kept.part", "Kept.part=attention", "Kept.part=dense", "Kept.part=experts", "Kept.part=linear",
     "Kept.part=shared", "Kept.precision", "Kept.precision=fp16", "Kept.precision=fp4", "Kept.precision=fp8",
     "Kept.precision=fp8_block", "Kept.precision=int4", "Kept.precision=mxfp4", "Linear.conv_kernel", "Linear.kind",
-    "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Mla.index_layers", "MoE.latent", "MoE.layers",
+    "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Linear.kind=mamba1", "Linear.kind=lightning",
+    "Linear.kind=conv", "Linear.rank", "Linear.parallel", "Linear.parallel=False", "Linear.parallel=True",
+    "Mla.index_layers", "MoE.latent", "MoE.layers",
     "Window.chunked", "Window.chunked=False", "Window.chunked=True", "Window.head_dim", "Window.heads",
     "Window.kv_heads", "Window.value_head_dim",
 )  # fmt: skip
