@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,7 +166,10 @@ def named(model: str) -> tuple[str, Any, str | None]:
         return own[1].title or own[0], own[1].model_dump(mode="json", exclude_defaults=True), own[2]
     key = spelling.llm_of(model)
     if key is None:
-        raise InputError(spelling.unknown_llm("--model", model, ", or a config.json of Hugging Face"))
+        other = "a config.json of Hugging Face"
+        if Path(model).is_dir():
+            other = "a folder with a config.json, which this one has not"
+        raise InputError(spelling.unknown_llm("--model", model, f", or {other}"))
     return key, key if spelling.llm(model) == key else model, spelling.precision_of(model)
 
 

@@ -24,7 +24,7 @@ from optmodels.catalog.families import (
 )
 from optmodels.catalog.spelling import precision_of
 from optmodels.catalog.types import Architecture
-from optmodels.errors import InputError, Mistakes
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.io.read import read_document, validate
 
 Config = dict[str, Any]
@@ -157,6 +157,8 @@ def read_config(path: Path) -> tuple[Architecture, str]:
     Raises:
         InputError: no such file, an architecture or a key that is not read, or a key that is missing.
     """
+    if not path.exists():
+        raise InputError(Mistake(str(path), "", "no such file", "a checkpoint's config.json, or a folder with one"))
     outer, line = read_document(path)
     wrong = Mistakes()
     data, inside = _language_model(outer, wrong)

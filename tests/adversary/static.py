@@ -691,7 +691,12 @@ _OF_PUBLISHED = (
 SHAPES = dict.fromkeys(
     _OF_PUBLISHED, "shapes of published configurations, which tests of the catalogue work out by hand"
 )
+_ELSEWHERE = "drawn for orchestration, whose theory of an engine is the same"
 BOUNDS = {
-    f"EngineLimits.{key}": "drawn for orchestration, whose theory of an engine is the same"
-    for key in ("least_load", "more_prompts", "most_load", "most_filled", "most_full")
+    f"EngineLimits.{key}": _ELSEWHERE for key in ("least_load", "more_prompts", "most_load", "most_filled", "most_full")
 }
+
+
+def itl(section: str) -> dict[str, str]:
+    """Limits on ITL of a formulation's SLO."""
+    return {f"{section}.itl_s{form}": _ELSEWHERE for form in ("", "=Percentile", "=float")}

@@ -110,6 +110,14 @@ def test_a_folder_of_the_local_cache_is_found(tmp_path):
     assert config_file(str(snapshot.parents[1])) == snapshot / "config.json"
 
 
+def test_a_file_or_folder_without_a_config_is_named(cli, folder):
+    ask = ("--input", "1k", "--output", "300", "--rate", "20")
+    (folder / "empty").mkdir()
+    for name, expected in (("gone.json", "a checkpoint's config.json"), ("empty", "which this one has not")):
+        said = cli("plan", "--model", name, *ask)
+        assert said.status == 2 and name in said.err and expected in said.err
+
+
 def test_a_plan_of_a_config(cli, folder):
     (folder / "config.json").write_text(json.dumps(QWEN))
     said = cli("plan", "--model", "config.json", "--input", "1k", "--output", "300", "--rate", "20", "--tpot", "50ms",

@@ -16,7 +16,7 @@ def instance(itl=None, **changes):
     rng = np.random.default_rng(0)
     rows = {
         "arrival_s": np.cumsum(rng.exponential(1 / 6, 60)).round(3).tolist(),
-        "prompt_tokens": rng.integers(200, 3000, 60).tolist(), "output_tokens": rng.integers(50, 200, 60).tolist(),
+        "input_tokens": rng.integers(200, 3000, 60).tolist(), "output_tokens": rng.integers(50, 200, 60).tolist(),
         "slo_factor": [4.0] * 60,
     }  # fmt: skip
     slo = {} if itl is None else {"slo": {"itl_s": itl}}
