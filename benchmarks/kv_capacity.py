@@ -168,18 +168,14 @@ def table(logs: list[Log]) -> tuple[str, list[float], list[float]]:
 
 
 def eras_table(logs: list[Log]) -> str:
-    """By kind of version: runtime, median over the models, and errors with that of the other models of the kind."""
-    lines = ["| vLLM | models | runtime, GiB a GPU | logs of dense models | median error, left out | largest |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    """By kind of version: runtime, median over the models; errors of dense models with that of the kind's others."""
+    lines = ["| vLLM | GiB | dense, left out | largest |", "|---|---|---|---|"]
     for era in ("before 0.8", "0.8 to 0.13", "newer"):
         mine = [x for x in logs if x.era == era and (x.runtime_gib or 0.0) > 0 and x.source not in CONNECTED]
-        models = {x.llm for x in mine}
         dense = [x for x in mine if x.architecture.moe is None]
-        errors = [abs(x.predicted(others_runtime(mine, x.llm)) / x.tokens - 1) for x in dense] if models else []
+        errors = [abs(x.predicted(others_runtime(mine, x.llm)) / x.tokens - 1) for x in dense]
         runtime = others_runtime(mine, "")
-        lines.append(
-            f"| {era} | {len(models)} | {runtime:.2f} | {len(dense)} | {np.median(errors):.1%} | {max(errors):.1%} |"
-        )
+        lines.append(f"| {era} | {runtime:.2f} | {np.median(errors):.1%} | {max(errors):.1%} |")
     return "\n".join(lines)
 
 
