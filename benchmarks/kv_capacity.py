@@ -4,8 +4,9 @@
 
 FOLDER holds kv_capacity_logs.csv, public logs of vLLM that are not part of this repository. `MORE` adds logs that were
 read elsewhere. One number is fitted, the GiB of an engine's runtime: each model is judged with the median of the other
-models' logs (leave one model out, equal weight for models). ``--write`` writes the tables of docs/results/kv-memory.md
-and the interval of optmodels/catalog/data/kv_memory.yaml.
+models' logs (leave one model out, equal weight for models). So are the logs of each kind of version alone: vLLM's first
+engine (before 0.8) took more, and since 0.14 CUDA graphs are inside the share.
+``--write`` writes the tables of docs/results/kv-memory.md and the interval of optmodels/catalog/data/kv_memory.yaml.
 
 vLLM's log counts tokens that every layer keeps, windows or not, so that predictions here have one token a request.
 """
@@ -44,6 +45,7 @@ OWN: dict[str, Architecture] = {  # LLMs that the catalogue lacks
 # than the file.
 SEQS = {"inference-sim": 128, "vllm#23278": 1024}
 BATCHED = {"dennislee22": 2048}
+CONNECTED = {"vllm#21348"}  # started with LMCache, whose buffers are no part of the runtime
 SIM = "inference-sim/inference-sim testdata/trained_physics_iter29.json"
 A100 = "dennislee22/vLLM-benchmarking log/vllm-7B-1gpuA10080GB-0.5GRAM.log"
 
@@ -61,6 +63,13 @@ class Log:
     seqs: float
     tokens: float
     source: str
+    version: str = ""
+
+    @property
+    def era(self) -> str:
+        """Kind of vLLM's version, by how it takes memory; a log of a month has the version of that month."""
+        numbers = tuple(map(int, re.findall(r"\d+", self.version)[:2]))
+        return "before 0.8" if (0, 0) < numbers < (0, 8) else "0.8 to 0.13" if (0, 0) < numbers < (0, 14) else "newer"
 
     @property
     def architecture(self) -> Architecture:
@@ -102,8 +111,8 @@ MORE = (
     Log("qwen2.5-7b", "h100", 1, "fp16", 0.9, 1024, 128, 1_045_888, SIM),
     Log("yi-34b", "h100", 2, "fp16", 0.9, 2048, 128, 332_688, SIM),
     Log("llama-4-scout", "h100", 2, "fp8", 0.9, 2048, 128, 132_048, SIM),
-    Log("qwen2.5-7b", "a100-80g", 1, "fp16", 0.5, 2048, 256, 464_848, A100),
-    Log("qwen3-235b-a22b", "h100", 4, "fp8_block", 0.9, 8192, 1024, 178_880, "vllm#21348"),
+    Log("qwen2.5-7b", "a100-80g", 1, "fp16", 0.5, 2048, 256, 464_848, A100, "0.10.1.1"),
+    Log("qwen3-235b-a22b", "h100", 4, "fp8_block", 0.9, 8192, 1024, 178_880, "vllm#21348", "0.9.2"),
 )
 # Weights on each GPU as logged, GiB.
 LOADED = (
@@ -127,7 +136,7 @@ def read(folder: Path) -> list[Log]:
             batched = next(iter(stated.values()), float(row["max_num_batched_tokens"]))
             found.append(Log(row["llm"], row["gpu"], int(row["tensor_parallel"]), row["weights"],
                              float(row["gpu_memory_utilization"]), batched, seqs, float(row["kv_tokens_logged"]),
-                             source))  # fmt: skip
+                             source, row["engine_version_or_date"]))  # fmt: skip
     return [*found, *MORE]
 
 
@@ -156,6 +165,18 @@ def table(logs: list[Log]) -> tuple[str, list[float], list[float]]:
         lines.append(f"| {x.llm} | {x.tp} × {x.gpu} | {x.weights} | {x.utilization:g} | {logged} | {shipped:,.0f} |"
                      f" {said[0]} | {judged:,.0f} | {said[1]} |")  # fmt: skip
     return "\n".join(lines), errors, dense
+
+
+def eras_table(logs: list[Log]) -> str:
+    """By kind of version: runtime, median over the models; errors of dense models with that of the kind's others."""
+    lines = ["| vLLM | GiB | dense, left out | largest |", "|---|---|---|---|"]
+    for era in ("before 0.8", "0.8 to 0.13", "newer"):
+        mine = [x for x in logs if x.era == era and (x.runtime_gib or 0.0) > 0 and x.source not in CONNECTED]
+        dense = [x for x in mine if x.architecture.moe is None]
+        errors = [abs(x.predicted(others_runtime(mine, x.llm)) / x.tokens - 1) for x in dense]
+        runtime = others_runtime(mine, "")
+        lines.append(f"| {era} | {runtime:.2f} | {np.median(errors):.1%} | {max(errors):.1%} |")
+    return "\n".join(lines)
 
 
 def loaded() -> str:
@@ -218,7 +239,7 @@ def main() -> None:
         f" of dense models {sum(e > 0.15 for e in dense)}."
     )
     ends = {"dense": interval(logs, False), "experts": interval(logs, True)}
-    text = f"{summary}\n\n{made}\n\n{loaded()}\n\n{ends_table(ends)}\n"
+    text = f"{summary}\n\n{made}\n\n{eras_table(logs)}\n\n{loaded()}\n\n{ends_table(ends)}\n"
     print(text)
     if options.write:
         page = PAGE.read_text("utf-8")

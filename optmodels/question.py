@@ -167,7 +167,10 @@ def named(model: str) -> tuple[str, Any, str | None]:
         return own[1].title or own[0], own[1].model_dump(mode="json", exclude_defaults=True), own[2]
     key = spelling.llm_of(model)
     if key is None:
-        raise InputError(spelling.unknown_llm("--model", model, ", or a config.json of Hugging Face"))
+        other = "a config.json of Hugging Face"
+        if Path(model).is_dir():
+            other = "a folder with a config.json, which this one has not"
+        raise InputError(spelling.unknown_llm("--model", model, f", or {other}"))
     return key, key if spelling.llm(model) == key else model, spelling.precision_of(model)
 
 
@@ -341,7 +344,7 @@ def _pools(q: Question) -> Any:
                 "--market", market, f"a market that {', '.join(q.clouds)} has prices of: {', '.join(sorted(sold))}"
             )
     rented = f"a GPU of the machines of {', '.join(q.clouds)}"
-    own = f"{rented}, or a YAML file of it with usd_per_hour"
+    own = f"{rented}, or a YAML file with its usd_per_hour and gpu: NAME"
     for option, names, expected in (("--gpu", q.gpus, own), ("--quota", [gpu for gpu, _ in q.quota], rented)):
         for name in names if not wrong else ():
             if name not in gpus:

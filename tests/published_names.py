@@ -72,6 +72,8 @@ SAME = {
     "llama-3.3-nemotron-super-49b": "nvidia/Llama-3_3-Nemotron-Super-49B-v1",
     "step-3.7-flash": "stepfun-ai/Step-3.7-Flash",
     "mimo-7b": "XiaomiMiMo/MiMo-7B-Base",
+    "mimo-v2-flash": "XiaomiMiMo/MiMo-V2-Flash",
+    "kimi-k3": "moonshotai/Kimi-K3",
     "qwen3-vl-2b": "Qwen/Qwen3-VL-2B-Instruct",
     "qwen3-vl-4b": "Qwen/Qwen3-VL-4B-Instruct",
     "qwen3-vl-8b": "Qwen/Qwen3-VL-8B-Instruct",

@@ -296,7 +296,8 @@ def _pause(
         return
 
     def at(q: float | None) -> float:
-        return between_tokens(level, costs, told, s.demand, e.step_s, e.max_num_seqs, q, e.place_wait_s > 0)
+        asked = {s.demand: q}
+        return between_tokens(level, costs, told, asked, e.step_s, e.max_num_seqs, e.place_wait_s > 0)[s.demand]
 
     true = at(quantile)
     if d.stage == "decode":

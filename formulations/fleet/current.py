@@ -452,6 +452,8 @@ class _CurrentSimulation:
         self.names = np.array([d.name for d in case.demands], dtype=object)
         self.code, self.trace = code, trace
         self.edges = itl_edges(case)
+        slos = [case.workload(d.workload).slo for d in case.demands]
+        self.itl_s = np.array([seconds_and_quantile(slo.itl_s)[0] for slo in slos])[code] * (1 + 1e-9)
         self.lines = [line.name for line in lines]
         self.engines: list[Engine] = []
         self.line, slower = [], []
@@ -481,7 +483,7 @@ class _CurrentSimulation:
 
     def __call__(self, dispatcher: Any, planned: Any = None) -> ServedRequests:
         """Serve the requests; first tokens as late as the measured engines' are beyond their steps."""
-        gaps = Gaps(self.edges, self.code) if len(self.edges) > len(EDGES_S) else None
+        gaps = Gaps(self.edges, self.code, limit_s=self.itl_s) if len(self.edges) > len(EDGES_S) else None
         seen = simulate(self.arrivals, self.engines, dispatcher, planned=planned, within="least_kv", gaps=gaps)
         extra = (self.slower[seen.instance] - 1.0) * seen.ttft_s
         return replace(seen, first_s=seen.first_s + extra, finish_s=seen.finish_s + extra)
@@ -665,13 +667,20 @@ def _replayed(
 ) -> dict[str, Any]:  # fmt: skip
     """Simulated latencies of the requests of a demand; refused ones are within no limit.
 
-    `pauses`: times between their tokens and how many there are of each; requests within all limits leave these out.
+    `pauses`: times between their tokens and how many there are of each. A request keeps its limit on them where its own
+    do: their mean, or the share of them that the limit is for.
     """
     row: dict[str, Any] = {}
     good = seen.served[mine]
     keeps = bool(good.all())
     for name, what, seconds, percentile in limits:
         if what == "itl_s":
+            times = np.broadcast_to(seen.pauses, seen.served.shape)[mine]
+            if percentile is None:
+                good = good & ~((seen.finish_s - seen.first_s)[mine] > times * seconds * (1 + 1e-9))
+            else:
+                late = np.broadcast_to(seen.late_pauses, seen.served.shape)[mine]
+                good = good & (late <= (1.0 - percentile) * times + 1e-9)
             if len(pauses[0]):
                 row[f"{name}_{run}_s"] = at_quantile(*pauses, percentile)
                 keeps = keeps and row[f"{name}_{run}_s"] <= seconds * (1 + 1e-9)

@@ -6,6 +6,8 @@ trace, Poisson arrivals at rates), each summarised by one number, the requests i
 all, whether the promise holds in the mean: Student's t over the draws. Every promise of every round gets an equal part
 of the error, so that by the union bound all that is called kept is kept together.
 
+A limit on the time between tokens promises of each model the share of these times that it bounds.
+
 Where a promise is not kept, engines of the model are planned less full from then on, at whatever level and degree, so
 that the linear model promises less or takes more of them; where that has not been enough, no more of a class counts as
 able to be in time than was seen.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +37,20 @@ from formulations.orchestration.plan import (
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
-from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
+from formulations.orchestration.replay import (
+    cluster_of,
+    dispatched,
+    pauses_within,
+    requests_of,
+    sent,
+    shares_of,
+)
 from formulations.orchestration.rounding import scheduled
+from formulations.orchestration.served import itl_edges
 from optmodels.certification import rounds
 from optmodels.certification.document import Verdict, round_counts
 from optmodels.certification.rounds import Round
+from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.formulation import Bounded, Options
 from optmodels.plans.outcome import Outcome
 from optmodels.simulation.options import ReplayOptions
@@ -51,6 +62,8 @@ LEAST_KEPT, MOST_KEPT = 0.8, 0.98  # of its capacities that one cut leaves a mod
 BELOW, BELOW_DRAWN = 0.999, 0.99  # of the observed value: a promise equal to it would depend on rounding or draws
 CLOSE = 0.01  # of its objective that a plan may promise less than the best, if it attains more
 SAME = 1e-9
+Metric = Literal["in_time", "itl_s"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 LOOSER = 2.0  # a pass's name
 
 
@@ -68,8 +81,8 @@ class _Judged:
 
     @property
     def name(self) -> str:
-        """The model."""
-        return self.line.model
+        """The model, and what of it."""
+        return self.line.model + ("" if self.line.metric == "in_time" else ", ITL")
 
 
 def planned(t: OrchestrationTables, p: OrchestrationPlan) -> OrchestrationTables:
@@ -187,9 +200,11 @@ class AttainmentRounds:
         return self.rank(x.outcome.plan, [j for j in x.judged if isinstance(j, _Judged)])
 
     def judge(self, plan: OrchestrationPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
-        """The promise to every model that has requests."""
+        """The promises to every model that has requests: those in time, and the limit on times between tokens."""
         names = self.first.case.models
-        promised = promises_of(plan)
+        promised, limit = promises_of(plan), self.problem.slo.itl_s
+        share = 1.0 if (of := seconds_and_quantile(limit)[1]) is None else of
+        kinds = promised if limit is None else promised | {(m, "itl_s"): share for m, _ in promised}
         good, came = [], []
         for copy in range(max(self.copies, 1)):
             if copy and over():
@@ -197,12 +212,17 @@ class AttainmentRounds:
             met, n = self._replayed(plan, [self.problem.certification.seed, number, copy])
             good.append(met)
             came.append(n)
-        error = (1 - self.problem.certification.confidence) / (2 * max(len(promised), 1) * self.rounds)
-        columns = {name: (np.array(good)[:, m], np.array(came)[:, m]) for m, name in enumerate(names)}
-        return [_judged(name, share, *columns[name], error) for name, share in promised.items()], True
+        error = (1 - self.problem.certification.confidence) / (2 * max(len(kinds), 1) * self.rounds)
+        columns = {
+            (name, metric): (np.array(good)[:, i, m], np.array(came)[:, i, m])
+            for m, name in enumerate(names) for i, metric in enumerate(METRICS)
+        }  # fmt: skip
+        return [_judged(*key, share, *columns[key], error) for key, share in kinds.items()], True
 
     def _replayed(self, p: OrchestrationPlan, seed: list[int]) -> tuple[Array, Array]:
-        """Requests in time and requests, by model, of one draw."""
+        """Requests in time and times between tokens within their limit, and how many there are, (2, models) of a
+        draw.
+        """
         t, trace = self.first, None
         drawn = int(np.random.default_rng(seed).integers(2**31))
         if self.copies and t.case.trace is not None:
@@ -211,22 +231,26 @@ class AttainmentRounds:
         shares = shares_of(t, p, None if trace is None else requests)
         way = p.online if p.online is not None and p.dispatcher.policy == "planned" else p.dispatcher
         models = len(t.case.models)
+        every = np.bincount(requests.model, minlength=models).astype(float)
         if not p.instances or not len(requests):
-            return np.zeros(models), np.bincount(requests.model, minlength=models).astype(float)
+            return np.zeros((2, models)), np.array([every, np.zeros(models)])
         seen = sent(t, p, requests, cluster_of(t, p), shares, way, ReplayOptions())
         met = seen.met(requests)
-        return (
-            np.bincount(requests.model[met], minlength=models).astype(float),
-            np.bincount(requests.model, minlength=models).astype(float),
-        )
+        within, times, edges = np.zeros(models), np.zeros(models), itl_edges(t)
+        if seen.gaps is not None and edges is not None:
+            times = seen.gaps.sum(axis=1).astype(float)
+            for m in np.flatnonzero(times):
+                within[m] = times[m] * pauses_within(edges, seen.gaps[m], self.problem.slo.itl_s)
+        return np.array([np.bincount(requests.model[met], minlength=models), within]), np.array([every, times])
 
     def line(self, plan: OrchestrationPlan, judged: Sequence[_Judged], loose: float) -> ReplayRound:
         """Predicted next to replayed."""
         lines = [x.line for x in judged]
-        requests = sum(x.requests for x in lines)
+        some = [x for x in lines if x.metric == "in_time"]
+        requests = sum(x.requests for x in some)
         return ReplayRound(
             **round_counts(lines), looser=loose != 1, objective=plan.score.total, attainment=plan.prediction.attainment,
-            replayed=sum(x.seen * x.requests for x in lines) / requests if requests > 0 else 0.0,
+            replayed=sum(x.seen * x.requests for x in some) / requests if requests > 0 else 0.0,
             requests=requests,
         )  # fmt: skip
 
@@ -234,16 +258,20 @@ class AttainmentRounds:
         """By model: less full by the missed share; from the second time on also no more in time than was seen."""
         below = BELOW_DRAWN if self.copies else BELOW
         for x in bad:
-            old = cuts.get(x.name)
+            model = x.line.model
+            old = cuts.get(model)
             ratio = x.least / x.line.promised
-            keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time * max(ratio * below, 1e-6))
+            keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time)
+            if x.line.metric == "in_time" and old is not None:
+                able *= max(ratio * below, 1e-6)
             less = min(MOST_KEPT, max(LEAST_KEPT, ratio))
-            cuts[x.name] = ModelCut(model=x.name, keep=round(keep * less, 6), in_time=min(able, 1.0))
+            cuts[model] = ModelCut(model=model, keep=round(keep * less, 6), in_time=min(able, 1.0))
 
     def rank(self, plan: OrchestrationPlan, judged: Sequence[_Judged]) -> float:
         """Most requests in time in the replays."""
         weight = {m.model: m.weight for m in self.problem.models}
-        return -sum(weight[x.name] * x.line.seen * x.line.requests for x in judged)
+        some = [x.line for x in judged if x.line.metric == "in_time"]
+        return -sum(weight[x.model] * x.seen * x.requests for x in some)
 
     def certification(self, common: dict[str, Any], bounded: float) -> ReplayCertification:
         """The draws, and whether the bound is of the looser margins."""
@@ -274,7 +302,7 @@ def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mappi
     return made
 
 
-def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
+def promises_of(plan: OrchestrationPlan) -> dict[tuple[str, Metric], float]:
     """Share of each model's requests planned to be in time."""
     asked: dict[str, float] = {}
     in_time: dict[str, float] = {}
@@ -282,10 +310,10 @@ def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
         if c.requests > 0:
             asked[c.model] = asked.get(c.model, 0.0) + c.requests
             in_time[c.model] = in_time.get(c.model, 0.0) + c.in_time
-    return {m: min(in_time[m] / n, 1.0) for m, n in asked.items()}
+    return {(m, "in_time"): min(in_time[m] / n, 1.0) for m, n in asked.items()}
 
 
-def _judged(model: str, promised: float, good: Array, came: Array, error: float) -> _Judged:
+def _judged(model: str, metric: Metric, promised: float, good: Array, came: Array, error: float) -> _Judged:
     """The draws' evidence on a promise: each is a number of requests in time, of this many."""
     total = float(came.sum())
     seen = float(good.sum()) / total if total > 0 else 1.0
@@ -299,5 +327,5 @@ def _judged(model: str, promised: float, good: Array, came: Array, error: float)
         mean = float(gain.mean())
         found = "kept" if mean >= at - SAME * total else "broken" if mean < -at else "undecided"
         least = max(seen - at * len(came) / total, 0.0) if total > 0 else 1.0
-    line = AttainmentPromise(model=model, promised=promised, seen=seen, requests=total, found=found)
+    line = AttainmentPromise(model=model, metric=metric, promised=promised, seen=seen, requests=total, found=found)
     return _Judged(line, least)

@@ -27,6 +27,7 @@ from optmodels.engine.continuous import (
     WAITING,
     Classes,
     Coefficients,
+    LatencyLimit,
     Points,
     Stage,
     Whole,
@@ -34,6 +35,7 @@ from optmodels.engine.continuous import (
     held_tokens,
     longest_wait,
     operating_points,
+    seconds_and_quantile,
     waits_for_places,
 )
 from optmodels.engine.costs import EngineCosts
@@ -58,11 +60,13 @@ class Stream:
         kind: each of them, weights of sum 1.
         requests_per_s: mean rate.
         dispersion: I₀, variance over mean of how many come in a window.
+        itl: limit on the time between their tokens.
     """
 
     kind: Classes
     requests_per_s: float = np.inf
     dispersion: float = 1.0
+    itl: LatencyLimit | None = None
 
     def having(self, cached: Array) -> Stream:
         """The same where a prefix cache has this many tokens of each prompt."""
@@ -212,6 +216,34 @@ class PlannedEngine:
         """Requests that can be on the level, (n,)."""
         found: Mask = np.isfinite(self.load).all(axis=0) & self.points.holds[0, 0]
         return found
+
+    @cached_property
+    def itl_s(self) -> float | None:
+        """Time between tokens at the quantile of its limit, at most, of the request of which it is longest.
+
+        None without a limit, and of engines that decode nothing. Where engines only decode, a request's first one
+        lasts until it joins: one of n, that all others leave room for.
+        """
+        decodes = (self.points.steps - self.points.chunks)[0, 0]
+        some = self.fits & (self.stream.kind.output_tokens.max(axis=1) > 1.0) & (self.stream.kind.weight > 0)
+        if self.stream.itl is None or self.stage == "prefill" or not some.any():
+            return None
+        quantile = seconds_and_quantile(self.stream.itl)[1]
+        found = self.points.itl_s(quantile)[0, 0]
+        if self.stage == "decode":
+            n, joins = np.maximum(decodes, 1.0), self.joins_s(self.stream.kind.input_tokens)
+            if quantile is None:
+                found = found + joins / n
+            else:
+                left = ((1.0 - quantile) * n - 1.0) / np.maximum(n - 1.0, 1e-9)
+                others = self.points.itl_s(1.0 - np.clip(left, 1e-9, 0.5))[0, 0]
+                found = np.where(left > 1e-9, np.minimum(others, found + joins), found + joins)
+        return float(found[some].max())
+
+    @property
+    def pauses_longer(self) -> bool:
+        """Whether times between tokens exceed their limit."""
+        return (self.itl_s or 0.0) > seconds_and_quantile(self.stream.itl)[0] * (1.0 + 1e-12)
 
     def joins_s(self, prompt: Array) -> Array:
         """Seconds from a cache's leaving until the first step of its request, where engines only decode."""
@@ -374,6 +406,8 @@ def _of_slots(
             if 1.0 - e.fixed_s / e.step_s > limits.load * (1.0 + 1e-9) or not np.isfinite(loads).all():
                 lacks |= bool(np.isinf(e.load[RUNNING]).all())
                 continue
+            if e.pauses_longer:
+                continue
             queued = loads[WAITING] / loads[TIME]
             lacks |= bool(loads[RUNNING] > loads[TIME] * (1.0 + 1e-9))
             found.append(e)
@@ -381,7 +415,10 @@ def _of_slots(
                 places = [w for w in PLACE_WAITS_S if w + e.wait_s <= limits.wait_s]
                 placed = step_s(batch, e.stream, placed=True) if places else 0.0
                 some = [made(placed, batch, waits, e.stream, w) for w in places]
-                found += [x for x in some if np.isfinite(x.mean_load).all() and x.points.exists.all()]
+                found += [
+                    x for x in some
+                    if np.isfinite(x.mean_load).all() and x.points.exists.all() and not x.pauses_longer
+                ]  # fmt: skip
         yield batch, found, lacks
 
 

@@ -108,7 +108,7 @@ def _engine(x: Configuration, running: float, taken: Array) -> EngineLevelLine |
         max_num_batched_tokens=e.limits.max_num_batched_tokens, chunk_tokens=e.limits.chunk_tokens,
         kv_tokens=e.kv_tokens, step_s=e.step_s, wait_s=e.wait_s, place_wait_s=e.place_wait_s, most_of_wait=None,
         capacities=dict(zip(names, taken.tolist(), strict=False)), latency=latency_source(e.of.provenance),
-        waits=e.waits, token_s=e.token_s,
+        waits=e.waits, token_s=e.token_s, itl_s=e.itl_s,
     )  # fmt: skip
 
 

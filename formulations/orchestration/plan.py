@@ -41,6 +41,9 @@ class EngineLevelLine(lines.EngineLine):
     level_num_seqs: Count = Field(description="max_num_seqs that the level is planned for, at most")
     waits: float = Field(gt=0, description="wait for prefill planned for at engine.quantile, in mean prompts")
     token_s: float = Field(gt=0, description="time per output token at engine.quantile, of the mean request")
+    itl_s: float | None = Field(
+        default=None, ge=0, description="time between tokens at the quantile of its limit, at most; where one is set"
+    )
 
 
 class LinkLine(Document):
@@ -200,12 +203,15 @@ class Dispatcher(Document):
 
 
 class AttainmentPromise(certification.PromiseDocument):
-    """The share of a model's requests that a plan promises to serve in time, and what replays found."""
+    """A share that a plan promises of a model's requests or times between tokens, and what replays found."""
 
     model: str
-    promised: Portion = Field(description="attainment predicted by the linear model")
+    metric: Literal["in_time", "itl_s"] = Field(
+        default="in_time", description="requests in time, or times between tokens within their limit"
+    )
+    promised: Portion = Field(description="attainment predicted by the linear model; of ITL its percentile, or 1")
     seen: Portion = Field(description="mean over the draws; of a trace replayed once, its attainment")
-    requests: float = Field(ge=0, description="replayed, all draws together")
+    requests: float = Field(ge=0, description="requests or times replayed, all draws together")
 
 
 class ReplayRound(certification.RoundDocument):

@@ -23,7 +23,7 @@ from formulations.orchestration.engines import CAPACITIES, Hits, PlannedEngine, 
 from formulations.orchestration.plan import parallelism
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource
-from optmodels.engine.continuous import Classes, Stage
+from optmodels.engine.continuous import Classes, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, drafts_of
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
@@ -537,6 +537,8 @@ def _engines(
             found = transfer_of(case, m, g, tp * pp, stage)
             made = list(engines_at(costs, limits, stream, batches, stage, found, hits))
             reason = f"max_num_seqs {limits.choices[-1]} or {kv:,.0f} tokens of KV cache allow for fewer requests"
+            if stream.itl is not None:
+                reason += f", or times between tokens exceed {1e3 * seconds_and_quantile(stream.itl)[0]:g} ms"
     mean = float(stream.kind.weight @ stream.kind.input_tokens)
     for dp, batch in product(sorted(set(choose.dp)), batches):
         misfit = _misfit(case, unit, largest, tp * pp * ranks * dp, g)
@@ -603,7 +605,7 @@ def stream_of(case: OrchestrationCase, m: int) -> Stream:
             x if len(prompt) else np.ones(1) for x in (prompt, output, np.ones(max(len(prompt), 1)))
         )
     kind = Classes.of(np.maximum(prompt, 1.0), np.maximum(output, 1.0), weight=weight / weight.sum())
-    return Stream(kind, *case.stream(m))
+    return Stream(kind, *case.stream(m), case.problem.slo.itl_s)
 
 
 def _misfit(case: OrchestrationCase, unit: int, largest: int, gpus: int, g: int) -> str:

@@ -18,7 +18,7 @@ from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
 from optmodels.catalog.spelling import llm, unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
-from optmodels.engine.continuous import EngineLimits, Stage
+from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import AttentionRanks, check_speculation, written_out
 from optmodels.engine.spelling import StoredModel, with_engines
 from optmodels.engine.stages import DeploymentStages
@@ -332,6 +332,11 @@ class Slo(Entry):
     factor: Positive | None = Field(default=None, description="θ of requests whose trace states none")
     ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = Field(
         default=None, description="limit on the time to the first token"
+    )
+    itl_s: Annotated[LatencyLimit | None, latency_limit("ITL")] = Field(
+        default=None,
+        description="limit on the time between two output tokens, pauses for others' prompts included (serving: "
+        "continuous); its percentile is of all such times of a model's requests on an engine",
     )
     shortfall_penalty: Share | None = Field(
         default=None,
@@ -777,6 +782,9 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
     if p.certify != "none" and p.continuous is None:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    if p.slo.itl_s is not None and p.continuous is None:
+        expected = "none but with serving: continuous, whose engines share steps with others' prompts"
+        wrong.add("slo.itl_s", seconds_and_quantile(p.slo.itl_s)[0], expected)
     if p.deployment.apart:
         _apart(p, wrong)
     known_models = [a for a in architectures if a is not None]

@@ -496,7 +496,7 @@ def _asked(case: OrchestrationCase, m: int) -> Asked:
                 for c in case.problem.requests.classes or () if c.model == case.models[m]]  # fmt: skip
     prompt, output, weight = (np.array(column) for column in zip(*(rows or [(1.0, 1.0, 1.0)]), strict=True))
     weight = weight if weight.sum() > 0 else np.ones(len(weight))
-    return Asked(prompt, output, weight / weight.sum(), *case.stream(m))
+    return Asked(prompt, output, weight / weight.sum(), *case.stream(m), case.problem.slo.itl_s)
 
 
 def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator[Candidate]:

@@ -17,10 +17,19 @@ import numpy.typing as npt
 
 from formulations.orchestration.plan import EngineLevelLine
 from formulations.orchestration.problem import Continuous
-from optmodels.engine.continuous import Stage
+from optmodels.engine.continuous import LatencyLimit, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.stages import Link
-from optmodels.plans.engines import Level, Request, at_level, capacities, drafted, step_beside, whole
+from optmodels.plans.engines import (
+    Level,
+    Request,
+    at_level,
+    between_tokens,
+    capacities,
+    drafted,
+    step_beside,
+    whole,
+)
 from optmodels.plans.findings import Findings
 from optmodels.plans.lines import latency_source
 
@@ -53,13 +62,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Asked:
-    """A model's requests: tokens of prompt and output, weights of sum 1, and how they arrive."""
+    """A model's requests: tokens of prompt and output, weights of sum 1, how they arrive, limit on their ITL."""
 
     prompt: Array
     output: Array
     weight: Array
     requests_per_s: float
     dispersion: float
+    itl: LatencyLimit | None = None
 
 
 @dataclass(frozen=True)
@@ -278,6 +288,40 @@ def check_line(found: Findings, where: str, of: Derived, batch: int, limits: Con
     found.at_most(f"{where}: longest mean wait", e.wait_s * (e.place_wait_s > 0) + e.place_wait_s, limits.wait_s, "s")
     pace = max(e.step_s, step_beside(level, of.places, limits.quantile))
     found.close(f"{where}.token_s", e.token_s, pace / of.costs.costs.tokens, "s")
+    pause = _longest_pause(of)
+    if pause is None:
+        found.require(f"{where}: no ITL", e.itl_s is None, e.itl_s, None)
+        return
+    found.close(f"{where}.itl_s", math.nan if e.itl_s is None else e.itl_s, pause, "s")
+    found.at_most(f"{where}: ITL ≤ slo.itl_s", pause, seconds_and_quantile(of.asked.itl)[0], "s")
+
+
+def _longest_pause(of: Derived) -> float | None:
+    """Time between tokens of the request of which it is longest; where engines only decode, its first one, too.
+
+    That one lasts until it joins: one of n, that all others leave room for if there are enough of them.
+    """
+    who = [str(i) for i in np.flatnonzero(of.fits & (of.asked.output > 1) & (of.asked.weight > 0))]
+    if of.asked.itl is None or of.stage == "prefill" or not who:
+        return None
+    quantile = seconds_and_quantile(of.asked.itl)[1]
+    steps = drafted(of.costs.alone or of.costs.costs, of.costs.draft, of.costs.speculation)
+
+    def at(quantiles: dict[str, float | None]) -> dict[str, float]:
+        return between_tokens(of.of, steps, of.limits, quantiles, of.line.step_s, of.places, of.line.place_wait_s > 0)
+
+    pauses = at(dict.fromkeys(who, quantile))
+    if of.stage == "both":
+        return max(pauses.values())
+    rooms = dict[str, float | None]()
+    for k in who:
+        n = max(of.of.requests[k].decodes, 1.0)
+        pauses[k] += float(of.first_s[int(k)]) / (1 if quantile is not None else n)
+        if quantile is not None and (room := (1 - quantile) * n - 1) > 1e-9 * max(n - 1, 1e-9):
+            rooms[k] = 1 - min(room / (n - 1), 0.5)
+    for k, other in at(rooms).items():
+        pauses[k] = min(pauses[k], other)
+    return max(pauses.values())
 
 
 def may_let_in(of: Derived, running: float) -> set[int]:

@@ -18,16 +18,17 @@ from formulations.orchestration.named import Named, figures, name_requests
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
-from formulations.orchestration.served import serve
+from formulations.orchestration.served import itl_edges, serve
+from optmodels.engine.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.assigned import follow
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
-from optmodels.simulation.continuous import DISPATCHERS
+from optmodels.simulation.continuous import DISPATCHERS, gap_quantiles, of_edges
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.reference import simulate_slowly
-from optmodels.simulation.summary import columns, summary
+from optmodels.simulation.summary import QUANTILES, columns, summary
 from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
@@ -114,7 +115,7 @@ def replay(
             why = "the plan names none of these requests" if options.controller is None else "batch limits may change"
             notes.append(f"{why}: sent by {way.policy} in place of planned")
         seen = sent(t, p, requests, cluster, shares, way, options, named)
-        rows[way.policy] = summary(seen, requests, cluster, t.classes.label, t.case.models).json()
+        rows[way.policy] = summary(seen, requests, cluster, t.classes.label, t.case.models).json() | _pauses(t, seen)
         if options.keep is not None:
             options.keep(way.policy, columns(seen, requests, cluster))
     found: dict[str, Any] = {
@@ -128,6 +129,24 @@ def replay(
     if named is not None:
         found["named"] = figures(t, p, named)
     return found | ({"notes": notes} if notes else {})
+
+
+def _pauses(t: OrchestrationTables, seen: Outcomes) -> dict[str, Any]:
+    """Times between tokens where they have a limit: quantiles, and the least share of a model's within it."""
+    edges, limit = itl_edges(t), t.case.problem.slo.itl_s
+    if edges is None or seen.gaps is None or not seen.gaps.any():
+        return {}
+    within = [pauses_within(edges, row, limit) for row in seen.gaps if row.any()]
+    return {"itl_s": gap_quantiles(*of_edges(edges, seen.gaps.sum(axis=0)), QUANTILES), "itl_within": min(within)}
+
+
+def pauses_within(edges: Array, counts: Ints, limit: LatencyLimit | None) -> float:
+    """Share of counted times within their limit; of a limit on the mean how near their mean comes, at most 1."""
+    seconds, quantile = seconds_and_quantile(limit)
+    values, many = of_edges(edges, counts)
+    if quantile is None:
+        return min(1.0, seconds / float(np.average(values, weights=many)))
+    return float(many[values <= seconds * (1 + 1e-9)].sum() / many.sum())
 
 
 def out_of_sample(t: OrchestrationTables, p: OrchestrationPlan, found: Mapping[str, Any]) -> dict[str, Any]:

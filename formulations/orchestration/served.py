@@ -12,10 +12,10 @@ from formulations.orchestration.engines import PlannedEngine as Level
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
-from optmodels.engine.continuous import Stage
+from optmodels.engine.continuous import Stage, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
 from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
-from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.continuous import EDGES_S, Arrivals, Engine, Gaps, simulate
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Prefixes
@@ -45,6 +45,23 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
         made += [one] * x.dp
         whose += [i] * x.dp
     return made, np.array(whose, dtype=np.int64)
+
+
+def itl_edges(t: OrchestrationTables) -> Floats | None:
+    """Edges that times between tokens are counted by: `EDGES_S` and the limit on them; None: there is none."""
+    limit = t.case.problem.slo.itl_s
+    return None if limit is None else np.unique(np.append(EDGES_S, seconds_and_quantile(limit)[0] * (1 + 1e-9)))
+
+
+def _counted(edges: Floats | None, group: Ints, sent_s: Floats | float = 0.0) -> Gaps | None:
+    return None if edges is None else Gaps(edges, group, sent_s)
+
+
+def _by_model(t: OrchestrationTables, counts: Ints | None) -> Ints | None:
+    """Counts of every model; models without a request have none."""
+    if counts is None:
+        return None
+    return np.concatenate((counts, np.zeros((len(t.case.models) - len(counts), counts.shape[1]), counts.dtype)))
 
 
 def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | None:
@@ -90,7 +107,7 @@ def serve(
         able &= _in_turn(portion, shares.bin_s, requests.arrival_s, requests.klass)
     index = np.full(n, -1, dtype=np.int64)
     start, first, finish = (np.full(n, np.inf) for _ in range(3))
-    busy = np.zeros(len(p.instances))
+    busy, gaps, edges = np.zeros(len(p.instances)), None, itl_edges(t)
     if able.any():
         r = requests.take(able)
         arrivals = Arrivals.of(
@@ -107,14 +124,14 @@ def serve(
             return _apart(t, p, arrivals, engines, whose, way, planned, shares.bin_s, handed[able], at=to, of=n)
         seen = simulate(
             arrivals, engines, cast(EnginePolicy, way.policy), planned=planned, planned_bin_s=shares.bin_s,
-            within="earliest_finish", refuse=way.overflow_protection,
+            within="earliest_finish", refuse=way.overflow_protection, gaps=_counted(edges, r.model),
         )  # fmt: skip
-        got = seen.served
+        got, gaps = seen.served, _by_model(t, seen.gaps)
         at = np.flatnonzero(able)[got]
         index[at] = whose[seen.instance[got]]
         start[at], first[at], finish[at] = seen.start_s[got], seen.first_s[got], seen.finish_s[got]
         np.maximum.at(busy, whose, seen.busy_s)
-    return Outcomes(index, start, first, finish, (index >= 0) & way.overflow_protection, busy)
+    return Outcomes(index, start, first, finish, (index >= 0) & way.overflow_protection, busy, gaps)
 
 
 def _apart(
@@ -153,6 +170,7 @@ def _apart(
             rest[mine] = np.minimum(rest[mine], e.joins_s(prompt[mine]) + e.rest_s(output[mine]))
             slowest[mine] = np.maximum(slowest[mine], e.transfer.seconds(prompt[mine], latency=False))
     later = np.where(apart, sends + np.where(np.isfinite(rest) & (output > 1), rest, 0.0), 0.0)
+    edges = itl_edges(t)
     # Of a class those served apart are a class of their own, and the engines that prefill a pool of theirs.
     weights = np.zeros((len(planned), 2 * K, planned.shape[2]))
     weights[:, :K, :-1] = planned[:, :, :-1] * ~prefill / np.where(portion < 1, 1 - portion, 1.0)[:, :, None]
@@ -167,10 +185,10 @@ def _apart(
         ),
         [replace(engines[i], pool=2 * engines[i].pool + int(prefill[engines[i].kind])) for i in begins], policy,
         planned=_kinds(weights, kind[begins]), planned_bin_s=planned_bin_s, within="earliest_finish",
-        refuse=way.overflow_protection,
+        refuse=way.overflow_protection, gaps=_counted(edges, a.pool),
     )  # fmt: skip
     got, first, finish = seen.served, seen.first_s + sends, np.where(apart, seen.first_s + sends, seen.finish_s)
-    busy_s = np.zeros(len(engines))
+    busy_s, gaps = np.zeros(len(engines)), _by_model(t, seen.gaps)
     busy_s[begins] = seen.busy_s
     on = np.flatnonzero(got & apart & (a.output_tokens > 1))
     arrival = first + slowest
@@ -190,8 +208,10 @@ def _apart(
                 klass=from_kind * K + a.klass[on],
             ),
             [engines[i] for i in ends], policy, planned=_kinds(pairs.reshape(len(rows) * K, -1), kind[ends]),
-            within="earliest_finish",
+            within="earliest_finish", gaps=_counted(edges, a.pool[on], slowest[on]),
         )  # fmt: skip
+        late = _by_model(t, decoded.gaps)
+        gaps = late if gaps is None or late is None else gaps + late
         finish[on] = decoded.finish_s
         busy_s[ends] = decoded.busy_s
     index, start = np.full(of, -1, dtype=np.int64), np.full(of, np.inf)
@@ -199,7 +219,7 @@ def _apart(
     index[at[got]] = whose[begins[seen.instance[got]]]
     start[at[got]], firsts[at[got]], finishes[at[got]] = seen.start_s[got], first[got], finish[got]
     np.maximum.at(busy, whose, busy_s)
-    return Outcomes(index, start, firsts, finishes, (index >= 0) & way.overflow_protection, busy)
+    return Outcomes(index, start, firsts, finishes, (index >= 0) & way.overflow_protection, busy, gaps)
 
 
 def _kinds(shares: Floats, kinds: Ints) -> Floats:

@@ -29,6 +29,7 @@ MOST_OUT_OF_SAMPLE = 50_000  # a second's simulation, or more
 MAX_ROWS = 100_000
 BINS_SHOWN = 300
 LINES_SHOWN = 10
+KINDS = {"in_time": "attainment", "itl_s": "times between tokens within their limit"}
 
 
 def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
@@ -181,7 +182,7 @@ def _certification(c: ReplayCertification) -> list[Any]:
             for x in c.cuts
         ],
         [
-            f"[red]{FOUND[x.found]}[/red]: {plain(x.model)}: attainment {x.seen:.2%}, stated {x.promised:.2%}"
+            f"[red]{FOUND[x.found]}[/red]: {plain(x.model)}: {KINDS[x.metric]} {x.seen:.2%}, stated {x.promised:.2%}"
             for x in c.promises if x.found != "kept"
         ],
     )  # fmt: skip
@@ -206,6 +207,8 @@ def _instances(p: OrchestrationPlan) -> Table:
             f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
         )
         level = str(c.batch) if c.engine is None else f"{c.batch}, {1000 * c.engine.step_s:.3g} ms a step"
+        if c.engine is not None and c.engine.itl_s is not None:
+            level += f", ITL {1000 * c.engine.itl_s:.3g} ms"
         table.add_row(plain(c.model), c.parallelism, level, f"{c.gpus_each} {plain(c.gpu)}{_stage(c)}",
                       f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
     return table
@@ -325,13 +328,15 @@ def replay_table(found: Mapping[str, Any]) -> Table:
 
 def latency_table(found: Mapping[str, Any]) -> Table:
     """Latencies of served requests, by policy: mean, 95th and 99th percentile; of predictions the mean of TTFT."""
-    table = titled("Latencies, mean / p95 / p99", "dispatch", "TTFT, s", "TPOT, ms", "E2E, s")
     rows = {"predicted": found["predicted"], "by name": found.get("named"), **found["policies"]}
+    kinds = [("TTFT, s", "ttft_s", 1), ("TPOT, ms", "tpot_s", 1e3), ("ITL, ms", "itl_s", 1e3), ("E2E, s", "e2e_s", 1)]
+    kinds = [x for x in kinds if x[1] != "itl_s" or any((r or {}).get("itl_s") for r in rows.values())]
+    table = titled("Latencies, mean / p95 / p99", "dispatch", *(title for title, _, _ in kinds))
     for policy, r in rows.items():
         if r is not None:
             table.add_row(policy.replace("_", " "), *(
                 " / ".join(f"{scale * seen[q]:.3g}" for q in ("mean", "p95", "p99") if seen.get(q) is not None)
-                for seen, scale in ((r.get("ttft_s", {}), 1), (r.get("tpot_s", {}), 1e3), (r.get("e2e_s", {}), 1))
+                for seen, scale in ((r.get(name, {}), scale) for _, name, scale in kinds)
             ))  # fmt: skip
     return table
 

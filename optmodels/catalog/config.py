@@ -13,9 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from optmodels.catalog.families import (
+    ACTIVATIONS,
+    ALIASES,
+    ANY_ACTIVATION,
+    OTHER,
+    PLAIN_FEED_FORWARD,
+    TIED,
+    translate,
+)
 from optmodels.catalog.spelling import precision_of
 from optmodels.catalog.types import Architecture
-from optmodels.errors import InputError, Mistakes
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.io.read import read_document, validate
 
 Config = dict[str, Any]
@@ -26,6 +35,7 @@ class _Reading(dict[str, Any]):
 
     def __init__(self, data: Config) -> None:
         super().__init__(data)
+        self.names: dict[str, str] = {}  # the configuration's own spelling of a key
         self.read: set[str] = set()
         self.last = "model_type"
 
@@ -45,17 +55,30 @@ _PLAIN = {
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa", "gpt_oss", "qwen3_vl_text",
     "qwen3_vl_moe_text", "step3p5", "step3p7", "seed_oss", "phi3", "gemma2", "glm4", "glm4_moe_lite", "granite",
     "olmo2", "olmo3", "smollm3", "exaone4", "ernie4_5", "ernie4_5_moe", "cohere2", "ministral3", "dots1", "bailing_moe",
-    "bailing_moe_v2", "qwen2_5_vl_text",
+    "bailing_moe_v2", "qwen2_5_vl_text", "gpt2", "opt", "bloom", "falcon", "gpt_neox", "phi", "starcoder2", "nemotron",
+    "arcee", "apertus", "gemma", "cohere", "olmo", "olmoe", "phimoe", "internlm2", "internlm3", "stablelm", "chatglm",
+    "exaone", "deepseek", "minicpm", "dbrx", "grok-1", "granitemoe", "solar_open", "hunyuan_v1_moe",
+    "hunyuan_v1_dense", "exaone_moe", "laguna", "longcat_flash", "afmoe", "qwen2_vl_text", "glm4v_text",
+    "glm4v_moe_text",
 }  # fmt: skip
+# Layers with attention and layers with a state: Mamba, Mamba-2, lightning attention or short convolutions.
+_STATEFUL = {"jamba", "bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "minimax"}
 # Multimodal models: kind of the outer section → kinds of the language model within.
 _WRAPPED: dict[str, set[str | None]] = {
     "qwen3_vl": {"qwen3_vl_text"}, "qwen3_vl_moe": {"qwen3_vl_moe_text"}, "qwen3_5": {"qwen3_5_text"},
     "qwen3_5_moe": {"qwen3_5_moe_text"}, "gemma3": {"gemma3_text"}, "gemma4": {"gemma4_text"},
     "llama4": {"llama4_text"}, "kimi_k25": {"deepseek_v3", "kimi_k2"}, "minimax_m3_vl": {"minimax_m3", None},
     "mistral3": {"mistral", "ministral3"}, "qwen2_5_vl": {"qwen2_5_vl_text", None},
+    "qwen2_vl": {"qwen2_vl_text", None}, "kimi_k3": {"kimi_linear"}, "glm4v_moe": {"glm4v_moe_text"},
+    "glm4v": {"glm4v_text"},
 }  # fmt: skip
+# Multimodal models around any language model that is read.
+_AROUND = {"internvl_chat", "internvl", "kimi_vl", "llava", "llava_next", "aya_vision", "cohere2_vision"}
+_FLAT = ("qwen2_5_vl", "qwen2_vl")
+_SECTIONS = ("text_config", "llm_config", "language_config")
 _KINDS = {
-    *_PLAIN, *_WRAPPED, "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", "gemma4_text", "llama4_text",
+    *_PLAIN, *_WRAPPED, *_STATEFUL, *_AROUND, "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text",
+    "gemma4_text", "llama4_text",
     "minimax_m3", "nemotron_h", "nemotron-nas", "deepseek_v4", "deepseek_ref", "kimi_linear", "mimo_v2_flash",
 }  # fmt: skip
 # Keys that change neither reads nor products of a forward pass. Biases and norms are below 0.1 % of the weights.
@@ -101,7 +124,10 @@ _OTHER = {
     "ignore_index", "media_placeholder_token_id", "use_unified_vision_chunk", "video_placeholder",
     "image_grid_pinpoints", "image_seq_length", "img_token_compression_config", "multimodal_projector_bias",
     "num_reward_heads", "process_image_mode", "projector_hidden_act", "projector_hidden_size", "vision_feature_layer",
-    "vision_feature_select_strategy", "spatial_merge_size", "language_model_only",
+    "vision_feature_select_strategy", "spatial_merge_size", "language_model_only", "downsample_ratio",
+    "dynamic_image_size", "force_image_size", "image_fold", "max_dynamic_patch", "min_dynamic_patch", "pad2square",
+    "ps_version", "select_layer", "system_message", "template", "use_backbone_lora", "use_llm_lora", "use_thumbnail",
+    "vision_token_id", "image_start_token_id", "image_end_token_id", "video_start_token_id", "video_end_token_id",
 }  # fmt: skip
 _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")  # of a layer
 _HYBRID = {"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
@@ -119,6 +145,9 @@ def config_file(name: str) -> Path | None:
     except (OSError, ValueError):
         return None
     found = [path / "config.json", *sorted(path.glob("snapshots/*/config.json"))]
+    main = path / "refs" / "main"  # the snapshot that the cache's default revision names
+    if main.is_file():
+        found.append(path / "snapshots" / main.read_text(errors="replace").strip() / "config.json")
     return next((f for f in reversed(found) if f.is_file()), None)
 
 
@@ -128,25 +157,33 @@ def read_config(path: Path) -> tuple[Architecture, str]:
     Raises:
         InputError: no such file, an architecture or a key that is not read, or a key that is missing.
     """
+    if not path.exists():
+        raise InputError(Mistake(str(path), "", "no such file", "a checkpoint's config.json, or a folder with one"))
     outer, line = read_document(path)
     wrong = Mistakes()
     data, inside = _language_model(outer, wrong)
     _raise(wrong, path, line)
+    other = _OTHER | OTHER.get(data["model_type"], set())
     try:
         made = _shape(data, wrong, inside)
-        if inside or data["model_type"] == "qwen2_5_vl_text":
-            made["vision_params"] = _vision(data.get("vision_config"), made, data["model_type"])
+        if inside or data["model_type"] in ("qwen2_5_vl_text", "qwen2_vl_text"):
+            made["vision_params"] = _vision(data.get("vision_config"), made, data)
     except _MissingError as missing:
-        wrong.add(inside + missing.key, missing.value, missing.expected)
+        wrong.add(inside + data.names.get(missing.key, missing.key), missing.value, missing.expected)
         made = {}
     except _MALFORMED:  # a section without one of its keys, or a value of another type
         value = dict(data).get(data.last)
-        wrong.add(inside + data.last, value, f"a value as models of this kind have it: {dict(data).get('model_type')}")
+        wrong.add(
+            inside + data.names.get(data.last, data.last),
+            value,
+            f"a value as models of this kind have it: {dict(data).get('model_type')}",
+        )
         made = {}
     for key, value in data.items() if made else ():
-        if key not in data.read | _OTHER and value not in (None, False, 0, "", [], {}):
+        if key not in data.read | other and value not in (None, False, 0, "", [], {}):
             expected = f"no such key in a model of kind {data['model_type']}: it may change the shape, and is not read"
-            wrong.add(key if key in outer else inside + key, value, expected)
+            shown = data.names.get(key, key)
+            wrong.add(shown if shown in outer else inside + shown, value, expected)
     _raise(wrong, path, line)
     title = _title(outer, path)
     made |= {"title": title, "source": f"{path.name} of {title}"}
@@ -187,29 +224,42 @@ def _title(data: Config, path: Path) -> str:
 def _language_model(outer: Config, wrong: Mistakes) -> tuple[_Reading, str]:
     """The section of the language model, with the outer keys that it lacks, and its path as a prefix."""
     kind = outer.get("model_type")
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS | ALIASES.keys():
         near = [k for k in sorted(_KINDS) if str(kind)[:4] == k[:4]][:3]
         like = f" (nearest: {', '.join(near)})" if near else ""
         wrong.add("model_type", kind, f"an architecture that is read{like}: the shape of others is not known")
         return _Reading(outer), ""
     if outer.get("audio_config"):
         wrong.add("audio_config", "a section", "none: audio towers are not read")
-    text = outer.get("text_config")
-    if (
-        kind == "qwen2_5_vl" and text is None
-    ):  # of transformers before 4.52: the language model's keys are the outer ones
-        return _Reading(outer | {"model_type": "qwen2_5_vl_text"}), ""
-    if kind in _WRAPPED and not isinstance(text, dict):
-        wrong.add("text_config", text, "the section of the language model")
+    section = next((k for k in _SECTIONS if outer.get(k) is not None), "text_config")
+    text = outer.get(section)
+    if kind in _FLAT and text is None:  # of transformers before 4.52: the language model's keys are the outer ones
+        return _Reading(outer | {"model_type": f"{kind}_text"}), ""
+    if kind in {*_WRAPPED, *_AROUND} and not isinstance(text, dict):
+        wrong.add(section, text, "the section of the language model")
         return _Reading(outer), ""
     if not isinstance(text, dict):
-        return _Reading(outer), ""
+        return _translated(outer, wrong, ""), ""
     inner = text.get("model_type") if isinstance(text.get("model_type"), str | None) else ""
-    if inner not in _WRAPPED.get(str(kind), {str(kind)}):
-        wrong.add("text_config.model_type", inner, f"the language model of {kind}")
-    data = {k: v for k, v in outer.items() if k != "text_config"} | text
-    data["model_type"] = inner or {"minimax_m3_vl": "minimax_m3", "qwen2_5_vl": "qwen2_5_vl_text"}.get(str(kind), kind)
-    return _Reading(data), "text_config."
+    if inner not in (_KINDS - {*_WRAPPED, *_AROUND} if kind in _AROUND else _WRAPPED.get(str(kind), {str(kind)})):
+        wrong.add(f"{section}.model_type", inner, f"the language model of {kind}")
+        return _Reading(outer), ""
+    data = {k: v for k, v in outer.items() if k not in _SECTIONS} | text
+    data["model_type"] = inner or ("minimax_m3" if kind == "minimax_m3_vl" else f"{kind}_text")
+    return _translated(data, wrong, f"{section}."), f"{section}."
+
+
+def _translated(data: Config, wrong: Mistakes, inside: str) -> _Reading:
+    """The section with the keys of most families."""
+    try:
+        found, names = translate(data)
+    except _MALFORMED as error:
+        key = str(error.args[0]) if isinstance(error, KeyError) else "model_type"
+        wrong.add(inside + key, data.get(key), f"a value as models of this kind have it: {data.get('model_type')}")
+        return _Reading(data)
+    reading = _Reading(found)
+    reading.names = names
+    return reading
 
 
 def _first(data: Config, *keys: str) -> Any:
@@ -234,25 +284,38 @@ def _shape(data: Config, wrong: Mistakes, inside: str) -> Config:
     layers, heads = _whole(data, "num_hidden_layers"), _whole(data, "num_attention_heads")
     moe, width = _experts(data, layers, wrong, inside)
     mla = _latent(data, layers, wrong, inside)
+    plain = kind in PLAIN_FEED_FORWARD
     for key in ("hidden_act", "hidden_activation"):
-        allowed = _GATED if kind.startswith("gemma") else _GATED[:2]
-        if data.get(key, "silu") not in allowed:
-            wrong.add(inside + key, data[key], f"{' or '.join(allowed)}, whose feed-forward is gated")
+        allowed = ANY_ACTIVATION if plain else ACTIVATIONS.get(kind, _GATED)
+        if (data.get(key) or allowed[0]) not in allowed:
+            gated = "not gated" if plain else "gated"
+            wrong.add(inside + key, data[key], f"{' or '.join(allowed)}, whose feed-forward is {gated}")
+    tied = data.get("tie_word_embeddings")
     made: Config = {
         "layers": layers, "hidden": _whole(data, "hidden_size"), "heads": heads,
         "kv_heads": heads if mla else data.get("num_key_value_heads") or heads,
         "head_dim": (mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"]) if mla
         else data.get("head_dim") or data["hidden_size"] // heads,
-        "ffn": width, "ffn_matrices": 3, "vocab": _whole(data, "vocab_size"),
-        "tied_embeddings": bool(data.get("tie_word_embeddings", kind.startswith(("gemma", "cohere")))),
-        "max_positions": _whole(data, "max_position_embeddings", "model_max_length"), "moe": moe, "mla": mla,
+        "ffn": width, "ffn_matrices": 2 if plain else 3, "vocab": _whole(data, "vocab_size"),
+        "tied_embeddings": bool(kind in TIED if tied is None else tied),
+        "max_positions": _whole(data, "model_max_length", "max_position_embeddings"), "moe": moe, "mla": mla,
         "mtp_layers": _first(data, "num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers") or 0,
         "attention_gate": bool(data.get("attn_output_gate") or data.get("attention_output_gate")
-                               or kind == "qwen3_next"),
+                               or data.get("mla_use_output_gate") or data.get("gating") == "per-element"
+                               or kind in ("qwen3_next", "afmoe")),
     }  # fmt: skip
     if kind in ("deepseek_v4", "deepseek_ref"):
         made |= _compressed(data, layers, wrong, inside)
         return made
+    if kind in ("gpt2", "opt"):
+        made["learned_positions"] = made["max_positions"] + (2 if kind == "opt" else 0)
+        if data.get("word_embed_proj_dim") not in (None, made["hidden"]):
+            wrong.add(inside + "word_embed_proj_dim", data["word_embed_proj_dim"], "the hidden size")
+    if kind == "longcat_flash" and moe:
+        moe |= {"layers": layers // 2, "dense_layers": 0}
+        made["ffn_layers"] = layers
+    if kind in _STATEFUL:
+        return made | _stateful(data, layers, wrong, inside)
     kinds = _layer_kinds(data, layers, wrong, inside)
     made["linear"] = _linear(data, kinds)
     made["window"] = _window(data, kinds, made, wrong, inside)
@@ -277,6 +340,51 @@ _LAYER_KINDS = {
     "full_attention": "full", "sliding_attention": "window", "chunked_attention": "chunk",
     "linear_attention": "linear", "deepseek_sparse_attention": "full",
 }  # fmt: skip
+
+
+def _stateful(data: Config, layers: int, wrong: Mistakes, inside: str) -> Config:
+    """Layers with attention and layers with a state of fixed size; Falcon-H1 has both in each."""
+    kind, named, hidden = data["model_type"], data.get("layer_types"), data["hidden_size"]
+    if named is None and kind == "jamba":
+        every, offset = data.get("attn_layer_period") or 8, data.get("attn_layer_offset") or 0
+        full = [i % every == offset for i in range(layers)]
+    elif named is None:
+        listed, types = _first(data, "attn_layer_indices", "full_attn_idxs"), data.get("attn_type_list")
+        if listed is None and types is None and kind != "falcon_h1":
+            raise _MissingError("layer_types", None, "the kind of every layer")
+        full = [t == 1 for t in types] if types else [listed is None or i in listed for i in range(layers)]
+    else:
+        known = {"attention", "full_attention", "mamba", "conv", "linear_attention"}
+        for other in sorted({*named} - known):
+            wrong.add(inside + "layer_types", other, f"one of {', '.join(sorted(known))}: other layers are not read")
+        full = [n in ("attention", "full_attention") for n in named]
+    if len(full) != layers:
+        wrong.add(inside + "layer_types", len(full), f"{layers} entries, as num_hidden_layers says")
+        return {}
+    attending, rest = sum(full), layers - sum(full)
+    if kind == "falcon_h1":
+        rest = layers
+    if not rest:
+        return {}
+    state: Config = {"layers": rest}
+    if kind == "jamba":
+        rank = data.get("mamba_dt_rank")
+        state |= {"kind": "mamba1", "key_heads": 1, "key_head_dim": _whole(data, "mamba_d_state"), "value_head_dim": 1,
+                  "value_heads": (data.get("mamba_expand") or 2) * hidden, "conv_kernel": _whole(data, "mamba_d_conv"),
+                  "rank": rank if type(rank) is int else -(-hidden // 16)}  # fmt: skip
+    elif kind == "minimax":
+        heads, dim = data["num_attention_heads"], data.get("head_dim") or hidden // data["num_attention_heads"]
+        state |= {"kind": "lightning", "key_heads": heads, "key_head_dim": dim, "value_heads": heads,
+                  "value_head_dim": dim}  # fmt: skip
+    elif kind.startswith("lfm2"):
+        state |= {"kind": "conv", "key_heads": 0, "key_head_dim": 0, "value_heads": 1, "value_head_dim": hidden,
+                  "conv_kernel": _whole(data, "conv_L_cache")}  # fmt: skip
+    else:
+        state |= {"kind": "mamba2", "key_heads": _whole(data, "mamba_n_groups"),
+                  "key_head_dim": _whole(data, "mamba_d_state"), "value_heads": _whole(data, "mamba_n_heads"),
+                  "value_head_dim": _whole(data, "mamba_d_head"), "conv_kernel": _whole(data, "mamba_d_conv"),
+                  "parallel": kind == "falcon_h1"}  # fmt: skip
+    return {"linear": state, "attention_layers": attending}
 
 
 def _layer_kinds(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[str]:
@@ -310,7 +418,7 @@ def _layer_kinds(data: Config, layers: int, wrong: Mistakes, inside: str) -> lis
         return ["full"] * layers
     if data["sliding_window"] >= _whole(data, "max_position_embeddings"):
         return ["full"] * layers
-    if kind == "mistral":
+    if kind in ("mistral", "starcoder2"):
         return ["window"] * layers
     if kind == "gemma2":
         return ["full" if i % 2 else "window" for i in range(layers)]
@@ -337,6 +445,14 @@ def _window(data: Config, kinds: list[str], made: Config, wrong: Mistakes, insid
     if not windowed:
         return None
     found: Config = {"tokens": _whole(data, "sliding_window", "sliding_window_size"), "layers": windowed}
+    each = data.get("num_attention_heads_per_layer")
+    if each:
+        own, rest = ({n for n, k in zip(each, kinds, strict=True) if (k == "window") is w} for w in (True, False))
+        if len(own) != 1 or len(rest) > 1:
+            wrong.add(inside + "num_attention_heads_per_layer", each, "one number for the layers of each kind")
+            return None
+        found["heads"], found["kv_heads"] = own.pop(), made["kv_heads"]
+        made["heads"] = rest.pop() if rest else made["heads"]
     if data["model_type"] == "gemma4_text":  # the configuration's heads are the window's, global_* the others'
         found |= {"kv_heads": made["kv_heads"], "head_dim": made["head_dim"]}
         made["head_dim"] = _whole(data, "global_head_dim", "head_dim")
@@ -370,7 +486,10 @@ def _linear(data: Config, kinds: list[str]) -> Config | None:
 def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[Config | None, int]:
     """The mixture of experts, and the width of the plain feed-forward: an expert's where no layer has one."""
     kind, experts = data["model_type"], _first(data, *_EXPERTS)
-    if experts is None or data.get("enable_moe_block", True) is False:
+    if experts is None or data.get("enable_moe_block", True) is False or (kind == "jamba" and experts == 1):
+        if kind == "granitemoehybrid":  # whose plain feed-forward is the shared expert's
+            data.get("intermediate_size"), data.get("num_experts_per_tok")
+            return None, _whole(data, "shared_intermediate_size")
         return None, _whole(data, "intermediate_size")
     names = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
     width = _whole(data, *(names[2:] if kind == "llama4_text" else names))
@@ -389,7 +508,7 @@ def _experts(data: Config, layers: int, wrong: Mistakes, inside: str) -> tuple[C
         "active": _whole(data, "num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts",
                          "moe_k"),
         "shared_experts": max(shared, 1) if shared_width else 0, "shared_ffn": shared_width,
-        "dense_layers": layers - sum(routed),
+        "dense_layers": layers - sum(routed), "latent": data.get("moe_latent_size") or 0,
     }  # fmt: skip
     if (data.get("quantization_config") or {}).get("quant_method") == "mxfp4":
         found["expert_precision"] = "mxfp4"
@@ -401,14 +520,18 @@ def _routed(data: Config, layers: int, wrong: Mistakes, inside: str) -> list[boo
     lists: tuple[tuple[str, Callable[[Any], bool]], ...] = (
         ("mlp_layer_types", lambda v: v == "sparse"),
         ("moe_layer_freq", bool),
+        ("is_moe_layer", bool),
     )
     for key, has in lists:
         named = data.get(key)
         if isinstance(named, list):
-            data.get("first_k_dense_replace"), data.get("moe_layer_freq")
+            [data.get(k) for k in ("first_k_dense_replace", "moe_layer_freq", "is_moe_layer")]
             if len(named) < layers:
                 wrong.add(inside + key, len(named), f"{layers} entries, as num_hidden_layers says")
             return [has(v) for v in named[:layers]]
+    if data["model_type"] == "jamba":
+        every, offset = data.get("expert_layer_period") or 2, data.get("expert_layer_offset", 1)
+        return [i % every == offset for i in range(layers)]
     if data.get("moe_layers"):
         return [i in data["moe_layers"] for i in range(layers)]
     if data.get("moe_layer_freq", 1) not in (1, None):
@@ -523,29 +646,43 @@ def _searched(data: Config, wrong: Mistakes, inside: str) -> Config:
     }  # fmt: skip
 
 
-def _vision(v: Config | None, made: Config, kind: str) -> int:
+def _vision(v: Config | None, made: Config, data: Config) -> int:
     """Parameters of the vision tower: its layers, patches, positions, and the projection into the language model."""
     if not v:
         return 0
+    kind, own = data["model_type"], str(v.get("model_type", ""))
     try:
         depth = _whole(v, "depth", "num_hidden_layers", "vt_num_hidden_layers")
-        h = _whole(v, "hidden_size", "vt_hidden_size")
-        width = _whole(v, "intermediate_size", "vt_intermediate_size")
-        patch = _whole(v, "patch_size")
+        h = _whole(v, *(("embed_dim",) if kind == "qwen2_vl_text" else ()), "hidden_size", "vt_hidden_size")
+        ratio = v.get("mlp_ratio")
+        width = int(h * ratio) if ratio else _whole(v, "intermediate_size", "vt_intermediate_size")
+        patch = _edge(v, "patch_size")
     except _MissingError as missing:
         raise _MissingError(f"vision_config.{missing.key}", missing.value, missing.expected) from None
-    own = str(v.get("model_type", ""))
-    qwen = kind == "qwen2_5_vl_text"
-    gated = 3 if qwen or own.startswith(("gemma4", "pixtral")) else 2
-    merged = h * (_first(v, "spatial_merge_size") or 2) ** 2
-    text = _first(v, "out_hidden_size", "projection_dim", "text_hidden_size") or made["hidden"]
-    if not qwen and (gated == 3 or own.startswith("siglip")):
+    qwen, intern = kind == "qwen2_5_vl_text", own.startswith("intern")
+    gated = 3 if qwen or own.startswith(("gemma4", "pixtral", "glm4v")) else 2
+    merge = _first(v, "spatial_merge_size") or (round(1 / (data.get("downsample_ratio") or 0.5)) if intern else 2)
+    merged, hidden = h * merge**2, made["hidden"]
+    text = _first(v, "out_hidden_size", "projection_dim", "text_hidden_size") or hidden
+    if own.startswith("glm4v"):  # its layers are as wide as its output; the merger has the width that it states
+        projections, width = merged * text + text * text + 3 * text * width, text
+    elif intern:
+        projections = merged * hidden + hidden * hidden
+    elif not qwen and kind != "qwen2_vl_text" and (gated == 3 or own.startswith(("siglip", "clip"))):
         projections = h * text
     else:
         projections = (1 + len(v.get("deepstack_visual_indexes") or ())) * (merged * merged + merged * text)
     positions = h * (_first(v, "num_position_embeddings", "position_embedding_size") or 0)
+    if intern:
+        positions = h * ((_edge(v, "image_size") // patch) ** 2 + 1)
     pixels = h * 3 * patch * patch * (_first(v, "temporal_patch_size") or 1)
     return int(depth * (4 * h * h + gated * h * width) + projections + positions + pixels)
+
+
+def _edge(v: Config, key: str) -> int:
+    """The length of a square's edge, which some write as a pair."""
+    value = v.get(key)
+    return _whole({key: value[0]} if isinstance(value, list) and len({*value}) == 1 else v, key)
 
 
 # --- precision --------------------------------------------------------------------------------------------------------
@@ -605,7 +742,7 @@ def _precision(outer: Config, made: Config, title: str, path: Path, wrong: Mista
         wrong.add("quantization_config", shown, "FP8, NVFP4, MXFP4, or AWQ, GPTQ or integers of 4 bits, for every part")
         return "fp16", []
     kept = [{"part": part, "precision": p} for part, p in own.items() if p != weights and _has(part, made)]
-    if weights != "mxfp4":
+    if weights != "mxfp4" or method == "compressed-tensors":
         kept += _ignored(q, made)
     return weights, kept
 
@@ -641,8 +778,8 @@ def _parts(name: str, made: Config) -> list[str]:
         return ["experts"]
     if "linear_attn" in name or "mamba" in name:
         return ["linear"]
-    if re.search(r"attn|attention", name):
-        return ["attention"]
+    if re.search(r"attn|attention", name):  # Kimi's linear layers have the same name
+        return ["attention", "linear"] if (made.get("linear") or {}).get("kind") == "kda" else ["attention"]
     if "mlp" in name or "feed_forward" in name or "ffn" in name:
         index = _layer(name)
         moe = made.get("moe")

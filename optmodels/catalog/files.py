@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from optmodels import catalog
+from optmodels.catalog import spelling
 from optmodels.catalog.config import config_file, read_config
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake
-from optmodels.io.read import read_model
+from optmodels.io.read import read_document, read_model, validate
 from optmodels.limits import Price
 from optmodels.units import UsdPerHour
 
@@ -56,12 +58,24 @@ class GpuFile(Gpu):
 def gpu_file(name: str | None) -> tuple[str, GpuFile] | None:
     """Key and data of a GPU that a YAML file describes; None: the name is no file's.
 
+    With `gpu`, one of the catalogue, the file states a price and whatever differs.
+
     Raises:
         InputError: a file that is not read.
     """
     if name is None or name in catalog.gpus() or not name.endswith((".yaml", ".yml")) or not Path(name).is_file():
         return None
-    return Path(name).stem, read_model(Path(name), GpuFile)
+    path = Path(name)
+    data, line = read_document(path)
+    known = spelling.gpu(data.get("gpu"))
+    if known is None:
+        return path.stem, validate(GpuFile, data, str(path), line)
+    if known not in catalog.gpus():
+        raise InputError(replace(spelling.unknown_gpu("gpu", str(known), catalog.gpus(), "a GPU of the catalogue"),
+                                 file=str(path), line=line(("gpu",))))  # fmt: skip
+    own = {k: v for k, v in data.items() if k != "gpu"}
+    made = validate(GpuFile, catalog.gpus()[known].model_dump(exclude_none=True) | own, str(path), line)
+    return (known if own.keys() <= {"usd_per_hour"} else path.stem), made
 
 
 @contextmanager

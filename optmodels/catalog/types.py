@@ -154,17 +154,21 @@ class Window(Entry):
 class Linear(Entry):
     """Linear attention in `layers` of the layers: a state of fixed size, not a growing cache."""
 
-    kind: Literal["delta", "kda", "mamba2"] = Field(
-        default="delta", description="gated DeltaNet (Qwen), Kimi Delta Attention, or Mamba-2 (Nemotron)"
+    kind: Literal["delta", "kda", "mamba1", "mamba2", "lightning", "conv"] = Field(
+        default="delta",
+        description="gated DeltaNet (Qwen), Kimi Delta Attention, Mamba (Jamba), Mamba-2 (Nemotron), lightning "
+        "attention (MiniMax-01), or short convolutions (LFM2)",
     )
     layers: PositiveInt = Field(description="layers with linear attention")
-    key_heads: PositiveInt = Field(description="key heads")
+    key_heads: int = Field(ge=0, description="key heads; 0: no state but a convolution's inputs")
     value_heads: PositiveInt = Field(description="value heads")
-    key_head_dim: PositiveInt = Field(description="width of a key head")
+    key_head_dim: int = Field(ge=0, description="width of a key head")
     value_head_dim: PositiveInt = Field(description="width of a value head")
     conv_kernel: int = Field(
         default=0, ge=0, description="tokens of the convolution, whose last inputs are kept; 0: none"
     )
+    rank: int = Field(default=0, ge=0, description="rank of the time steps' projection (Mamba)")
+    parallel: bool = Field(default=False, description="softmax attention stands next to it in a layer (Falcon-H1)")
 
 
 class Indexer(Entry):
@@ -275,7 +279,7 @@ class Architecture(Entry):
 
     @model_validator(mode="after")
     def _layers_fit(self) -> Architecture:
-        linear = 0 if self.linear is None else self.linear.layers
+        linear = 0 if self.linear is None or self.linear.parallel else self.linear.layers
         attention = self.layers - linear if self.attention_layers is None else self.attention_layers
         if attention + linear > self.layers:
             raise ValueError(f"attention_layers ({attention}) at most {self.layers - linear}")
@@ -302,7 +306,7 @@ class Architecture(Entry):
             raise ValueError(f"moe.dense_layers ({self.moe.dense_layers}) at most layers ({self.layers})")
         if self.window is not None and self.mla is not None and self.mla.index_topk:
             raise ValueError("a window or mla.index_topk, not both")
-        linear = 0 if self.linear is None else self.linear.layers
+        linear = 0 if self.linear is None or self.linear.parallel else self.linear.layers
         if linear >= self.layers:
             raise ValueError(f"linear.layers ({linear}) below layers ({self.layers})")
         if self.window is not None and self.window.layers > self.layers - linear:

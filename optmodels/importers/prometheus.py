@@ -1,7 +1,8 @@
 """Prometheus text of vLLM's ``/metrics``: histograms since the server started, so scrape a server that ran one load.
 
 Means are ``_sum/_count``; quantiles interpolate within a bucket, as PromQL's histogram_quantile does. The concurrency
-is the gauge ``vllm:num_requests_running`` if the scrape fell under load, else the user's.
+is the gauge ``vllm:num_requests_running`` if the scrape fell under load, else the user's. The time between tokens has
+to agree with the latency of requests.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from optmodels.latency.fit.measurements import Kind
 
 NAME = "prometheus"
 TITLE = "Prometheus text of vLLM metrics"
+E2E = "vllm:e2e_request_latency_seconds"
 TTFT = "vllm:time_to_first_token_seconds"
 TPOT = (
     "vllm:request_time_per_output_token_seconds",
     "vllm:inter_token_latency_seconds",
     "vllm:time_per_output_token_seconds",
 )
+DONE, FAILED = "vllm:request_success_total", ("abort", "error")
 _SAMPLE = re.compile(
     r'^(?P<name>[a-zA-Z_:][\w:]*)(\{(?P<labels>(?:[^"}]|"(?:\\.|[^"\\])*")*)\})?\s+(?P<value>\S+)(\s+-?\d+)?\s*$'
 )
@@ -82,7 +85,9 @@ def read(
                 concurrency=fixed.get("concurrency", running if running >= 1 else None),
                 input_tokens=_mean(source, h, "vllm:request_prompt_tokens"),
                 output_tokens=_mean(source, h, "vllm:request_generation_tokens"),
-                ttft_s=_mean(source, h, TTFT), tpot_s=_mean(source, h, tpot), model=model or None, **quantiles,
+                ttft_s=_mean(source, h, TTFT), tpot_s=_mean(source, h, tpot), model=model or None,
+                completed=h.values["completed"], failed=h.values["failed"],
+                e2e_s=_mean(source, h, E2E) if h.values[f"{E2E}_count"] > 0 else None, **quantiles,
             )
         )  # fmt: skip
     return "served", rows
@@ -132,6 +137,8 @@ def _samples(source: ResultFile) -> dict[str, Histograms]:
             if not bound >= 0:
                 raise source.wrong(name, labels.get("le"), 'a bucket with a numeric le="…" ≥ 0', number)
             h.buckets[base][bound] += value
+        elif name == DONE:
+            h.values["failed" if labels.get("finished_reason") in FAILED else "completed"] += value
         elif not math.isnan(value):
             h.values[name] += value
     return found

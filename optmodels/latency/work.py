@@ -227,7 +227,7 @@ def _latent(arch: Architecture) -> _Attention:
         q_params
         + h * (m.kv_lora_rank + m.qk_rope_head_dim)
         + m.kv_lora_rank * arch.heads * (m.qk_nope_head_dim + m.v_head_dim)
-        + arch.heads * m.v_head_dim * h
+        + (2 if arch.attention_gate else 1) * arch.heads * m.v_head_dim * h
         + index_params
     )
     return _Attention(
@@ -300,7 +300,8 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     h, layers = arch.hidden, arch.layers
     linear, window = arch.linear, arch.window
     linear_layers = linear.layers if linear is not None else 0
-    attending = layers - linear_layers if arch.attention_layers is None else arch.attention_layers
+    beside = linear is not None and linear.parallel
+    attending = layers - (0 if beside else linear_layers) if arch.attention_layers is None else arch.attention_layers
     with_attention = attending / layers
     value_dim = arch.value_head_dim or arch.head_dim
     window_share = pair_share = window.layers / attending if window is not None else 0.0
@@ -340,13 +341,17 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         dim = linear.value_head_dim
         inputs = {
             "delta": h * (2 * keys + 2 * values + 2 * linear.value_heads),
+            "mamba1": 2 * h * values + values * (2 * linear.rank + 3 * keys),
             "mamba2": h * (2 * keys + 2 * values + linear.value_heads),
+            "lightning": h * (2 * keys + 2 * values),
+            "conv": 3 * h * values,
             "kda": h * (2 * keys + values + linear.value_heads + 2 * dim) + dim * (keys + values),
         }[linear.kind]
         linear_params = with_linear * (inputs + values * h)
+        convolved = values + (0 if linear.kind in ("mamba1", "conv") else 2 * keys)
         state_elements = with_linear * linear.value_heads * linear.key_head_dim * linear.value_head_dim
         state_flops = 8.0 * state_elements  # decay, the delta rule's read and write, the query's read
-        conv_elements = with_linear * max(linear.conv_kernel - 1, 0) * (2 * keys + values)
+        conv_elements = with_linear * max(linear.conv_kernel - 1, 0) * convolved
     elif arch.attention_layers is not None:
         attention_params, kv_params, whole_params = (
             with_attention * p for p in (attention_params, kv_params, whole_params)

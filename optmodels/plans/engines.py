@@ -570,10 +570,10 @@ def step_beside(level: Level, slots: int, quantile: float) -> float:
 
 
 def between_tokens(
-    level: Level, costs: StepCosts, limits: EngineLimits, k: str, step: float, slots: int, quantile: float | None,
-    placed: bool = False,
-) -> float:  # fmt: skip
-    """Longest time between two tokens of a bucket, for a share `quantile` of these times (None: the mean); seconds.
+    level: Level, costs: StepCosts, limits: EngineLimits, quantiles: Mapping[str, float | None], step: float,
+    slots: int, placed: bool = False,
+) -> dict[str, float]:  # fmt: skip
+    """Longest time between two tokens of buckets, each for a share of these times (None: the mean); seconds.
 
     It is a step: of the running requests as a token sees them, and with prompts that arrived meanwhile. These are of
     the one kind that makes it longest, as if no others came. As many as arrive are negative binomial, 1/(1 − P²) times
@@ -586,16 +586,28 @@ def between_tokens(
         per_token = latencies(level, r, step, 0.0, None, slots, 1.0, 0.0, (None, None, None), placed)[1]
         return per_token * (r.output - 1) / r.decodes if r.decodes > 0 else 0.0
 
-    r = of[k]
-    if quantile is None or r.output <= 1:
-        return mean(k)
-    each = level.each(r)
-    alone = level.load * level.fixed / each + level.load  # one more than others see, in the mean
-    many, z = (alone + level.load) / (1 - level.load), NormalDist().inv_cdf(quantile)
-    skew = (1 + level.load) / math.sqrt(alone + level.load)
-    running = many + math.sqrt(many / (1 - level.load)) * (z + skew * (z * z - 1) / 6) + 1
-    own = max(r.decode / r.decodes if r.decodes > 0 else 0.0, level.decoding)
-    seconds = level.fixed + 1.15 * own * min(max(running, 1.0), level.ranks * slots)
+    longest = {q: _prompts_between(level, costs, limits, q, mean) for q in {*quantiles.values()} if q is not None}
+    found = {}
+    for k, quantile in quantiles.items():
+        r = of[k]
+        if quantile is None or r.output <= 1:
+            found[k] = mean(k)
+            continue
+        each = level.each(r)
+        alone = level.load * level.fixed / each + level.load  # one more than others see, in the mean
+        many, z = (alone + level.load) / (1 - level.load), NormalDist().inv_cdf(quantile)
+        skew = (1 + level.load) / math.sqrt(alone + level.load)
+        running = many + math.sqrt(many / (1 - level.load)) * (z + skew * (z * z - 1) / 6) + 1
+        own = max(r.decode / r.decodes if r.decodes > 0 else 0.0, level.decoding)
+        found[k] = level.fixed + 1.15 * own * min(max(running, 1.0), level.ranks * slots) + longest[quantile]
+    return found
+
+
+def _prompts_between(
+    level: Level, costs: StepCosts, limits: EngineLimits, quantile: float, mean: Callable[[str], float]
+) -> float:  # fmt: skip
+    """What prompts make a time between two tokens longer by, at most, for this share of these times; seconds."""
+    of = level.requests
     tokens = sum(x.weight * x.decodes for x in of.values())
     seen = sum(x.weight * x.decodes * mean(name) for name, x in of.items() if x.decodes > 0) / tokens if tokens else 0.0
     most = limits.max_num_batched_tokens
@@ -615,7 +627,7 @@ def between_tokens(
             among = 1 - (1 - quantile) / 2 / level.ranks
             count = _chunks_within(among, came, busy, math.ceil(full / (1.15 * work)))
             longest = max(longest, level.outside + min(1.15 * work * count, full) if count > 0 else 0.0)
-    return seconds + longest
+    return longest
 
 
 def _chunks_within(quantile: float, mean: float, busy: float, most: int) -> float:
@@ -840,10 +852,8 @@ def check_engine(
     pause = math.nan
     if kind.itl is not None:
         q = seconds_and_quantile(kind.itl)[1]
-        pause = max(
-            between_tokens(level, costs, told, k, e.step_s, e.max_num_seqs, q, placed)
-            for k, share in shares.items() if share > 0 and level.requests[k].output > 1
-        )  # fmt: skip
+        asked = {k: q for k, share in shares.items() if share > 0 and level.requests[k].output > 1}
+        pause = max(between_tokens(level, costs, told, asked, e.step_s, e.max_num_seqs, placed).values())
     return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
                 full * steps * level.fixed / (1 - full * work), pause)  # fmt: skip
 

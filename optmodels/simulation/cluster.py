@@ -208,6 +208,7 @@ class Outcomes:
         start_s, first_token_s, finish_s: (n,) absolute; infinity where refused.
         promised: (n,) would meet its deadline if nothing more were admitted after its start.
         busy_s: (I,) time with at least one request in a slot.
+        gaps: (models, B + 1) counted times between tokens; None: not counted.
     """
 
     instance: Ints
@@ -216,6 +217,7 @@ class Outcomes:
     finish_s: Floats
     promised: Bools
     busy_s: Floats
+    gaps: Ints | None = None
 
     @property
     def served(self) -> Bools:

@@ -186,11 +186,13 @@ class Gaps:
         edges_s: (B,) ascending seconds; counts are of times up to each, and of longer ones.
         group: (n,) where each request's count, 0 ≤ group; −1: nowhere.
         sent_s: (n,) seconds between the first token and the arrival of requests that come with their KV cache.
+        limit_s: (n,) limit of each request, one of the edges: longer times are `late_pauses`.
     """
 
     edges_s: Floats
     group: Ints
     sent_s: Floats | float = 0.0
+    limit_s: Floats | float = np.inf
 
 
 EDGES_S: Floats = np.array(1e-4 * 1.02 ** np.arange(700), dtype=np.float64)  # of reports: up to 103 s, 2 % apart
@@ -251,6 +253,8 @@ class ServedRequests:
         most_running: most running of each engine, all ranks together.
         series: None where not asked for.
         gaps: (groups, B + 1) times between tokens up to each edge, not cumulated; None where not asked for.
+        pauses, late_pauses: (n,) times between the tokens of each request, and those beyond its limit; 0 where not
+            asked for.
     """
 
     arrivals: Arrivals
@@ -265,6 +269,8 @@ class ServedRequests:
     most_running: Ints
     series: Series | None
     gaps: Ints | None = None
+    pauses: Ints | int = 0
+    late_pauses: Ints | int = 0
 
     @property
     def served(self) -> Bools:
@@ -402,6 +408,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int, gaps
         ("priority", a.priority), ("deadline_s", a.deadline_s), ("ttft_limit_s", a.ttft_limit_s), ("where", -1),
         ("start_s", np.nan), ("first_s", np.nan), ("finish_s", np.nan), ("group", -1 if gaps is None else gaps.group),
         ("last_s", a.arrival_s - (0.0 if gaps is None else gaps.sent_s)),
+        ("edge", 0 if gaps is None else np.searchsorted(gaps.edges_s, gaps.limit_s * (1 + 1e-12), "right") - 1),
     ):  # fmt: skip
         r[name] = values
     unit_tokens, ids = 0, np.zeros(0, np.int64)
@@ -467,4 +474,5 @@ def _served(
     return ServedRequests(
         a, index, start, first + outside, finish + outside, r["hit"].copy(), r["preempted"].copy(), x["steps"].copy(),
         x["busy_s"].copy(), x["most"].copy(), series, state.gaps if len(state.edges) else None,
+        r["pauses"].copy(), r["late"].copy(),
     )  # fmt: skip

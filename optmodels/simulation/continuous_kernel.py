@@ -30,10 +30,11 @@ WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 # last_s: its last token, of one that decodes no longer or not yet; group: −1 or where the times between its tokens
 # count. order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still
 # within the window; where: in the heap of decoding requests, or −1; due: the instance's clock at which it is answered;
+# edge: the last within its limit on these times, of which it had `pauses`, `late` of them beyond.
 # a, b: child and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
 REQUEST = record(
     "input output expected received klass pool ids units instance"
-    " made context todo chunk order held hit base due inside where a b fill preempted blocks group",
+    " made context todo chunk order held hit base due inside where a b fill preempted blocks group edge pauses late",
     "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s last_s",
 )
 # sum_c, sum_w: contexts of decoding requests, as a whole and within the window; below: how many are within it; ahead:
@@ -199,10 +200,19 @@ def _edge(s, seconds):  # type: ignore[no-untyped-def]
 @compiled
 def _count(s, j, i, times):  # type: ignore[no-untyped-def]
     """Add the steps of an instance so far to the times between a request's tokens (1), or take them off (−1)."""
-    group = s.request[i].group
-    if group >= 0:
+    r = s.request[i]
+    if r.group >= 0:
         for b in range(s.gaps.shape[1]):
-            s.gaps[group, b] += times * s.steps[j, b]
+            _add(s, r, b, times * s.steps[j, b])
+
+
+@compiled
+def _add(s, r, at, times):  # type: ignore[no-untyped-def]
+    """Add times between a request's tokens up to an edge."""
+    s.gaps[r.group, at] += times
+    r.pauses += times
+    if at > r.edge:
+        r.late += times
 
 
 @apart
@@ -497,8 +507,8 @@ def _pauses(s, j, t, seconds):  # type: ignore[no-untyped-def]
         while i >= 0:
             r = s.request[i]
             if r.group >= 0:
-                s.gaps[r.group, at] -= 1
-                s.gaps[r.group, _edge(s, t + seconds - r.last_s)] += 1
+                _add(s, r, at, -1)
+                _add(s, r, _edge(s, t + seconds - r.last_s), 1)
             i = r.fill
     x.joined = -1
 
@@ -600,7 +610,7 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
             if np.isnan(r.first_s):
                 r.first_s = t
             elif r.group >= 0:
-                s.gaps[r.group, _edge(s, t - r.last_s)] += 1  # since it was preempted
+                _add(s, r, _edge(s, t - r.last_s), 1)  # since it was preempted
             if r.made >= r.output:
                 _answered(s, j, i, t)
             else:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc, logsumexp
-from scipy.stats import norm
+from scipy.stats import nbinom, norm
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture
@@ -1169,6 +1169,7 @@ class Engine:
         running: requests that run where as many as may do.
         weights: of the mixture.
         wait_s: mean wait for prefill.
+        pause_s: longest time between tokens at a quantile; None: none decodes here.
     """
 
     x: Level
@@ -1190,6 +1191,7 @@ class Engine:
 
     weights: Sequence[float]
     wait_s: float
+    pause_s: Callable[[float | None], float | None]
 
     @property
     def carries(self) -> float:
@@ -1254,6 +1256,68 @@ def whole_s(x: Level, i: int, quantile: float, wait_s: float, later: float, requ
     return first, max(late, first), rest, first + rest + over
 
 
+def longest_pause_s(
+    c: StepCosts, x: Level, kinds: Sequence[Kind], limits: Any, moved_s: Sequence[float], stage: str,
+    quantile: float | None,
+) -> float | None:  # fmt: skip
+    """The time between two tokens of the class of which it is longest; None: none decodes here."""
+    if stage == "prefill":
+        return None
+    few = [i for i, k in enumerate(kinds) if x.fits[i] and k.output > 1 and k.weight > 0]
+    prompts = 0.0 if stage == "decode" or quantile is None else _pause_of_prompts_s(c, x, kinds, limits, quantile)
+    found = []
+    for i in few:
+        if stage == "both":
+            found.append(_pause_s(x, i, quantile) + prompts)
+            continue
+        n, joins = max(x.rounds[i], 1.0), joins_s(c, x.step_s, moved_s[i])
+        pause = _pause_s(x, i, quantile) + (joins / n if quantile is None else joins)
+        if quantile is not None and (1.0 - quantile) * n > 1.0 + 1e-9 * (n - 1.0):
+            others = 1.0 - ((1.0 - quantile) * n - 1.0) / (n - 1.0)
+            pause = min(pause, _pause_s(x, i, max(others, 0.5)))
+        found.append(pause)
+    return max(found, default=None)
+
+
+def _pause_s(x: Level, i: int, quantile: float | None) -> float:
+    """A step that a token of class i waits for, without the prompts in it."""
+    if quantile is None:
+        return tpot_s(x, i, None) / x.steps_per_token[i]
+    rho = 1.0 - x.fixed_s / x.step_s
+    crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i] + rho, rho) + 1.0
+    return x.fixed_s + 1.15 * x.decode_step_s[i] * min(max(crowd, 1.0), x.ranks * x.seqs)
+
+
+def _pause_of_prompts_s(c: StepCosts, x: Level, kinds: Sequence[Kind], limits: Any, quantile: float) -> float:
+    """What the prompts of one class make a step longer by, of the class for which that is most."""
+    rho, most = 1.0 - x.fixed_s / x.step_s, float(limits.max_num_batched_tokens)
+    decodes = [k.weight * n for k, n in zip(kinds, x.rounds, strict=True)]
+    steps = [n * tpot_s(x, i, None) / x.steps_per_token[i] if n else 0.0 for i, n in enumerate(decodes)]
+    seen_s = sum(steps) / sum(decodes) if sum(decodes) > 0 else 0.0
+    last: dict[int, tuple[float, float]] = {}  # its chunk's tokens, and their work
+    for i, k in enumerate(kinds):
+        if x.fits[i] and x.chunks[i]:
+            u = min(k.new, most, limits.chunk_tokens or math.inf)
+            outside = prompt_s(c, u, k.prompt - u, u, False) - c.prompt_expert_s * u
+            last[i] = u, x.ranks * outside + c.prompt_expert_s * u
+    full = max((most * p / u for u, p in last.values()), default=0.0)
+    found = [0.0]
+    for i, (_, p) in last.items():
+        busy = rho * (1.0 - x.rounds[i] * x.own_s[i] / x.work_s[i])
+        came = busy * seen_s / (p + x.carries_s) / x.ranks
+        if not p > 0 or not came > 0:
+            continue
+        q, b = 1.0 - (1.0 - quantile) / 2.0 / x.ranks, max(busy * busy, 1e-12)
+        if came > 30:
+            z = float(norm.ppf(q))
+            k = math.ceil(came + z * math.sqrt(came / (1 - b)) + (z * z - 1) / 6 * (1 + b) / (1 - b))
+        else:
+            k = int(nbinom.ppf(q, came * (1.0 - b) / b, 1.0 - b))
+        if k > 0:
+            found.append(x.carries_s + min(1.15 * p * k, full))
+    return max(found)
+
+
 def beside_s(x: Level, quantile: float) -> float:
     """A step with as many of the mixture's mean requests as are not exceeded at a quantile, one at least."""
     rho, c = 1.0 - x.fixed_s / x.step_s, min(x.crowd_s)
@@ -1264,6 +1328,7 @@ def engines(
     c: StepCosts, later: float, limits: Any, kv_of: Callable[[int], float], mixture: Mixture, batch: int,
     waits: Sequence[float], stream: tuple[float, float], stage: str = "both", network: Network | None = None,
     ranks: int = 1, who: Sequence[int] | None = None, hits: Callable[[Callable[..., Any]], list[float]] | None = None,
+    itl: tuple[float, float | None] = (math.inf, None),
 ) -> list[Engine]:  # fmt: skip
     """Every level of a batch: of each max_num_seqs while slots are scarcest, and of each wait.
 
@@ -1283,7 +1348,13 @@ def engines(
         ranks: of attention.
         who: number of each request; None: in order.
         hits: tokens of each in the prefix cache, by the levels with so many.
+        itl: limit on the time between tokens, and its quantile.
     """
+
+    def paused(e: Engine) -> bool:
+        pause = None if itl[0] == math.inf else e.pause_s(itl[1])
+        return pause is not None and pause > itl[0] * (1 + HAIR)
+
     found: list[Engine] = []
     for seqs in choices(limits, c.drafts):
         lacks, kv = False, kv_of(seqs)
@@ -1310,6 +1381,8 @@ def engines(
             if e is None or over or not any(e.can) or not e.carries:
                 lacks |= e is not None and all(row[1] == math.inf for row in e.rows)
                 continue
+            if paused(e):
+                continue
             queued = e.load(5) / e.load(0)
             lacks |= e.load(1) > e.load(0) * (1 + 1e-9)
             found.append(e)
@@ -1317,7 +1390,7 @@ def engines(
                 for place_s in (0.5, 4.0):
                     if place_s + e.wait_s <= (limits.longest_wait_s or 30.0):
                         more = at(cached, wait, place_s)
-                        if more is not None and any(more.can) and more.carries:
+                        if more is not None and any(more.can) and more.carries and not paused(more):
                             found.append(more)
             first = False
         if not lacks:
@@ -1428,6 +1501,7 @@ def _engine(
         x, stage, {n: i for i, n in enumerate(who)}, [k.prompt for k in kinds],
         [0.0 if stage == "prefill" else k.output for k in kinds], firsts, rests, lates, wholes, can, rows, ahead, rate,
         idle, max(t, beside_s(x, limits.quantile)), running, weights, wait_s,
+        lambda q: longest_pause_s(c, replace(x, fits=can), kinds, told, moved, stage, q),
     )  # fmt: skip
 
 

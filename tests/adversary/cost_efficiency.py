@@ -30,6 +30,7 @@ Array = npt.NDArray[np.float64]
 LEFT_OUT = (
     static.SHAPES
     | static.BOUNDS
+    | static.itl("RealTime")
     | {
         **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
         **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},

@@ -42,6 +42,7 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 LEFT_OUT = (
     static.SHAPES
     | static.BOUNDS
+    | static.itl("FleetSlo")
     | {
         **{f"TraceFile.{key}": static.READ for key in static.READERS},
         **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},

@@ -634,6 +634,8 @@ def _engines(
     elif not sum(w for w, *_ in mixture) > 0:
         mixture = [(1.0, *rest) for _, *rest in mixture]
     waits = limits.waits if isinstance(limits.waits, tuple) else (limits.waits,)
+    most = data.get("slo", {}).get("itl_s", math.inf)
+    itl = (most["at_most"], most["percentile"]) if isinstance(most, dict) else (most, None)
     for g in types:
         of_type = [n for of, n in free if of == g]
         for tp, ranks in itertools.product(sorted(set(choose["tp"])), _ranks(choose, work)):
@@ -649,7 +651,7 @@ def _engines(
                 hits = None if shared is None else partial(shared.hits, stream=stream[0], ranks=ranks, stage=stage)
                 levels = continuous.engines(
                     steps[0], max(steps[1], 1.0), limits, kv_of, mixture, batch, waits, stream, stage, network, ranks,
-                    who, hits,
+                    who, hits, itl,
                 )  # fmt: skip
                 if data.get("change", {}).get("running"):  # what runs does not say its level
                     levels = levels[:1]
@@ -1134,6 +1136,9 @@ class _Making:
         if self.on("limits") or d.chance(0.2):
             if d.chance(0.5):
                 data["slo"]["ttft_s"] = d.number(0.5, 20)
+            if d.chance(0.5) and data.get("serving") == "continuous":
+                at = d.number(0.01, 0.3)
+                data["slo"]["itl_s"] = d.one((at, {"at_most": at, "percentile": d.one((0.9, 0.95, 0.99))}))
             if d.chance(0.6):
                 data["slo"]["shortfall_penalty"] = d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))
         if "prefix_blocks" in data["requests"].get("rows", {}):

@@ -39,6 +39,7 @@ LEFT_OUT = (
     static.SPELLED
     | static.SHAPES
     | static.BOUNDS
+    | static.itl("ServiceSlo")
     | {
         **{f"LengthsOfTrace.{key}": READ for key in static.READERS},
         "MachineType.price_columns": READ,

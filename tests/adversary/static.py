@@ -682,14 +682,21 @@ _OF_PUBLISHED = (
     "Kept.layers", "Kept.part", "Kept.part=attention", "Kept.part=dense", "Kept.part=experts", "Kept.part=linear",
     "Kept.part=shared", "Kept.precision", "Kept.precision=fp16", "Kept.precision=fp4", "Kept.precision=fp8",
     "Kept.precision=fp8_block", "Kept.precision=int4", "Kept.precision=mxfp4", "Linear.conv_kernel", "Linear.kind",
-    "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Mla.index_layers", "MoE.latent", "MoE.layers",
+    "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Linear.kind=mamba1", "Linear.kind=lightning",
+    "Linear.kind=conv", "Linear.rank", "Linear.parallel", "Linear.parallel=False", "Linear.parallel=True",
+    "Mla.index_layers", "MoE.latent", "MoE.layers",
     "Window.chunked", "Window.chunked=False", "Window.chunked=True", "Window.head_dim", "Window.heads",
     "Window.kv_heads", "Window.value_head_dim",
 )  # fmt: skip
 SHAPES = dict.fromkeys(
     _OF_PUBLISHED, "shapes of published configurations, which tests of the catalogue work out by hand"
 )
+_ELSEWHERE = "drawn for orchestration, whose theory of an engine is the same"
 BOUNDS = {
-    f"EngineLimits.{key}": "drawn for orchestration, whose theory of an engine is the same"
-    for key in ("least_load", "more_prompts", "most_load", "most_filled", "most_full")
+    f"EngineLimits.{key}": _ELSEWHERE for key in ("least_load", "more_prompts", "most_load", "most_filled", "most_full")
 }
+
+
+def itl(section: str) -> dict[str, str]:
+    """Limits on ITL of a formulation's SLO."""
+    return {f"{section}.itl_s{form}": _ELSEWHERE for form in ("", "=Percentile", "=float")}

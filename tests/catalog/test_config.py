@@ -6,6 +6,7 @@ import pytest
 
 from optmodels import catalog
 from optmodels.catalog.config import config_file, read_config
+from optmodels.catalog.files import gpu_file
 from optmodels.errors import InputError
 from optmodels.latency.resolve import llm_name
 from optmodels.latency.work import layer_work
@@ -77,6 +78,11 @@ def test_a_fine_tune_with_other_layers_is_another_model(tmp_path):
     ({"layer_types": ["full_attention"] * 3}, "layer_types"),
     ({"quantization_config": {"quant_method": "gptq", "bits": 8}}, "quantization_config"),
     ({"num_experts": 8, "num_experts_per_tok": 2, "moe_layer_freq": 3}, "moe_layer_freq"),
+    ({"model_type": "mamba2"}, "model_type"), ({"model_type": "lfm2", "conv_L_cache": 3}, "layer_types"),
+    ({"model_type": "gpt2", "n_embd": None, "hidden_size": None}, "n_embd"), ({"model_type": "dbrx"}, "kv_n_heads"),
+    ({"model_type": "bamba", "layer_types": ["rwkv"] * 64}, "layer_types"),
+    ({"model_type": "internvl_chat", "llm_config": {"model_type": "rwkv7"}}, "llm_config.model_type"),
+    ({"model_type": "hunyuan_v1_moe", "cla_share_factor": 2, "use_cla": True}, "use_cla"),
 ])  # fmt: skip
 def test_what_is_not_read_is_refused_by_its_name(tmp_path, changes, path):
     with pytest.raises(InputError) as error:
@@ -97,6 +103,19 @@ def test_a_folder_of_the_local_cache_is_found(tmp_path):
     (snapshot / "config.json").write_text(json.dumps(QWEN))
     found, _ = read_config(config_file(str(tmp_path / "models--me--Mine-32B")))
     assert found.title == "Mine-32B" and config_file(str(tmp_path)) is None and config_file("qwen3-32b") is None
+    (snapshot.parent / "def").mkdir()  # a later revision, which the cache's default does not name
+    (snapshot.parent / "def" / "config.json").write_text(json.dumps(QWEN | {"num_hidden_layers": 60}))
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("abc")
+    assert config_file(str(snapshot.parents[1])) == snapshot / "config.json"
+
+
+def test_a_file_or_folder_without_a_config_is_named(cli, folder):
+    ask = ("--input", "1k", "--output", "300", "--rate", "20")
+    (folder / "empty").mkdir()
+    for name, expected in (("gone.json", "a checkpoint's config.json"), ("empty", "which this one has not")):
+        said = cli("plan", "--model", name, *ask)
+        assert said.status == 2 and name in said.err and expected in said.err
 
 
 def test_a_plan_of_a_config(cli, folder):
@@ -158,3 +177,27 @@ def test_a_gpu_by_its_file_in_plan_and_simulate(cli, folder):
     found = json.loads(said.out)
     assert found["deployment"]["gpu"] == "mine" and found["deployment"]["llm"] == "qwen3-32b"
     assert cli("simulate", "--trace", "poisson:1:1000:100:20", "--gpu", "mine", "--model", "qwen3-32b").status == 2
+
+
+def test_a_file_may_price_a_gpu_of_the_catalogue(tmp_path):
+    path = tmp_path / "rented.yaml"
+    path.write_text("gpu: AMD Instinct MI300X\nusd_per_hour: 2.0\n")
+    key, gpu = gpu_file(str(path))
+    assert (key, gpu.usd_per_hour, gpu.fp16_flops) == ("mi300x", 2.0, catalog.gpus()["mi300x"].fp16_flops)
+    path.write_text("gpu: mi300x\nusd_per_hour: 2.0\nvram_gib: 128\ndriver_gib: 127.5\n")
+    key, gpu = gpu_file(str(path))
+    assert (key, gpu.usable_gib) == ("rented", 127.5)
+    path.write_text("gpu: mi999\nusd_per_hour: 2.0\n")
+    with pytest.raises(InputError, match="mi999"):
+        gpu_file(str(path))
+
+
+def test_an_amd_gpu_is_planned_on_a_cloud_that_has_it_or_at_a_price(cli, folder):
+    ask = ("plan", "--model", "llama-3.1-70b", "--input", "1k", "--output", "300", "--rate", "2", "--tpot", "80ms")
+    said = cli(*ask, "--gpu", "mi300x", "--cloud", "azure", "--region", "eastus2")
+    assert said.status == 0 and "Standard_ND96isr_MI300X_v5" in said.out, said.err
+    (folder / "rented.yaml").write_text("gpu: mi355x\nusd_per_hour: 4.0\n")
+    said = cli(*ask, "--gpu", "rented.yaml")
+    assert said.status == 0 and "MI355X" in said.out and "4.00 USD/h" in said.out, said.err
+    said = cli(*ask, "--gpu", "mi355x")
+    assert said.status == 2 and "usd_per_hour and gpu: NAME" in said.err

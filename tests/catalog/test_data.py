@@ -108,12 +108,15 @@ def attention_parameters(llm):
     index = mla.get("index_heads", 0) * mla.get("index_head_dim", 0)
     own = mla.get("index_layers", llm["layers"]) / llm["layers"]
     total += own * (q_rank * index + h * (mla.get("index_heads", 0) + mla.get("index_head_dim", 0)))
-    return total + heads * value * h
+    return total + (2 if llm.get("attention_gate") else 1) * heads * value * h
 
 
 def linear_parameters(llm):
     h, linear = llm["hidden"], llm["linear"]
     keys, values = linear["key_heads"] * linear["key_head_dim"], linear["value_heads"] * linear["value_head_dim"]
+    if linear.get("kind") == "kda":  # projections of keys, values and results; ranks of decay and gate; one β a head
+        rank = linear["value_head_dim"]
+        return h * (2 * keys + 2 * values + linear["value_heads"]) + rank * (2 * h + keys + values)
     return h * (2 * keys + 2 * values + 2 * linear["value_heads"]) + values * h
 
 
@@ -125,8 +128,9 @@ def parameters(llm):
     total = (layers - linear) * attention_parameters(llm) + (linear and linear * linear_parameters(llm))
     total += dense * matrices * h * llm["ffn"]
     if moe is not None:
-        width = moe["experts"] * moe["expert_ffn"] + moe.get("shared_ffn", 0)
-        total += (layers - dense) * (matrices * h * width + h * moe["experts"])
+        latent = moe.get("latent", 0)
+        routed = matrices * (latent or h) * moe["experts"] * moe["expert_ffn"] + 2 * h * latent
+        total += (layers - dense) * (routed + matrices * h * moe.get("shared_ffn", 0) + h * moe["experts"])
     total += llm["vocab"] * h * (1 if llm["tied_embeddings"] else 2)
     return total + llm["learned_positions"] * h
 
@@ -284,7 +288,7 @@ def test_number_of_machines():
         "llm-pilot-table-vii": 6,
         "aws": 64,
         "gcp": 368,
-        "azure": 656,
+        "azure": 673,
     }
 
 

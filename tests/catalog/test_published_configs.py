@@ -188,6 +188,94 @@ OTHERS = {
     "Qwen2.5-VL 7B": (dense("qwen2_5_vl", 28, 3584, 18944, 28, 4, 152064, vision_config={
         "depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "patch_size": 14, "spatial_merge_size": 2,
         "temporal_patch_size": 2, "out_hidden_size": 3584}), 28 * 2 * 4 * 128 * 2, 0, 8.29),
+    "Command R+": (dense("cohere", 64, 12288, 33792, 96, 8, 256000, tie_word_embeddings=None), 64 * 2 * 8 * 128 * 2, 0,
+                   103.81),
+    "Gemma 7B": (dense("gemma", 28, 3072, 24576, 16, 16, 256000, head_dim=256, hidden_act="gelu",
+                       tie_word_embeddings=None), 28 * 2 * 16 * 256 * 2, 0, 8.54),
+    "Phi 3.5 MoE": (dense("phimoe", 32, 4096, 6400, 32, 8, 32064, num_local_experts=16, num_experts_per_tok=2),
+                    32 * 2 * 8 * 128 * 2, 0, 41.87),
+    "OLMoE": (dense("olmoe", 16, 2048, 1024, 16, 16, 50304, num_experts=64, num_experts_per_tok=8),
+              16 * 2 * 16 * 128 * 2, 0, 6.92),
+    # two matrices in the feed-forward
+    "Apertus 70B": (dense("apertus", 80, 8192, 43008, 64, 8, 131072, hidden_act="xielu"), 80 * 2 * 8 * 128 * 2, 0,
+                    70.6),
+    "AFM 4.5B": (dense("arcee", 36, 2560, 18432, 20, 4, 128004, head_dim=128, hidden_act="relu2"),
+                 36 * 2 * 4 * 128 * 2, 0, 4.62),
+    "Falcon 40B": ({"model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128,
+                    "num_kv_heads": 8, "new_decoder_architecture": True, "vocab_size": 65024}, 60 * 2 * 8 * 64 * 2, 0,
+                   41.3),
+    "BLOOM": ({"model_type": "bloom", "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112,
+               "vocab_size": 250880},
+              70 * 2 * 112 * 128 * 2, 0, 176.25),
+    "GPT-2 XL": ({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024,
+                  "vocab_size": 50257}, 48 * 2 * 25 * 64 * 2, 0, 1.558),
+    "GLM 4 9B": ({"model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "ffn_hidden_size": 13696,
+                  "num_attention_heads": 32, "multi_query_attention": True, "multi_query_group_num": 2,
+                  "kv_channels": 128, "padded_vocab_size": 151552, "seq_length": 131072, "tie_word_embeddings": False},
+                 40 * 2 * 2 * 128 * 2, 0, 9.4),
+    "DBRX": ({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
+              "vocab_size": 100352, "attn_config": {"kv_n_heads": 8}, "tie_word_embeddings": False, "ffn_config": {
+                  "ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}, 40 * 2 * 8 * 128 * 2, 0, 131.6),
+    "Hunyuan A13B": (dense("hunyuan_v1_moe", 32, 4096, 3072, 32, 8, 128167, tie_word_embeddings=True, num_experts=64,
+                           moe_topk=[8] * 32, num_shared_expert=[1] * 32, moe_intermediate_size=[3072] * 32),
+                     32 * 2 * 8 * 128 * 2, 0, 80.39),
+    # two attentions and two plain feed-forwards in each of 28 layers; 256 of 768 experts do nothing
+    "LongCat Flash": ({"model_type": "longcat_flash", "num_layers": 28, "hidden_size": 6144, "num_attention_heads": 64,
+                       "ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512,
+                       "moe_topk": 12, "zero_expert_num": 256, "kv_lora_rank": 512, "q_lora_rank": 1536,
+                       "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 131072,
+                       "max_position_embeddings": 131072}, 56 * (512 + 64) * 2, 0, 560.0),
+    # one layer in eight has attention; the others Mamba
+    "Jamba 1.5 Mini": (dense("jamba", 32, 4096, 14336, 32, 8, 65536, num_experts=16, num_experts_per_tok=2,
+                             attn_layer_period=8, attn_layer_offset=4, expert_layer_period=2, expert_layer_offset=1,
+                             mamba_d_conv=4, mamba_d_state=16, mamba_expand=2, mamba_dt_rank=256),
+                       4 * 2 * 8 * 128 * 2, 0, 51.57),
+    # attention and Mamba-2 in every layer
+    "Falcon H1 34B": (dense("falcon_h1", 72, 5120, 21504, 20, 4, 261120, head_dim=128, mamba_d_conv=4, mamba_d_head=128,
+                            mamba_d_state=256, mamba_n_groups=2, mamba_n_heads=32), 72 * 2 * 4 * 128 * 2, 0, 33.64),
+    "Granite 4 H Small": (dense("granitemoehybrid", 40, 4096, 768, 32, 8, 100352, tie_word_embeddings=True,
+                                layer_types=(["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4, num_local_experts=72,
+                                num_experts_per_tok=10, shared_intermediate_size=1536, mamba_d_conv=4, mamba_d_head=64,
+                                mamba_d_state=128, mamba_n_groups=1, mamba_n_heads=128), 4 * 2 * 8 * 128 * 2, 0, 32.21),
+    "Granite 4 H Micro": (dense("granitemoehybrid", 40, 2048, 8192, 32, 8, 100352, tie_word_embeddings=True,
+                                layer_types=(["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4, num_local_experts=0,
+                                num_experts_per_tok=0, shared_intermediate_size=8192, mamba_d_conv=4, mamba_d_head=64,
+                                mamba_d_state=128, mamba_n_groups=1, mamba_n_heads=64), 4 * 2 * 8 * 64 * 2, 0, 3.19),
+    # lightning attention in seven of eight layers
+    "MiniMax Text 01": (dense("minimax_text_01", 80, 6144, 9216, 64, 8, 200064, head_dim=128, num_local_experts=32,
+                              num_experts_per_tok=2, attn_type_list=([0] * 7 + [1]) * 10), 10 * 2 * 8 * 128 * 2, 0,
+                        456.1),
+    # short convolutions in 10 of 16 layers; the width is two thirds of the stated one
+    "LFM 2 1.2B": (dense("lfm2", 16, 2048, 12288, 32, 8, 65536, tie_word_embeddings=None, conv_L_cache=3,
+                         full_attn_idxs=[2, 5, 8, 10, 12, 14]), 6 * 2 * 8 * 64 * 2, 0, 1.17),
+    "K-EXAONE": (dense("exaone_moe", 48, 6144, 18432, 64, 8, 153600, head_dim=128, num_experts=128,
+                       num_experts_per_tok=8, num_shared_experts=1, moe_intermediate_size=2048,
+                       is_moe_layer=[False] + [True] * 47), 48 * 2 * 8 * 128 * 2, 0, 236.6),
+    # a language model within; the tower's layers, 32² + 1 positions and a projection of 2 × 2 patches
+    "InternVL 3 8B": ({"model_type": "internvl_chat", "downsample_ratio": 0.5, "llm_config": dense(
+        "qwen2", 28, 3584, 18944, 28, 4, 151674), "vision_config": {
+            "model_type": "intern_vit_6b", "hidden_size": 1024, "image_size": 448, "intermediate_size": 4096,
+            "num_hidden_layers": 24, "patch_size": 14}}, 28 * 2 * 4 * 128 * 2, 0, 7.94),
+    "GLM 4.5V": ({"model_type": "glm4v_moe", "text_config": dense(
+        "glm4v_moe_text", 46, 4096, 10944, 96, 8, 151552, head_dim=128, n_routed_experts=128, num_experts_per_tok=8,
+        n_shared_experts=1, first_k_dense_replace=1, moe_intermediate_size=1408), "vision_config": {
+            "model_type": "glm4v_moe", "depth": 24, "hidden_size": 1536, "intermediate_size": 10944, "patch_size": 14,
+            "out_hidden_size": 4096, "spatial_merge_size": 2, "temporal_patch_size": 2}},
+        46 * 2 * 8 * 128 * 2, 0, 107.71),
+    # 30 of 40 layers keep the last 512 tokens and have more query heads; a gate a head
+    "Laguna XS": (dense("laguna", 40, 2048, 8192, 48, 8, 100352, head_dim=128, sliding_window=512, num_experts=256,
+                        layer_types=(["full_attention"] + ["sliding_attention"] * 3) * 10, num_experts_per_tok=8,
+                        num_attention_heads_per_layer=[48, 64, 64, 64] * 10, moe_intermediate_size=512,
+                        shared_expert_intermediate_size=512, mlp_layer_types=["dense"] + ["sparse"] * 39),
+                  10 * 2 * 8 * 128 * 2, 30 * 2 * 8 * 128 * 2, 33.4),
+    # experts of 3584 wide inputs; 24 of 93 layers keep a latent
+    "Kimi K3": ({"model_type": "kimi_k3", "text_config": dense(
+        "kimi_linear", 93, 7168, 33792, 96, 96, 163840, hidden_act="situ", q_lora_rank=1536, kv_lora_rank=512,
+        qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, mla_use_output_gate=True, num_experts=896,
+        num_experts_per_token=16, num_shared_experts=2, moe_intermediate_size=3072, routed_expert_hidden_size=3584,
+        first_k_dense_replace=1, linear_attn_config={
+            "full_attn_layers": [*range(4, 93, 4), 93], "head_dim": 128, "num_heads": 96,
+            "short_conv_kernel_size": 4})}, 24 * (512 + 64) * 2, 0, 2780.0),
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from optmodels.engine.continuous import (
 from optmodels.latency.steps import StepCosts
 from optmodels.plans.engines import Request, at_level, between_tokens
 from optmodels.simulation.continuous import EDGES_S, Arrivals, Engine, Gaps, at_quantile, of_edges, simulate
+from tests.adversary import continuous
 
 QUANTILES = (0.9, 0.95, 0.99)
 
@@ -117,8 +118,15 @@ def test_the_check_finds_the_same_bound(stage, chunk, ranks):
     }
     level = at_level(limits, costs, 2e5, requests, float(step[0, 0]), stage, ranks)
     for q in (None, 0.5, 0.95, 0.99, 0.999):
-        mine = [between_tokens(level, costs, limits, k, float(step[0, 0]), 128, q) for k in requests]
+        mine = [*between_tokens(level, costs, limits, dict.fromkeys(requests, q), float(step[0, 0]), 128).values()]
         assert points.itl_s(q)[0, 0] == pytest.approx(mine, rel=1e-6), q
+    # The adversary's own, from docs/engine.md.
+    kinds = [continuous.Kind(i, o, 0.0, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
+    x = continuous.level(costs, kinds, limits, 2e5, float(step[0, 0]), stage, [0.0] * 3, ranks)
+    for q in (None, 0.5, 0.95, 0.99, 0.999):
+        found = continuous.longest_pause_s(costs, x, kinds, limits, [0.0] * 3, "both", q)
+        if stage == "both":
+            assert found == pytest.approx(points.itl_s(q).max(), rel=1e-6), q
 
 
 def test_of_many_times_between_tokens_a_first_one_may_be_longer():

@@ -229,6 +229,19 @@ def test_prometheus_says_what_a_line_or_histogram_lacks(tmp_path):
     assert "cumulative" in str(mistakes(write(tmp_path, "c.prom", less))[0])
 
 
+def test_prometheus_counts_failures_and_compares_latencies(tmp_path):
+    aborted = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="m"} 10.0\n'
+    (m,) = mistakes(write(tmp_path, "a.prom", PROMETHEUS + aborted))
+    assert (m.path, m.value) == ("failed requests", "10 of 110 requests failed")
+    for seconds, agrees in ((278.6, True), (400.0, False)):  # 100 × (0.5 s + 127 × 18 ms)
+        whole = "\n".join(histogram("vllm:e2e_request_latency_seconds", ("5.0", "+Inf"), (100, 100), seconds)) + "\n"
+        path = write(tmp_path, "b.prom", PROMETHEUS + whole)
+        if agrees:
+            assert read([path])[1].frame["tpot_s"][0] == 0.018
+        else:
+            assert "TPOT" in str(mistakes(path)[0])
+
+
 def test_text_after_a_whole_object_is_named_by_its_line(tmp_path):
     [mistake] = mistakes(write(tmp_path, "m_1_2_summary.json", '{\n}\n "results_ttft_s_mean": 0.2,\n}'))
     assert mistake.line == 1 and "JSON" in mistake.expected

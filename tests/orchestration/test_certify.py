@@ -98,7 +98,7 @@ def test_lines_of_one_pass_are_found_in_the_tables_of_the_other(changes):
 def test_draws_decide_by_students_t():
     """Gains 1, 2, 3 of 10 each: mean 2, standard error 0.577; the 5 % quantile of t with two degrees is 2.920."""
     good, came = np.array([6.0, 7.0, 8.0]), np.full(3, 10.0)
-    kept, unclear, broken = (_judged("m", share, good, came, 0.05) for share in (0.5, 0.6, 0.9))
+    kept, unclear, broken = (_judged("m", "in_time", share, good, came, 0.05) for share in (0.5, 0.6, 0.9))
     assert [x.line.found for x in (kept, unclear, broken)] == ["kept", "undecided", "broken"]
     assert kept.line.seen == pytest.approx(0.7)
     assert kept.least == pytest.approx(0.7 - 2.91999 * 3**-0.5 / 10, rel=1e-5)

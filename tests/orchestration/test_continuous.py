@@ -378,7 +378,7 @@ def test_every_figure_of_an_engine_is_recomputed(planned):
     decided = "max_num_seqs"
     first = [path for path in leaves(plan) if path[:2] == ("configurations", 0) and "engine" in path]
     paths = [path for path in first if decided not in path] + [("prediction", "slot_use"), ("prediction", "in_time")]
-    assert len(paths) == 19
+    assert len(paths) == 20
     for path in paths:
         for wrong in other_values(path, value_at(plan, path)):
             if wrong != value_at(plan, path):

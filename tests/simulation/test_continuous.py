@@ -123,6 +123,8 @@ def test_times_between_tokens_by_hand():
     a = Arrivals.of([0, 1.2], [8, 10], [3, 2])
     seen = simulate(a, [engine(costs)], gaps=Gaps(np.array([1.015, 1.5, 2.51]), np.array([0, 1])))
     assert seen.gaps.tolist() == [[0, 1, 1, 0], [0, 1, 0, 0]]  # 2.51 and 1.02, 1.02
+    late = simulate(a, [engine(costs)], gaps=Gaps(np.array([1.015, 1.5, 2.51]), np.array([0, 1]), limit_s=1.5))
+    assert (late.pauses.tolist(), late.late_pauses.tolist()) == ([2, 1], [1, 0])
     found = gap_quantiles(*of_edges(np.array([1.015, 1.5, 2.51]), seen.gaps[0]), [0.5, 0.95])
     assert found == pytest.approx({"mean": 2.005, "p50": 1.5, "p95": 2.51})
     assert simulate(a, [engine(costs)]).gaps is None and gap_quantiles(*of_edges(EDGES_S, np.zeros(701)), [0.5]) == {}
@@ -136,6 +138,7 @@ def test_times_between_tokens_by_hand():
         gaps=Gaps(np.array([1.0, 2.0, 5.9, 6.1]), np.array([0, 1])),
     )  # fmt: skip
     assert seen.gaps.tolist() == [[5, 0, 0, 0, 0], [4, 0, 0, 1, 0]]
+    assert (seen.pauses.tolist(), seen.late_pauses.tolist()) == ([5, 5], [0, 0])
 
 
 def test_the_series_adds_up():
