@@ -92,6 +92,7 @@ comparison: setup  ## docs/comparison.md anew
 
 bench-latency: setup  ## fit the engines' coefficients, judge them on groups left out, write file and docs table: DATA=FOLDER [OTHERS=1] [CHOICE=1]
 	$(BIN)/python benchmarks/engine_model.py $(DATA) --write
+	$(BIN)/python benchmarks/maker_model.py $(DATA) --write
 	$(if $(OTHERS),$(BIN)/python benchmarks/never_fitted.py $(DATA))
 	$(if $(CHOICE),$(BIN)/python benchmarks/chosen_rows.py $(DATA))
 

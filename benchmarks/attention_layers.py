@@ -1,10 +1,9 @@
-"""Time that layers with sparse or linear attention add to a step, fitted with all other shipped coefficients fixed.
+"""Time that layers with sparse or linear attention add to a step, fitted with all other coefficients fixed.
 
-    python benchmarks/attention_layers.py FOLDER [--write]
+    python benchmarks/attention_layers.py FOLDER
 
-FOLDER is that of `engine_model`. The shipped coefficients were fitted to LLMs without such layers, so these three
-constants change no prediction of those. Printed is the error of TPOT without and with them, of the GPUs that they were
-fitted to and of the others. ``--write`` writes those of all GPUs to the file of coefficients.
+FOLDER is that of `engine_model`, which adds these constants to coefficients of LLMs without such layers; they change no
+prediction of those. Printed is the error of TPOT without and with them, on each GPU, of constants fitted to the others.
 """
 
 from __future__ import annotations
@@ -13,18 +12,29 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import yaml
-from engine_model import OUT, Rows, _short, read
 from scipy.optimize import least_squares
 
-from optmodels.latency.engines.document import read_engine_model
-from optmodels.latency.engines.fit import Fitted
+from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import STEP_FORM
+
+if TYPE_CHECKING:
+    from engine_model import Rows
 
 CONSTANTS = {"sparse": ("sparse", "sparse_prompt"), "linear": ("linear",)}
 NOISE = 0.05  # of log TPOT within a group, against the prior of a constant
+
+
+def with_constants(step: Fitted, rows: Rows, chosen: np.ndarray) -> Fitted:
+    """The step with constants of the chosen rows' layers, (n,), or of the priors where no row has such layers."""
+    for kind, names in CONSTANTS.items():
+        mine = chosen & (rows.step[kind] > 0)
+        step = extended(
+            step, fitted(step, rows, mine, names) if mine.any() else {k: STEP_FORM.prior[k][0] for k in names}
+        )
+    return step
 
 
 def fitted(step: Fitted, rows: Rows, mine: np.ndarray, names: tuple[str, ...]) -> dict[str, float]:
@@ -56,17 +66,18 @@ def errors(step: Fitted, rows: Rows, mine: np.ndarray) -> str:
 
 
 def main() -> None:
-    """Print, and write if asked."""
+    """Print the table."""
+    from engine_model import Rows, later, only, read  # which imports this module
+
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--write", action="store_true", help="write the constants to the coefficients")
     args = parser.parse_args()
     table = read(args.folder)
     rows = Rows(table[table.why == ""])
-    step, found = read_engine_model().targets["tpot_s"].fitted, dict[str, float]()
-    step = replace(
-        step, coefficients={k: v for k, v in step.coefficients.items() if k not in sum(CONSTANTS.values(), ())}
-    )
+    old = ~later(rows.frame)
+    step = fit(STEP_FORM, only(rows.step, old), rows.frame.tpot_s.to_numpy()[old], only(rows.labels, old))
+    has_none = {k: v for k, v in step.coefficients.items() if k not in sum(CONSTANTS.values(), ())}
+    step = replace(step, coefficients=has_none)
     print("| layers | fitted to | judged on | rows | TPOT without | TPOT with |\n|---|---|---|---|---|---|")
     for kind, names in CONSTANTS.items():
         has = rows.step[kind] > 0
@@ -77,13 +88,6 @@ def main() -> None:
             llms = ", ".join(sorted(set(rows.frame.llm[other])))
             print(f"| {kind}, {llms} | {', '.join(g for g in gpus if g != gpu)} | {gpu} | {other.sum()} "
                   f"| {errors(step, rows, other)} | {errors(extended(step, constants), rows, other)} |")  # fmt: skip
-        found |= fitted(step, rows, has, names)
-    print({name: f"{value:.1f} µs a layer" for name, value in found.items()})
-    if not args.write:
-        return
-    document = yaml.safe_load(OUT.read_text("utf-8"))
-    document["targets"]["tpot_s"]["coefficients"] |= found
-    OUT.write_text(yaml.safe_dump(_short(document), sort_keys=False), "utf-8")
 
 
 if __name__ == "__main__":

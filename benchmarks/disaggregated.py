@@ -55,11 +55,10 @@ shipped = cache(read_engine_model)
 
 
 @cache
-def _costs(llm: str, gpu: str, engine: str, version: str, precision: str, gpus: int, ranks: int, tokens: float):
+def _costs(llm: str, gpu: str, engine: str, precision: str, gpus: int, ranks: int, tokens: float):
     wide = engine == "vllm" and gpu in ("h100", "h200")  # as in `engine_model.deployment`
     d = ModelInstance(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, precision, "fp16" if wide else "fp8", gpus, ranks,
-        version,
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, precision, "fp16" if wide else "fp8", gpus, ranks
     )  # fmt: skip
     return engine_costs(shipped().at(d), tokens)[0]
 
@@ -77,7 +76,7 @@ def costs_of(row: pd.Series, stage: str) -> tuple[StepCosts, int]:
     """Costs of a stage's engine, and its attention ranks."""
     tp, ranks = int(row[f"{stage}_tp_size"]), int(row[f"{stage}_attention_dp_size"])
     return _costs(
-        LLMS[row.model_path], GPUS[row.system], row.backend, row.backend_version, row.precision, tp * ranks, ranks,
+        LLMS[row.model_path], GPUS[row.system], row.backend, row.precision, tp * ranks, ranks,
         float(row.isl),
     ), ranks  # fmt: skip
 

@@ -7,6 +7,15 @@ FOLDER holds closed loops that are not part of this repository: silicon/aggregat
 has its reason. `left_groups` says what is left out and how coverage is measured. ``--write`` writes the file of
 coefficients with its interval, and the table of docs/latency-models.md.
 
+The fit has stages (`staged`):
+
+1. coefficients, adjustments and factors of the rows before `LATER`; the step's are of 24 November 2026 (`EARLIER`);
+2. constants of layers with sparse or linear attention (`attention_layers`);
+3. factors of levels that only the later rows have, so that these never change what is predicted of others;
+4. versions, which no user states, go: TTFT is that of the newest, and what is off on an LLM and a GPU stays with these.
+
+What is left out is left out of all stages: where it has earlier rows, the step is fitted again to the others.
+
 GPUs without closed loops, but with single kernels of vLLM (FOLDER/kernels, same publisher and licence), get what these
 take longer than H100's, of the same shape and precision, each over its GPU's peak (`efficiencies`).
 """
@@ -29,6 +38,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wai
 import numpy as np
 import pandas as pd
 import yaml
+from attention_layers import with_constants
 from left_groups import Choices, choices, errors_of, factors, interval, judged, named, quantiles, residuals
 
 from optmodels import catalog
@@ -40,9 +50,8 @@ from optmodels.latency.engines.document import (
     EngineTarget,
     Judged,
     labels,
-    read_engine_model,
 )
-from optmodels.latency.engines.fit import Fitted, fit
+from optmodels.latency.engines.fit import Fitted, Form, adjust, extend, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
 from optmodels.latency.engines.terms import (
@@ -52,12 +61,14 @@ from optmodels.latency.engines.terms import (
     Loads,
     ModelInstance,
     first_token_terms,
+    release,
     step_terms,
 )
 
 DUPLICATE = "exact duplicate"
 UNKNOWN = "LLM or GPU that the catalogue lacks"
 ROWS, AMD_ROWS = "silicon/aggregated.csv", "served_amd_2026-01.csv"
+EARLIER = Path(__file__).parent / "engine_model_earlier.yaml"  # the step, fitted to the rows before `LATER`
 OUT = Path(__file__).parents[1] / "optmodels" / "catalog" / "data" / "engine_models" / "default.yaml"
 LLMS = {
     "Qwen/Qwen3-32B": "qwen3-32b", "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
@@ -69,6 +80,8 @@ LLMS = {
     "Qwen/Qwen3.5-397B-A17B": "qwen3.5-397b-a17b", "nvidia/Llama-3.1-8B-Instruct-FP8": "llama-3.1-8b",
     "deepseek-ai/DeepSeek-R1-0528": "deepseek-r1", "amd/DeepSeek-R1-0528-MXFP4-Preview": "deepseek-r1",
 }  # fmt: skip
+LATER = {"llm": ("glm-5", "kimi-k2.5", "qwen3.5-397b-a17b"), "gpu": ("h200",)}  # published after the first fit
+LAST_SHARE = 0.3  # of the spread that a few rows of one's own have: what is left to an LLM on a GPU
 SAME_SHAPE = {"deepseek-v3": "deepseek-r1"}
 GPUS = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "gb200": "gb200", "a100_sxm": "a100-80g",
         "l40s": "l40s", "b300_sxm": "b300"}  # fmt: skip
@@ -293,27 +306,87 @@ def only(values: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndar
 def fitted(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
     """Of the step and of the first token, whose step is the predicted one; read from the cache where it was fitted."""
     if rows.cache is None:
-        return _fitted(rows, chosen)
+        return staged(rows, chosen)
     known = [pickle.dumps(x) for x in (STEP_FORM, FIRST_TOKEN_FORM, rows.step, rows.frame[list(TARGETS)].to_numpy())]
     file = rows.cache / f"{hashlib.sha256(b''.join((*known, chosen.tobytes()))).hexdigest()}.pickle"
     if not file.is_file():
-        file.write_bytes(pickle.dumps(_fitted(rows, chosen)))
+        file.write_bytes(pickle.dumps(staged(rows, chosen)))
     return pickle.loads(file.read_bytes())
 
 
-def _fitted(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
-    tpot, ttft = (rows.frame[target].to_numpy()[chosen] for target in TARGETS)
-    step = fit(STEP_FORM, only(rows.step, chosen), tpot, only(rows.labels, chosen))
-    first = only(rows.first(step.predict(rows.step, rows.labels)), chosen)
-    return step, fit(FIRST_TOKEN_FORM, first, ttft, only(rows.labels, chosen))
+def later(frame: pd.DataFrame) -> np.ndarray:
+    """Whether rows have a part of `LATER`, (n,)."""
+    return np.logical_or.reduce([frame[what].isin(names).to_numpy() for what, names in LATER.items()])
+
+
+def staged(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
+    """Of the step and of the first token, without a version: fitted to the chosen rows, (n,), stage by stage."""
+    tpot, ttft = (rows.frame[target].to_numpy() for target in TARGETS)
+    new = chosen & later(rows.frame)
+    old, all_old = chosen & ~new, (rows.frame.why == "").to_numpy() & ~later(rows.frame)
+    if (old == all_old).all():
+        step = Fitted(**yaml.safe_load(EARLIER.read_text("utf-8")))
+    else:
+        step = fit(STEP_FORM, only(rows.step, old), tpot[old], only(rows.labels, old))
+    step = with_constants(step, rows, chosen)  # none of an earlier row
+    first = fit(FIRST_TOKEN_FORM, only(_first(rows, step, rows.labels), old), ttft[old], only(rows.labels, old))
+    if new.any():
+        step = extend(STEP_FORM, step, only(rows.step, new), tpot[new], only(rows.labels, new))
+        terms = only(_first(rows, step, rows.labels), new)
+        first = extend(FIRST_TOKEN_FORM, first, terms, ttft[new], only(rows.labels, new))
+    step = _last(STEP_FORM, without_versions(step), rows, rows.step, tpot, chosen)
+    terms = _first(rows, step, no_version(rows))
+    return step, _last(FIRST_TOKEN_FORM, without_versions(first, newest(rows, chosen)), rows, terms, ttft, chosen)
+
+
+def _last(
+    form: Form, f: Fitted, rows: Rows, terms: dict[str, np.ndarray], seconds: np.ndarray, chosen: np.ndarray
+) -> Fitted:
+    """With coefficients of each LLM on each GPU, which leave other LLMs and GPUs alone, and configurations."""
+    spread = {"llm|gpu": {term: LAST_SHARE * x for term, x in form.own.spread.items()}}
+    stage = Form({}, spread, {"configuration": form.factors["configuration"]}, form.noise)
+    labels = no_version(rows)
+    for level in np.unique(labels["llm|gpu"][chosen].astype(str)):  # they have no parameter in common
+        mine = chosen & (labels["llm|gpu"] == level)
+        f = adjust(stage, f, only(terms, mine), seconds[mine], only(labels, mine))
+    return f
+
+
+def newest(rows: Rows, chosen: np.ndarray) -> dict[str, dict[str, float]]:
+    """Level of no version → levels of the newest version of the engine with the LLM, and their shares of its rows."""
+    frame = pd.DataFrame({"mine": rows.labels["version"], "none": no_version(rows)["version"],
+                          "release": rows.frame.version.map(release)})[chosen]  # fmt: skip
+    found = {}
+    for none, part in frame.groupby("none"):
+        if len(part) >= min(LEAST_OWN.values()):
+            last = part.mine[part.release == part.release.max()]
+            found[str(none)] = last.value_counts(normalize=True).to_dict()
+    return found
+
+
+def without_versions(f: Fitted, instead: dict[str, dict[str, float]] | None = None) -> Fitted:
+    """Without factors and trends of versions, which no user states; `instead`: new levels, means of the given ones."""
+    factors, trends = f.factors["version"], f.trends.get("version", {})
+    mean, slopes = {}, {}
+    for level, shares in (instead or {}).items():
+        mean[level] = sum(x * factors[v] for v, x in shares.items())
+        names = {name for v in shares for name in trends.get(v, {})}
+        slopes[level] = {n: sum(x * trends[v].get(n, 0.0) for v, x in shares.items()) for n in sorted(names)}
+    return replace(f, factors={**f.factors, "version": mean}, trends={**f.trends, "version": slopes})
+
+
+def _first(rows: Rows, step: Fitted, labels: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Terms of the first token by the predicted step, (n,) each."""
+    return rows.first(step.predict(rows.step, labels))
 
 
 def predictions(
     models: tuple[Fitted, Fitted], rows: Rows, known: dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Seconds by target, (n,) each; `known`: other labels than the rows'."""
-    step = models[0].predict(rows.step, known or rows.labels)
-    return {"tpot_s": step, "ttft_s": models[1].predict(rows.first(step), known or rows.labels)}
+    """Seconds by target, (n,) each, for a user, who states no version; `known`: other labels."""
+    labels = known or no_version(rows)
+    step = models[0].predict(rows.step, labels)
+    return {"tpot_s": step, "ttft_s": models[1].predict(rows.first(step), labels)}
 
 
 def one_shape(frame: pd.DataFrame) -> pd.Series:
@@ -385,9 +458,9 @@ def no_version(rows: Rows) -> dict[str, np.ndarray]:
 
 def own_rows(rows: Rows, cases: Iterable[tuple]) -> pd.DataFrame:
     """Rows of LLMs never seen but for a few rows (`own_draws`, `own_chosen`): `group`, log(measured/predicted)."""
-    found, labels = [], no_version(rows)
+    found = []
     for k, (models, chosen, rest) in enumerate(cases):
-        seconds = predictions(pulled(models, rows.served(chosen)), rows, labels)
+        seconds = predictions(pulled(models, rows.served(chosen)), rows)
         ratio = {t: np.log(rows.frame[t].to_numpy()[rest] / seconds[t][rest]) for t in TARGETS}
         found.append(pd.DataFrame({"group": k, **ratio}))
     return pd.concat(found, ignore_index=True)
@@ -421,10 +494,11 @@ def main() -> None:
     )  # fmt: skip
     above = {t: factors(left, t) for t in TARGETS}
     found = {
-        t: {"interval": interval(left, t), "left_out": judged(left, t, above[t]), "residual_quantiles": {}}
+        t: {"interval": interval(left, t), "left_out": judged(left, t, above[t]["0.9"]), "residual_quantiles": {}}
         for t in TARGETS
     }  # fmt: skip
-    decided = choices(left, above["tpot_s"], distinct.assign(work=llm + "|" + workloads(distinct)), prices(distinct))
+    working, usd = distinct.assign(work=llm + "|" + workloads(distinct)), prices(distinct)
+    decided = {p: choices(left, each, working, usd) for p, each in above["tpot_s"].items()}
     without = without_llms(rows)
     for what, least in LEAST_OWN.items():
         at_random = own_rows(rows, own_draws(rows, without, least, args.draws))
@@ -434,9 +508,10 @@ def main() -> None:
             found[target]["residual_quantiles"][what] = q
             for name, frame in ((what, at_random), (f"{what}_chosen", chosen)):
                 found[target]["left_out"][name] = errors_of(frame, target, np.full(len(frame), q["0.9"]))
-    table = errors_table({t: found[t]["left_out"] for t in TARGETS}, decided)
+    table = errors_table({t: found[t]["left_out"] for t in TARGETS}, decided["0.9"])
     print(table)
-    against_shipped(rows, left.frame[left.frame.kind == "llm"])
+    for what, c in decided["0.8"].items():
+        print(f"choices at safety 0.8, {what}: {c.kept:.0%} of {c.made} keep their limit, median regret {c.regret:.0%}")
     speed(models, rows.parts[0][0])
     if not args.write:
         return
@@ -472,7 +547,8 @@ def errors_table(left_out: dict[str, dict[str, Judged]], decided: dict[str, Choi
     """Markdown: errors, coverage and factors of safety 0.9, and choices by it, by what was left out."""
     lines = [
         "| left out | groups | TPOT, median error (signed) | TTFT, median error (signed) "
-        "| safety 0.9 covers TPOT / TTFT | and multiplies by | choices that keep their limit | median regret |",
+        "| safety 0.9 covers TPOT / TTFT | and multiplies by | choices that keep their limit "
+        "| median regret, in all / beside an equally safe choice |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for what, name in NAMES.items():
@@ -480,26 +556,13 @@ def errors_table(left_out: dict[str, dict[str, Judged]], decided: dict[str, Choi
             continue
         tpot, ttft = (left_out[t][what] for t in TARGETS)
         c = decided.get(what)
-        chosen = "– | –" if c is None else f"{c.kept:.0%} of {c.made} | {c.regret:.0%}"
+        chosen = "– | –" if c is None else f"{c.kept:.0%} of {c.made} | {c.regret:.0%} / {c.equally_safe:.0%}"
         lines.append(
             f"| {name} | {tpot.groups} | {tpot.median:.1%} ({tpot.signed:+.1%}) | {ttft.median:.1%} "
             f"({ttft.signed:+.1%}) | {tpot.covered:.1%} / {ttft.covered:.1%} "
             f"| {tpot.factor:.2f} / {ttft.factor:.2f} | {chosen} |"
         )
     return "\n".join(lines)
-
-
-def against_shipped(rows: Rows, left: pd.DataFrame) -> None:
-    """Print errors of groups that the shipped file has no rows of: its own, and this fit's without the group's LLM."""
-    shipped = read_engine_model()
-    seconds = predictions(tuple(shipped.targets[t].fitted for t in TARGETS), rows)
-    known = {"|".join(SAME_SHAPE.get(part, part) for part in g) for g in shipped.together}
-    new = left[~left.group.isin(known)]
-    for t in TARGETS:
-        old = pd.DataFrame({"group": new.group, t: np.log(rows.frame[t].to_numpy() / seconds[t])[new.row]})
-        a, b = (errors_of(f, t, np.ones(len(new))) for f in (old, new))
-        print(f"{t}, {a.groups} groups that the shipped file has not: shipped {a.median:.1%} ({a.signed:+.1%}), "
-              f"this form without their LLMs {b.median:.1%} ({b.signed:+.1%})")  # fmt: skip
 
 
 def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str, str], ...]:

@@ -28,6 +28,7 @@ MARGIN = 0.5  # standard errors that quantiles of unseen kinds are on the safe s
 FREEDOM = 4.0  # of Student's t, the likelihood of residuals: a few wild rows say little of the levels
 RIDGE = 1e-3  # on variances: levels that residuals cannot tell apart share them evenly
 FOLDS = 8
+SAID = ("0.9", "0.8")  # safety levels by which choices are judged
 LIMITS = (0.25, 0.5, 0.75)
 LEAST_CONFIGURATIONS = 2  # engine, LLM, GPU and precision; with counts of GPUs and concurrency, many more rows
 Predict = Callable[[np.ndarray], dict[str, np.ndarray]]  # rows to fit, (n,) → seconds of all rows by target
@@ -181,15 +182,17 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
     return float(values[order][min(place, len(values) - 1)])
 
 
-def factors(left: LeftOut, target: str) -> np.ndarray:
-    """What safety 0.9 multiplies each row by, estimated without the residuals of its group, (n,)."""
-    found, start = np.ones(len(left.frame)), likeliest(left, target)
+def factors(left: LeftOut, target: str) -> dict[str, np.ndarray]:
+    """Safety level → what it multiplies each row by, estimated without the residuals of its group, (n,)."""
+    found, start = {p: np.ones(len(left.frame)) for p in SAID}, likeliest(left, target)
     for group in left.frame.group.unique():
         mine = (left.frame.group == group).to_numpy()
         of = interval(left.take(~mine), target, start)
         for levels in np.unique(left.unseen[mine], axis=0):
             named_levels = [k for k, new in zip(LEVELS, levels, strict=True) if new]
-            found[mine & (left.unseen == levels).all(axis=1)] = of.factors(named_levels)["0.9"]
+            here, each = mine & (left.unseen == levels).all(axis=1), of.factors(named_levels)
+            for p in SAID:
+                found[p][here] = each[p]
     return found
 
 
@@ -212,27 +215,29 @@ def errors_of(frame: pd.DataFrame, target: str, above: np.ndarray) -> Judged:
 
 @dataclass(frozen=True)
 class Choices:
-    """Choices among measured configurations at safety 0.9, by predictions without what was left out.
+    """Choices among measured configurations at a safety level, by predictions without what was left out.
 
     Attributes:
         made: number of choices; elsewhere no configuration is predicted to keep the limit.
         kept: share of which the measured TPOT keeps the limit, workloads with equal weight.
         regret: median of the measured cost over the least of all configurations that keep the limit, less one.
+        equally_safe: the same over the least of those whose measured TPOT, times the same factor, keeps it.
     """
 
     made: int
     kept: float
     regret: float
+    equally_safe: float
 
 
 def choices(left: LeftOut, above: np.ndarray, rows: pd.DataFrame, usd_per_hour: np.ndarray) -> dict[str, Choices]:
-    """Of every kind: the cheapest configuration of an LLM and lengths that keeps a limit of TPOT at safety 0.9.
+    """Of every kind: the cheapest configuration of an LLM and lengths that keeps a limit of TPOT at a safety level.
 
     Limits are quantiles (`LIMITS`) of the measured TPOT. The cost is that of a request in a closed loop.
 
     Args:
         left: residuals of what was left out.
-        above: TPOT's `factors`.
+        above: TPOT's `factors` of the level, (n,).
         rows: `work` (LLM and lengths), `concurrency`, `output_tokens`, `tpot_s`, `ttft_s`, (n,).
         usd_per_hour: price of a row's GPUs, (n,).
     """
@@ -256,11 +261,16 @@ def choices(left: LeftOut, above: np.ndarray, rows: pd.DataFrame, usd_per_hour: 
                 safe = part[part.predicted * part.above <= limit]
                 if len(safe):
                     mine = safe.loc[safe.predicted_usd.idxmin()]
-                    least = part[part.measured <= limit].measured_usd.min()
-                    made.append((work, mine.measured <= limit, mine.measured_usd / least - 1.0))
-        table = pd.DataFrame(made, columns=["group", "kept", "regret"])
+                    made.append((work, mine.measured <= limit, *(
+                        mine.measured_usd / part[part.measured * factor <= limit].measured_usd.min() - 1.0
+                        for factor in (1.0, part.above)
+                    )))  # fmt: skip
+        table = pd.DataFrame(made, columns=["group", "kept", "regret", "equally_safe"])
         if len(table):
             weight, kept = weights(table), table.kept.to_numpy(bool)
-            regret = weighted_quantile(table.regret.to_numpy()[kept], weight[kept], 0.5)
-            found[str(kind)] = Choices(len(table), float(weight[kept].sum() / weight.sum()), regret)
+            medians = {}
+            for name in ("regret", "equally_safe"):
+                one = kept & table[name].notna().to_numpy()  # with such a margin none may be left
+                medians[name] = weighted_quantile(table[name].to_numpy()[one], weight[one], 0.5)
+            found[str(kind)] = Choices(len(table), float(weight[kept].sum() / weight.sum()), **medians)
     return found

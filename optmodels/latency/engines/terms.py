@@ -231,8 +231,8 @@ def context_seconds(d: ModelInstance, work: LayerWork) -> tuple[float, float, fl
 def _trends(loads: Loads) -> dict[str, Array]:
     """Variables that trends go along, (n,) each: logarithms of loads, level beyond the measured range.
 
-    No public loop has fewer than four users: drawn out to one, TensorRT-LLM's lone prompt would wait longer than among
-    eight.
+    Hardly any public loop has fewer than four users: drawn out to one, TensorRT-LLM's lone prompt would wait longer
+    than among eight.
     """
     C = np.log(np.clip(loads.concurrency, *MEASURED_USERS) / 32.0) / 1.5
     S = np.log(np.clip(loads.input_tokens, 128.0, 15000.0) / 1024.0)
