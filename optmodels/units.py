@@ -89,7 +89,7 @@ def convert(value: object, unit: str) -> object:
         return float(registry.Quantity(number, registry.parse_units(own)).to(unit).magnitude)
     except (pint.errors.PintError, ValueError, AttributeError, TypeError, AssertionError):
         raise PydanticCustomError(
-            "quantity", "a quantity in {unit}; {own} cannot be converted to it", {"unit": unit, "own": own}
+            "quantity", "a quantity in {unit}; {own} cannot be converted to it", {"unit": unit, "own": match[2]}
         ) from None
 
 

@@ -103,7 +103,7 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
     p = plan["prediction"]
     more = f" The first {len(shown)} of {len(every):,} servers are shown." if len(every) > len(shown) else ""
     return chart(
-        "GpuCluster map",
+        "Cluster map",
         f"Which model runs on which GPU: {len(plan['instances']):,} instances (outlined) on {p['gpus_used']:,} of"
         f" {p['gpus']:,} GPUs. Point at a GPU for its instance.{more}",
         rows, {"layer": layers}, height=max(80, 20 * len(shown)),

@@ -106,7 +106,7 @@ def test_summaries_name_source_transfer_and_pessimistic_end(cli: Any, folder: Pa
     assert "Latencies of llama-3.1-8b on 1 × l4: " in said
     assert said.count(": steps on") == 1  # the source; a note says how far sums over requests miss it
     assert "no measurement of this GPU" in said
-    assert "in this pessimistic case" in said
+    assert "Predictions include a margin of" in said
     out = cli("solve", files(folder, "orchestration", 0.02), "--out", "out").out
     said = " ".join(out.split())
     assert "Latencies of llama-3.1-8b on 1 × l40s: steps on l40s" in said

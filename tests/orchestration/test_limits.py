@@ -196,7 +196,7 @@ def test_a_plan_that_simulation_prefers_is_not_behind_a_heuristics(case):
     good = scheduled(tables, counts_of(tables, METHODS["greedy_dp"](problem, tables, Options()).plan))
     poor = scheduled(tables, np.zeros_like(good.counts))
     heuristic = METHODS["greedy_dp"](problem, tables, Options()).plan
-    search = exact._Search(problem, tables, 2.0, found=good, others=[poor], heuristic=heuristic)
+    search = exact._InstanceSearch(problem, tables, 2.0, found=good, others=[poor], heuristic=heuristic)
     assert [s.objective for s in search.candidates(1.0)] == [good.objective]
     search.heuristic = None
     assert len(search.candidates(1.0)) == 2

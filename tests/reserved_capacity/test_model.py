@@ -382,7 +382,7 @@ def test_of_a_master_with_a_hair_one_run_is_not_believed():
         return found
 
     with (
-        patch.object(exact._Run, "_round", lambda run, x: None),
+        patch.object(exact._ExactRun, "_round", lambda run, x: None),
         patch.object(exact.CommitmentMaster, "solve", wrongly),
     ):
         found = exact.exact(problem, FORM.tables(problem), Options())
