@@ -64,7 +64,13 @@ def _per_token(p: FleetPlan, report: Mapping[str, Any]) -> str:
 
 
 def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -> Iterator[SeenLatency]:
-    """Predictions next to limits: at the planned rates of continuous batching, else as the plan states them."""
+    """Latencies next to limits: simulated if certified, predicted at the planned rates of continuous batching, or the
+    plan's own."""
+    if p.certification is not None and p.certification.status == "certified":
+        for x in p.certification.promises:
+            name, at = LATENCY_NAMES[x.latency], at_words(x.percentile)
+            yield SeenLatency(name, at, x.seen_s, x.at_most_s, x.demand, "simulated")
+        return
     limits = slos_of(problem)
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
     if not rows:

@@ -284,7 +284,7 @@ class OrchestrationPlan(Document):
         return (
             f"{count:,} instance{'s' * (count != 1)} of {kinds} model{'s' * (kinds != 1)} on {p.gpus_used:,} of"
             f" {p.gpus:,} GPUs;"
-            f" {p.attainment:.2%} of {p.requests:,.0f} requests meet the SLO,"
-            f" {p.throughput_tokens_per_s:,.0f} tokens/s,"
+            f" {p.attainment:.2%} of {p.requests:,.0f} requests predicted to meet the SLO,"
+            f" {p.throughput_tokens_per_s:,.0f} output tokens/s,"
             f" {first}"
         )
