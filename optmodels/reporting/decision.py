@@ -242,7 +242,7 @@ def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, b
         return known, f"In {share} comparable benchmarks {most}.", False
     tpot, ttft = (max(e.get(f"{name}_margin", 1.0) for e in ends) for name in ("tpot", "ttft"))
     margin = "" if max(tpot, ttft) < PLANNED_FOR else f" of {tpot:.2f}× for TPOT and {ttft:.2f}× for TTFT"
-    return known, f"Predictions include a margin{margin}: {share} comparable benchmarks were faster.", True
+    return known, f"Predictions include a margin{margin}: {share} comparable benchmarks were faster than that.", True
 
 
 def listed(items: Sequence[str], most: int = 3) -> str:

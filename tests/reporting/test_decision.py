@@ -65,7 +65,7 @@ def test_how_sure_names_what_was_not_measured_and_what_is_missed():
     planned = entry | {"tpot_at_most": 1.0, "ttft_at_most": 1.0, "tpot_margin": 1.26, "ttft_margin": 2.39}
     assert decision.source_verdict([planned], []) == [("good", (
         "No measurement of this LLM. Predictions include a margin of 1.26× for TPOT and 2.39× for TTFT: nine of ten"
-        " comparable benchmarks were faster."
+        " comparable benchmarks were faster than that."
     ))]  # fmt: skip
     assert decision.source_verdict([entry | {"transfer": []}], [])[0][0] == "good"
     assert "not known" in decision.source_verdict([entry | {"tpot_at_most": None}], [])[0][1]
