@@ -51,7 +51,8 @@ def _headroom(p: FleetPlan, report: Mapping[str, Any]) -> dict[str, Any] | None:
     found = report.get("headroom")
     if found is None:
         return {"share": None, "text": "Headroom: not computed here; optmodels max-rate PLAN computes it."}
-    until = "until an engine is full or a prediction exceeds its SLO" + (f" (in {found['period']})" if len(p.periods) > 1 else "")
+    period = f" (in {found['period']})" if len(p.periods) > 1 else ""
+    until = f"until an engine is full or a prediction exceeds its SLO{period}"
     return {"share": found["factor"] - 1.0, "text": headroom_words(found["factor"], until, found["bound"])}
 
 
