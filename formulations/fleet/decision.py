@@ -69,8 +69,8 @@ def _seen(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any]) -
     plan's own."""
     if p.certification is not None and p.certification.status == "certified":
         for x in p.certification.promises:
-            name, at = LATENCY_NAMES[x.latency], at_words(x.percentile)
-            yield SeenLatency(name, at, x.seen_s, x.at_most_s, x.demand, "simulated")
+            seen = LATENCY_NAMES[x.latency], at_words(x.percentile), x.seen_s
+            yield SeenLatency(*seen, x.at_most_s, x.demand, "simulated")
         return
     limits = slos_of(problem)
     rows: dict[str, dict[str, float | None]] = {x["demand"]: x for x in report.get("predicted") or ()}
