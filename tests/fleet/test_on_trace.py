@@ -102,7 +102,7 @@ def stepped():
     return optmodels.solve(problem.model_copy(update={"certify": "replay"}))
 
 
-def test_the_reported_steps_take_twelve_gpus_that_keep_their_promises(stepped, tmp_path):
+def test_the_reported_steps_take_thirteen_gpus_that_keep_their_promises(stepped, tmp_path):
     assert (stepped.status, stepped.check.ok, missed(stepped.report)) == ("optimal", True, None)
     assert stepped.plan["certification"]["arrivals"] == "trace"
     assert stepped.report["replayed"] == {"requests": "its own 4,900 requests", "kept": True, "missed": []}
@@ -111,7 +111,7 @@ def test_the_reported_steps_take_twelve_gpus_that_keep_their_promises(stepped, t
     assert all(row["ttft_within"] >= 0.95 and row["tpot_replayed_s"] <= 0.05 for row in replayed["demands"])
     over = stepped.report["over_time"]
     assert over["busiest"] == "busiest minute 2.0 × the mean" and len(over["pieces"]) == 3
-    assert over["peak_gpus"] == 12 and 6 <= over["mean_gpus"] <= 9
+    assert over["peak_gpus"] == 13 and 6 <= over["mean_gpus"] <= 9
     assert over["gpu_hours"] == pytest.approx(sum(x["gpus"] * x["seconds"] for x in over["pieces"]) / 3600)
     (tmp_path / "plan.json").write_text(stepped.to_json())
     assert optmodels.check(tmp_path / "plan.json").ok
@@ -120,9 +120,9 @@ def test_the_reported_steps_take_twelve_gpus_that_keep_their_promises(stepped, t
 def test_fewest_gpus_judges_the_trace_itself(cli):
     done = cli("fewest-gpus", str(CASES / "fleet.yaml"), "--json")
     found = json.loads(done.out)
-    assert (done.status, found["gpus"], found["missed"]) == (0, 12, None)
+    assert (done.status, found["gpus"], found["missed"]) == (0, 13, None)
     lines = cli("fewest-gpus", str(CASES / "fleet.yaml")).out
-    assert lines.startswith("12 GPUs attain 100%") and "peak 12 GPUs" in lines and "GPU-hours" in lines
+    assert lines.startswith("13 GPUs attain 100%") and "peak 13 GPUs" in lines and "GPU-hours" in lines
 
 
 def test_what_runs_today_is_judged_by_the_trace(cli):
