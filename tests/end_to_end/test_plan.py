@@ -279,6 +279,9 @@ def test_a_result_says_what_it_is_in_one_line_and_in_a_notebook(tiny):
     assert "<pre" not in pickle.loads(pickle.dumps(result))._repr_html_()  # which has no tables to say it from
 
 
+FOUR_BITS = {"deepseek-v4-flash", "deepseek-v4-pro", "kimi-k3"}  # published so as a whole
+
+
 def test_weights_are_as_published_unless_said(cli):
     published = {name: catalog.published_precision(name) for name in catalog.llms()}
     experts = {n for n, x in catalog.llms().items() if x.moe is not None and x.moe.expert_precision is not None}

@@ -80,7 +80,7 @@ def test_an_overloaded_plan_keeps_on_other_requests_what_it_keeps_of_its_own():
     other = requests_of(t, resampled(own, OTHER_REQUESTS))
     by_shares = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
     seen = sent(t, plan, other, cluster_of(t, plan), shares_of(t, plan, other), by_shares, ReplayOptions())
-    assert seen.met(other).mean() > 0.5 * shares["replayed"]  # without the plan's bins: the plan names a better one
+    assert seen.met(other).mean() > 0.5 * shares["replayed"]  # the plan names a better one
 
 
 def test_whom_the_plan_admits_any_dispatcher_may_send():
