@@ -372,6 +372,7 @@ def test_the_cases_fill_every_field_of_the_plan(name):
         if not any(re.fullmatch(re.escape(f).replace(r"\*", ".+"), have) for have in filled)
     ]  # fmt: skip
     # No such dispatcher is made, the check refuses it; and the others, which solves hardly ever fill, are tried above.
-    rare = {"online.strict_slo_factor", "configurations[].engine.most_of_wait", "configurations[].engine.itl_s", "certification.bound_stretch_alone",
+    rare = {"online.strict_slo_factor", "configurations[].engine.most_of_wait", "configurations[].engine.itl_s",
+            "certification.bound_stretch_alone",
             "certification.cuts[].forbidden[]", "certification.cuts[].attention_ranks"}  # fmt: skip
     assert set(empty) <= rare, empty
