@@ -197,17 +197,20 @@ def _key(tables: FleetTables, p: int) -> tuple[Any, ...]:
         return ("point", tables.case.points[x.configuration[p]].name)
     conf, c = tables.blocks[x.block[p]].configurations, int(x.configuration[p])
     family = FAMILIES[conf.family[c]]
-    passes = int(conf.count[c]) if family == "multi_pass" else 1
-    family = "high_end" if family.startswith("kvo") else family  # a plan may name one by the other
-    how = (family, int(conf.tp[c]), int(conf.dp[c]), int(conf.ranks[c]), passes)
+    how = (_engine_family(family), int(conf.tp[c]), int(conf.dp[c]), int(conf.ranks[c]))
     return (machines, int(x.model[p]), int(x.stage[p]), how)
+
+
+def _engine_family(family: str) -> str:
+    """Offloading to a machine's own memory or disk, and passes, are how its engines run: a plan may name either."""
+    return "high_end" if family == "multi_pass" or family.startswith("kvo") else family
 
 
 def _key_of_line(tables: FleetTables, d: DeploymentLine) -> tuple[Any, ...]:
     if d.point is not None:
         return ("point", d.point)
-    family = "high_end" if (d.family or "").startswith("kvo") else d.family
-    how = (family, d.tensor_parallel or 1, d.replicas_per_machine or 1, d.attention_ranks or 1, d.passes)
+    family = _engine_family(d.family or "")
+    how = (family, d.tensor_parallel or 1, d.replicas_per_machine or 1, d.attention_ranks or 1)
     machines = tuple(sorted((m.machine, m.region, m.market, m.count) for m in d.machines))
     return (machines, tables.case.which(d.loads, d.model), STAGES.index(d.stage), how)
 

@@ -572,6 +572,8 @@ class _Fleet:
         if self.p.objective == "max_served":
             missed = self._minimum(served)
             return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
+        if not self.n:  # nothing is on offer: a fleet of nothing serves 0 tokens, where that keeps every limit
+            return None if self._minimum(usd) is None else 0.0
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
         return self._best_ratio(served, usd)
 

@@ -57,7 +57,8 @@ def test_instances_that_once_differed(file: str) -> None:
     small); machines alike on spot and not, filled equally beyond what may be on spot, and loads that only the reference
     lost (fleet 101402 and 101156), a pool that its load fills but for 5·10⁻⁷, of which rounding decided how many may be
     lost (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose
-    weights are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them
+    weights are too far apart for a row of HiGHS (104535), passes of engines named otherwise in the headroom (9002),
+    nothing on offer for most tokens per USD (9020), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them
     from HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines
     whose steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks
     to the last token (cost efficiency 300112), made small; a price of requests that are always served, beside which
