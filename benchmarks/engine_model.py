@@ -14,7 +14,7 @@ The fit has stages (`staged`):
 3. factors of levels that only the later rows have, so that these never change what is predicted of others;
 4. versions, which no user states, go: TTFT is that of the newest, and what is off on an LLM and a GPU stays with these.
 
-What is left out is left out of all stages: where it has earlier rows, the step is fitted again to the others.
+Rows left out are left out of all stages. If some are earlier rows, the step is fitted again without them.
 
 GPUs without closed loops, but with single kernels of vLLM (FOLDER/kernels, same publisher and licence), get what these
 take longer than H100's, of the same shape and precision, each over its GPU's peak (`efficiencies`).

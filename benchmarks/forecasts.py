@@ -3,7 +3,7 @@
     python benchmarks/forecasts.py [--data FOLDER] [--history conversation] [--method boosting]
 
 FOLDER has requests in bins of ten seconds: azure2024_conv_10s.npz, azure2024_code_10s.npz, servegen_m-large_10s.npz.
-The correction of the errors is the one of least loss on the test days, for every method alike.
+The correction of the errors is the one of least loss on the test days, for every method.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def table(logs: list[Log]) -> tuple[str, list[float], list[float]]:
 
 
 def eras_table(logs: list[Log]) -> str:
-    """By kind of version: runtime, median over the models; errors of dense models with that of the kind's others."""
+    """By kind of version: runtime, median over the models; errors of dense models by the other models."""
     lines = ["| vLLM | GiB | dense, left out | largest |", "|---|---|---|---|"]
     for era in ("before 0.8", "0.8 to 0.13", "newer"):
         mine = [x for x in logs if x.era == era and (x.runtime_gib or 0.0) > 0 and x.source not in CONNECTED]

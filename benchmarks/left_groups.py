@@ -28,7 +28,7 @@ MARGIN = 0.5  # standard errors that quantiles of unseen kinds are on the safe s
 FREEDOM = 4.0  # of Student's t, the likelihood of residuals: a few wild rows say little of the levels
 RIDGE = 1e-3  # on variances: levels that residuals cannot tell apart share them evenly
 FOLDS = 8
-SAID = ("0.9", "0.8")  # safety levels by which choices are judged
+JUDGED_LEVELS = ("0.9", "0.8")  # safety levels by which choices are judged
 LIMITS = (0.25, 0.5, 0.75)
 LEAST_CONFIGURATIONS = 2  # engine, LLM, GPU and precision; with counts of GPUs and concurrency, many more rows
 Predict = Callable[[np.ndarray], dict[str, np.ndarray]]  # rows to fit, (n,) → seconds of all rows by target
@@ -184,14 +184,14 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
 
 def factors(left: LeftOut, target: str) -> dict[str, np.ndarray]:
     """Safety level → what it multiplies each row by, estimated without the residuals of its group, (n,)."""
-    found, start = {p: np.ones(len(left.frame)) for p in SAID}, likeliest(left, target)
+    found, start = {p: np.ones(len(left.frame)) for p in JUDGED_LEVELS}, likeliest(left, target)
     for group in left.frame.group.unique():
         mine = (left.frame.group == group).to_numpy()
         of = interval(left.take(~mine), target, start)
         for levels in np.unique(left.unseen[mine], axis=0):
             named_levels = [k for k, new in zip(LEVELS, levels, strict=True) if new]
             here, each = mine & (left.unseen == levels).all(axis=1), of.factors(named_levels)
-            for p in SAID:
+            for p in JUDGED_LEVELS:
                 found[p][here] = each[p]
     return found
 

@@ -216,7 +216,7 @@ def source_verdict(sources: Iterable[Mapping[str, Any]], missed: Sequence[str] |
     known, bound, is_planned = sure_words(sources)
     if missed is None or bound is None:
         return [("warn", f"{known}The error of these latencies is not known.")]
-    if missed and not is_planned:  # a certified plan may exceed its SLO by the formulas, and meet it in simulation
+    if missed:
         return [("warn", f"{known}{bound} In this pessimistic case the plan misses its SLO: {listed(missed)}.")]
     kept = "" if is_planned else " The plan meets every SLO in this pessimistic case too."
     return [("good", f"{known}{bound}{kept}")]
