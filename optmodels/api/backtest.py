@@ -45,18 +45,19 @@ def backtest(
 
     Args:
         file: fleet problem (file, mapping or `Problem`) whose cheapest deployment is the replica.
-        history: file of counts or requests (`autoscaling.history.read_history`), or a `History`.
-        replica: replica in place of `file`: requests/s within the SLO and USD/h, a pair or ``RATE:USD``.
+        history: requests over time: a table of time and requests, a row a minute or more, or a request log
+            (`autoscaling.history.read_history`); or a `History`.
+        replica: replica in place of `file`: ``RATE:USD``, requests/s within the SLO and USD/h; or a pair.
         workload: name in the problem file and the history, where they have several.
         train: time to tune on, such as ``7d``; the first day warms up forecasts.
         judge: time to test on.
-        methods: names of `autoscaling.backtest.ALWAYS`, and with `file` of `TICKS`; None: all of the former, and
-            ``replan``.
+        methods: names of autoscalers (`autoscaling.backtest.ALWAYS`, with `file` also `TICKS`); None: all of
+            ``ALWAYS``, and with `file` also ``replan``.
         lead: time from an order until a replica serves.
         drain: time that a replica drains.
         goal: share of the requests within the SLO.
-        forecast_method: median forecast of ``plan``, of `forecast.methods.NAMES`; auto: that of least loss on the
-            training time.
+        forecast_method: median forecast of ``plan``: auto (that of least loss on the training time), last_value,
+            yesterdays_change, damped_ets, arima or boosting (`forecast.methods.NAMES`).
         tune: search the settings of every method on the training time; else defaults alone.
         slack: waiting within the SLO, seconds.
         manifests: folder for hpa.yaml, keda.yaml and schedule.yaml with the tuned targets, windows and bounds.

@@ -28,11 +28,12 @@ def batch_limits(
         capacity_tokens: KV-cache capacity η, tokens.
         epsilon: allowed probability that the cache runs over.
         trace: CSV or Parquet file with token counts; None: the means and standard deviations below.
-        input_column, output_column: columns of the trace; None: by their names.
-        input_mean, input_std, output_mean, output_std: of prompt and output tokens, without a trace.
+        input_column, output_column: columns of prompt and output tokens in the trace; None: by their names.
+        input_mean, output_mean: mean prompt and output tokens, without a trace.
+        input_std, output_std: their standard deviations.
         latencies: model file for b_SLA, with `limit_s`.
         limit_s: allowed time between tokens, seconds.
-        safety: probability of staying below it.
+        safety: probability that a step stays below `limit_s`.
         tp: tensor-parallel degree, for b_SLA.
 
     Returns:

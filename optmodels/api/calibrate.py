@@ -42,14 +42,18 @@ def calibrate(
         where: keep the rows whose columns have these values.
         workload: columns whose rows are held back together.
         kind: ``step``, ``static``, ``served`` or ``pairs``; None: by the columns.
-        gpu, model: names of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or as the rows state.
-        precision: weight precision; None: the rows' (with ``default``), or fp16.
-        engine: the engine measured; None: as the rows state.
+        gpu: GPU of the catalogue (scaled; MoE terms); with ``default`` also a YAML file, or as the rows state.
+        model: LLM of the catalogue; with ``default`` as `gpu`.
+        precision: precision of weights: fp16, fp8, fp8_block, fp4, mxfp4 or int4; None: the rows' (with ``default``),
+            or fp16.
+        engine: measured engine: vllm, sglang or trtllm; None: as the rows state.
         attention_ranks: data-parallel attention ranks, with ``default``; None: as the rows state.
         weighting: ``relative``, or ``absolute`` as in LLMVisor.
         batch_limit: batch limit B of the decay model.
         plot: residual plot to write (PNG, SVG, PDF).
-        title, source, date: of the model file; the date of the measurements is ISO, None: today.
+        title: title of the model file.
+        source: where the measurements come from.
+        date: date of the measurements, ISO; None: today.
         force: replace existing files.
         on_note: called with each line on how well ``default`` predicts the rows before and after.
 

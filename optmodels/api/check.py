@@ -23,7 +23,7 @@ def check(
             ``problem``, claims nothing else. With `prove` also a document that states infeasibility.
         problem: problem to check against, in place of the one in the file.
         prove: derive the bound a second time, by another form and another solver, if all else is right.
-        time_limit: seconds for that (default 60).
+        time_limit: seconds for `prove` (default 60).
 
     Raises:
         InputError: no plan document, or it holds no plan.

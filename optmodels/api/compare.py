@@ -30,8 +30,8 @@ def compare(
 
     Args:
         problems: files, folders of files, mappings or problems, possibly of different formulations.
-        methods: names; default: every method of each problem's formulation that applies to it. A method that only
-            some formulations have runs on their problems.
+        methods: names; default: every method of each problem's formulation that applies to it. A method that only some
+            formulations have runs on their problems.
         time_limit: seconds of each method on each instance.
         seed: random seed of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.

@@ -31,7 +31,7 @@ def explain(
         problem: file, mapping or `Problem`; nothing may meet its limits.
         time_limit: seconds for all solves together; default 60, or 10 to examine a plan. Solves that it cut off are
             listed as skipped.
-        all: no default time limit.
+        all: no default time limit: every limit and price is examined.
         max_solves: number of solves (default 1,000).
         next: number of next best plans.
         on_step: called before every solve with its purpose.

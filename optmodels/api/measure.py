@@ -21,7 +21,7 @@ def measure(
     Args:
         files: result files of a benchmark.
         from_: more of them; ``--from FILE`` on the command line.
-        format: one of `importers.FORMATS`; None: detected for each file.
+        format: format of the files (`importers.FORMATS`); None: detected for each.
         set: values that the files do not state, such as ``{"concurrency": 16}``.
         column: columns of plain tables: our name → the file's.
         tp: tensor-parallel degree of the runs, where the files do not state it.

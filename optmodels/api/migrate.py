@@ -17,7 +17,7 @@ def migrate(now: Source, plan: Source, *, problem: Source | None = None) -> dict
     Args:
         now: the plan that runs: plan.json, its folder, or a result.
         plan: the plan to reach.
-        problem: replaces the one that `plan` holds.
+        problem: problem in place of the one that `plan` holds.
 
     Returns:
         ``steps`` (``do``, ``deployment``, ``count``, ``attained``, ``usd_per_hour``, ``reason``), ``attained`` (before,

@@ -19,8 +19,8 @@ def new(
     """A commented problem template, a copy of a shipped problem file, or a package for a formulation of one's own.
 
     Args:
-        formulation: ``optmodels list formulations``; or ``current``, the file that `evaluate` reads; or the word
-            ``formulation``, for one of your own.
+        formulation: a formulation (optmodels list formulations); or ``current``, the file that `evaluate` reads; or the
+            word ``formulation``, for one of your own.
         file: the file to write; files that a shipped problem file refers to are written next to it. Or the new
             formulation's name.
         folder: parent folder of a new formulation (default: the working folder).

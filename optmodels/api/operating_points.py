@@ -38,10 +38,12 @@ def operating_points(
     Args:
         latencies: model file that `calibrate` wrote, name of a shipped model, a table of served measurements to take
             unmodified, or ``default``: coefficients fitted over many engines, for `engine`, `gpu` and `model`.
-        machine: its name in the problem's pool.
+        machine: the machine's name in the problem's pool.
         batch: requests of the workload.
-        input_tokens, output_tokens: of each request.
-        as_: key of the problem file that the rows are for; ``--as`` on the command line.
+        input_tokens: prompt tokens of each request.
+        output_tokens: output tokens of each request.
+        as_: key of the problem file: ``operating_points`` (cost efficiency), ``points_table`` (fleet), ``measured``
+            (orchestration) or ``serves`` (reserved capacity).
         replicas: numbers of machines that share the batch.
         passes: numbers of passes on one machine, besides one.
         loads: concurrent requests of a replica (all but ``operating_points``); None: 1, 2, 4 … batch; of measurements
@@ -52,9 +54,13 @@ def operating_points(
         tp: tensor-parallel degree.
         replicas_per_machine: replicas that share a machine.
         chunk_tokens: prompt tokens in a step (step models).
-        capacity_tokens: KV-cache capacity of one machine, tokens; with ``default`` None: by the engines' own formula.
-        safety: probability of staying below.
-        engine, gpu, model, precision, attention_ranks: the deployment, where the model does not state it.
+        capacity_tokens: tokens that the KV cache of one machine holds; None: by the engines' own formula (``default``).
+        safety: prediction quantile: latencies stay below with this probability.
+        engine: ``vllm``, ``sglang`` or ``trtllm``, with ``default``; of rows of your own as they state.
+        gpu, model: GPU and LLM of the catalogue or YAML files of one, with ``default``; of measurements the names
+            there.
+        precision: precision of weights: fp16, fp8, fp8_block, fp4, mxfp4 or int4; None: the rows', or fp16.
+        attention_ranks: data-parallel attention ranks, with ``default``.
         where: with a table of measurements: keep the rows whose columns have these values.
         out: file to write.
         force: replace an existing file.

@@ -43,28 +43,32 @@ def plan(
 
     Args:
         model: an LLM of the catalogue by any of its names, or a ``config.json`` or its folder.
-        input, output: tokens of a prompt and of an answer, such as 8000 or ``"8k"``.
-        rate: requests/s, or a rate with its unit.
-        trace: file of requests, in place of these three.
+        input: tokens of a prompt: 8000, or ``8k``.
+        output: tokens of an answer.
+        rate: requests/s, or a rate with its unit: 30, ``100/min``.
+        trace: file of requests in place of these three (Azure, Mooncake, a request log).
         column, where, skip_bad: how the trace is read, as in `replay`.
         rate_factor: multiply the trace's arrival rate by this factor.
         longest: tokens of the longest request, prompt and answer; engines have to admit it.
-        precision: weight precision; None: as the name states or as the LLM is published.
-        kv: KV-cache precision.
-        ttft, tpot, e2e: limits on the mean: seconds, or a number with its unit.
-        ttft_p95, ttft_p99, tpot_p95, tpot_p99, e2e_p95, e2e_p99: limits for 95 % and 99 % of the requests.
-        itl_p95, itl_p99: limits on the time between two tokens, for 95 % and 99 % of these times.
-        cloud: machine lists of the catalogue.
+        precision: weight precision (bf16, fp8, int4, …); None: as the name states or as the LLM is published.
+        kv: precision of the KV cache: fp16 or fp8.
+        ttft, ttft_p95, ttft_p99: limits on the time to the first token: mean, for 95 % and for 99 % of the requests;
+            seconds, or a number with its unit: ``800ms``.
+        tpot, tpot_p95, tpot_p99: limits on the time per output token after the first, in the same ways.
+        e2e, e2e_p95, e2e_p99: limits on the time of a whole request, in the same ways.
+        itl_p95, itl_p99: limits on the time between two tokens, pauses for other prompts included, for 95 % and 99 % of
+            these times.
+        cloud: price lists of the catalogue: aws, gcp, azure.
         region: one region for all clouds; None: each list's default.
-        gpu: GPU types to use; empty: those with a quota, or all without quotas.
-        market: markets that machines are rented on.
+        gpu: GPU types to use, or YAML files with one; empty: those with a quota, or all without quotas.
+        market: markets that machines are rented on: on_demand, spot, reserved_1y, reserved_3y.
         quota: GPU type → most GPUs.
         survive: number of simultaneous deployment failures that the plan must survive.
-        budget: USD/h.
+        budget: largest cost, USD/h.
         engine: ``vllm``, ``sglang`` or ``trtllm``.
-        safety: plan with latencies that this share of measurements stay below.
+        safety: prediction quantile: with 0.9, latencies that 9 of 10 measurements stay below.
         disaggregate: consider disaggregated prefill and decode.
-        attention_ranks: numbers of data-parallel attention ranks to choose from.
+        attention_ranks: numbers of data-parallel attention ranks to choose from, experts spread over all.
         max_num_seqs: concurrent requests of an engine; None: the plan decides.
         certify_replay: simulate until every SLO holds; None: where there is a trace, on its requests.
         write: file for the equivalent problem (YAML).

@@ -26,7 +26,7 @@ def prefix_hits(
     """Shares of prompt tokens found in prefix caches, from the shared blocks of a trace's requests.
 
     Args:
-        trace: requests with ``hash_ids``, or a file of them.
+        trace: requests with hash_ids, or a file of them (Mooncake JSONL, or any trace with this column).
         kv_tokens: sizes of an engine's cache, without the part that running requests hold.
         engines: how many engines the requests are split over.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).

@@ -59,14 +59,16 @@ def replan(
 
     Args:
         file: the problem: file, mapping or `Problem`; of a plan document its problem file.
-        state: file or mapping of the running fleet (`formulations.fleet.tick.state.TickState`).
-        history: requests up to now (`autoscaling.history.read_history`); or else
-        forecast: a table of quantiles by tick (`forecast.ticks.read_forecast`).
+        state: running fleet: machines, lead times, changes; a file or mapping
+            (`formulations.fleet.tick.state.TickState`).
+        history: requests up to now: a table of time, requests and workload (`autoscaling.history.read_history`).
+        forecast: quantiles in place of a history: a table of time, q0.5, q0.9, … and workload
+            (`forecast.ticks.read_forecast`).
         ticks: horizon; None: three times the largest lead time.
         time_limit: seconds of the solver; 0: the rule.
-        method: auto, rule, or exact (the MILP even where the rule is exact).
-        forecast_method: median forecast from the history, one of `forecast.methods.NAMES`; auto: the one of least loss
-            on its newest days.
+        method: ``auto``, ``rule``, or ``exact`` (the MILP even where the rule is exact).
+        forecast_method: median forecast from the history: auto (that of least loss on its newest days), last_value,
+            yesterdays_change, damped_ets, arima or boosting (`forecast.methods.NAMES`).
         last: document of an earlier tick: its changes count where even the rule fails.
         out: folder for tick.json and the state.yaml of the next tick.
         force: replace existing files.

@@ -47,12 +47,12 @@ def replay(
         plan: plan file, result document or result.
         trace: requests or a file of them; None: the problem's, where its formulation has requests.
         problem: replay the plan for this problem, not the one in the file.
-        policy: dispatching policy; None: the formulation's default.
-        speed: decoding as the batch is, or always as in a full batch.
+        policy: dispatching policy; None: the formulation's.
+        speed: decoding speed: ``load``, as the batch is, or ``worst_case``, always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
         queue: ``fifo`` serves in order of arrival, ``deadline`` the most urgent first; None: the policy's default.
-        controller: sets the batch limit of every instance while it serves, event by event and slowly:
-            ``static:BATCH``, ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
+        controller: batch limits of every instance while it serves, event by event and slowly: ``static:BATCH``,
+            ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
         rate_factor: multiply the trace's arrival rate by this factor.
         first: seconds of the trace to replay; None: all.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
@@ -62,8 +62,9 @@ def replay(
             other.
         share: share of the trace's time in its first part.
         resample: seed of another trace drawn from this one (the problem's own, if none is given) in blocks.
-        block_s: length of these blocks (`traces.shape.resampled`).
-        predicted_error: dispatchers know output lengths with this error (`traces.shape.predicted`).
+        block_s: length of these blocks, seconds (`traces.shape.resampled`); None: a 24th of the trace.
+        predicted_error: standard deviation of ln(predicted/true) of the output lengths that dispatchers know
+            (`traces.shape.predicted`).
         seed: random seed.
         out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
         parquet: write these tables as Parquet, not CSV.

@@ -50,8 +50,11 @@ def rows_to_measure(
 
     Args:
         problem: file whose machines and lengths are to be predicted; None: all that may be measured.
-        rows: how many to choose.
-        engine, gpu, model, precision, attention_ranks: the deployment; None: the problem's.
+        rows: number of rows to choose, 1 to 100.
+        engine: ``vllm``, ``sglang`` or ``trtllm``; None: the problem's.
+        gpu, model: GPU and LLM of the catalogue, or YAML files of one; None: the problem's.
+        precision: precision of weights: fp16, fp8, fp8_block, fp4, mxfp4 or int4; None: the problem's, or fp16.
+        attention_ranks: data-parallel attention ranks; None: the problem's.
         tp: tensor-parallel degrees that may be measured; None: the problem's, or 1, 2, 4, 8.
         concurrency: numbers of concurrent requests that may be measured.
         input_tokens, output_tokens: lengths that may be measured, besides the problem's.
@@ -81,6 +84,10 @@ def rows_to_measure(
             refuse_existing(target)
     if tool is not None:
         one_of("tool", tool, TOOLS)
+    limits = {"rows": 100, "tp": 1024, "concurrency": 10**6, "input_tokens": 10**7, "output_tokens": 10**7}
+    for name, numbers in zip(limits, ((rows,), tp or (), concurrency, input_tokens, output_tokens), strict=True):
+        if not all(1 <= n <= limits[name] for n in numbers):
+            raise InputError(Mistake(None, name, [*numbers], f"whole numbers from 1 to {limits[name]:,}"))
     lengths = list(itertools.product(sorted({*input_tokens}), sorted({*output_tokens})))
     at_once, degrees = sorted({*concurrency}), sorted({*(tp or ())})
     matter: list[Loops] = []

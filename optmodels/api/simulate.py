@@ -42,25 +42,30 @@ def simulate(
     """Simulate one deployment on a trace, step by step, without a plan.
 
     Args:
-        model, gpu: of the catalogue, or files that describe them (`catalog.files`).
+        model: LLM of the catalogue, or a config.json or YAML file of one (`catalog.files`).
+        gpu: GPU of the catalogue, or a YAML file of one.
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
         tp: GPUs of an instance.
-        precision, kv_precision: precision of weights and cache; None: weights as the name states or as published.
+        precision: weight precision; None: as the name states or as published.
+        kv_precision: KV-cache precision.
         engine: vllm, sglang or trtllm.
         latencies: ``default``, ``roofline``, or a model file that ``calibrate --form steps`` wrote.
-        max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
+        max_num_seqs: requests that an instance runs at a time.
+        max_num_batched_tokens: tokens of a step.
+        chunk_tokens: tokens of one prompt in a step; None: no limit.
         kv_tokens: KV-cache capacity, tokens; None: the rest of the GPUs' memory.
         runtime_gib: memory of the engine's runtime on each GPU, GiB; None: 1. Unused with `kv_tokens`.
         instances: number of identical instances behind one dispatcher.
-        dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
+        dispatcher: ``earliest_finish``, ``least_kv``, ``shortest_queue``, ``round_robin`` or ``prefix_affine``.
         refuse: refuse requests predicted to exceed the limits.
-        ttft_limit, tpot_limit, e2e_limit: what goodput counts, seconds.
+        ttft_limit, tpot_limit, e2e_limit: limit that goodput counts, seconds.
         itl_limit: limit on the time between two tokens, seconds; the report has the share of such times within it.
-        rate_factor, first: of the trace, as in `replay`.
+        rate_factor: multiply the trace's arrival rate by this factor.
+        first: seconds of the trace to keep; None: all.
         seed: random seed of a drawn trace.
         out: folder for results; a new folder is made in it with simulate.json and a table of requests.
 

@@ -33,10 +33,10 @@ def stress(
     Args:
         plan: plan.json, its folder, or a result document.
         inflate: ``demand`` and ``latency`` → smallest and largest factor.
-        lose: ``region``, ``machine``, ``spot``.
+        lose: ``region`` (each), ``machine`` (one of each deployment) or ``spot`` (all).
         steps: factors of each range.
         draws: draws of demand and slow machines for the frontier of plans with slack; 0: no frontier.
-        problem: replaces the one that the plan document holds.
+        problem: problem in place of the one that the plan document holds.
         seed: random seed of the draws.
         time_limit: seconds of each solve.
         picture: file for the chart: .png, .svg or .pdf; a frontier is drawn beside it, as NAME-frontier.

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -66,8 +67,8 @@ def _options(
     """Nothing but --version comes before a verb."""
 
 
-def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
-    """The command line with some of the verbs; reading every verb's options takes a while."""
+def command_line(verbs: Sequence[str] = VERBS, options: bool = True) -> typer.Typer:
+    """The command line with some of the verbs; reading the options of all takes a second."""
     app = typer.Typer(
         cls=_ByJob,
         help="Plan LLM serving by mathematical optimisation, with a certificate.",
@@ -79,7 +80,8 @@ def command_line(verbs: Sequence[str] = VERBS) -> typer.Typer:
     )
     app.callback(help=app.info.help)(_options)
     for verb in verbs:
-        app.command(verb.replace("_", "-"))(getattr(import_module(f"optmodels.cli.{verb}"), verb))
+        command = getattr(import_module(f"optmodels.cli.{verb}"), verb)
+        app.command(verb.replace("_", "-"), help=getdoc(command))(command() if options else lambda: None)
     return app
 
 
@@ -131,7 +133,9 @@ def _run(arguments: list[str]) -> int:
     arguments = _renamed(arguments)
     asked = COMMANDS.get(arguments[0]) if arguments else None
     try:
-        status: Any = command_line(VERBS if asked is None else [asked])(args=arguments, standalone_mode=False)
+        status: Any = command_line(VERBS if asked is None else [asked], asked is not None)(
+            args=arguments, standalone_mode=False
+        )
         sys.stdout.flush()
     except InputError as error:
         report_mistakes(_by_option(error, arguments))

@@ -3,45 +3,34 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import optmodels
 from optmodels.cli.console import show, violation_lines
-from optmodels.cli.options import Json, PlanFile
+from optmodels.cli.options import Json, verb
 from optmodels.cli.results import result_of
 
 PARTS_SHOWN = 8
 
 
-def check(
-    plan: PlanFile,
-    problem: Annotated[
-        Path | None, typer.Option("--problem", help="Check against this problem, not the one in the file.")
-    ] = None,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Derive the bound a second time, by another form and another solver.")
-    ] = False,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
-    as_json: Json = False,
-) -> int:
+@verb("plan")
+def check(given: dict[str, Any], as_json: Json = False) -> int:
     """Verify a result against its problem file, independently. The exit status is 1 if something is violated."""
     from optmodels.reporting.text import plain
 
-    report = optmodels.check(result_of(plan), problem, prove=prove, time_limit=time_limit)
+    report = optmodels.check(**given | {"plan": result_of(given["plan"])})
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
         show(["no plan to verify"])
     elif report.ok:
         trusted = {line.path: line.why for line in report.trusted}
-        claimed = "; bound as claimed (optmodels check --prove derives it)" if "bound" in trusted and not prove else ""
+        claimed = "bound" in trusted and not given["prove"]
+        bound = "; bound as claimed (optmodels check --prove derives it)" if claimed else ""
         rebuilt = plain(", ".join(report.rebuilt))
         more = len(trusted) - PARTS_SHOWN
         show([
-            f"[green]ok[/green]: plan verified{claimed}",
+            f"[green]ok[/green]: plan verified{bound}",
             *([f"Recomputed by the same program and equal: {rebuilt}"] if rebuilt else []),
             *(["[dim]Not verified:[/dim]"] if trusted else []),
             *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in [*trusted.items()][:PARTS_SHOWN]),

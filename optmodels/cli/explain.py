@@ -5,38 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import optmodels
 from optmodels.cli.console import answer
-from optmodels.cli.options import Instance, Json, timed
+from optmodels.cli.options import Json, verb
 
 
-def explain(
-    problem: Instance,
-    time_limit: Annotated[float | None, timed("Seconds for all solves (default 60; 8 if there is a plan).")] = None,
-    all: Annotated[bool, typer.Option("--all", help="Examine every limit and price, however long it takes.")] = False,
-    max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
-    next: Annotated[int, typer.Option("--next", help="Number of next best plans.")] = 3,
-    out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
-    as_json: Json = False,
-) -> int:
+@verb("problem")
+def explain(given: dict[str, Any], as_json: Json = False) -> int:
     """Explain why there is no plan, or what limits the plan. It finds the least change that gives a plan, or the
     binding constraints, their shadow prices and the next best plans."""
     from optmodels.reporting.explanation import summary
 
     with steps() as on_step:
         found = answer(
-            lambda: optmodels.explain(
-                problem, time_limit=time_limit, max_solves=max_solves, next=next, all=all, on_step=on_step, out=out
-            ),
-            as_json,
+            lambda: optmodels.explain(**given, on_step=on_step), as_json,
             lambda document: summary(document.model_dump(mode="json", by_alias=True)),
             lambda document: document.to_json(),
-        )
+        )  # fmt: skip
     return found.exit_status
 
 

@@ -136,7 +136,7 @@ def fleet_questions() -> list[Prompt]:
         return (_positive(float)(text), _LATE) if text else None
 
     def quotas(text: str) -> list[tuple[str, int]]:
-        from optmodels.cli.plan import quota_of
+        from optmodels.cli.options import quota_of
 
         return [quota_of(part.strip()) for part in text.split(",") if part.strip()]
 

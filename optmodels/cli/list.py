@@ -5,41 +5,30 @@ from __future__ import annotations
 import builtins
 import sys
 from itertools import groupby
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import optmodels
 from optmodels.cli.console import show
-from optmodels.cli.options import Json
+from optmodels.cli.options import Json, verb
 from optmodels.io.write import json_text
 
 SERIES = 8  # most instances of a folder that are listed one by one
 Rows = builtins.list[dict[str, Any]]
 
 
-def list(
-    what: Annotated[
-        str, typer.Argument(help="formulations, methods, problems, catalog, models, gpus or machines (prices)")
-    ] = "formulations",
-    folder: Annotated[
-        Path | None, typer.Option(help="Problem files in it and below, in place of the problems shipped.")
-    ] = None,
-    cloud: Annotated[str | None, typer.Option("--cloud", help="With machines: one price list.")] = None,
-    region: Annotated[str | None, typer.Option(help="With machines: one region.")] = None,
-    as_json: Json = False,
-) -> int:
+@verb("what")
+def list(given: dict[str, Any], as_json: Json = False) -> int:
     """List formulations, methods, problems and prices. It also lists the catalogue of models and GPUs."""
-    found = optmodels.list(what, folder, cloud=cloud, region=region)
+    found = optmodels.list(**given)
     if as_json:
         sys.stdout.write(json_text(found) + "\n")
         return 0
+    what, shipped = given["what"], given["what"] in ("problems", "instances") and "folder" not in given
     from rich.table import Table
 
     from optmodels.reporting.text import plain
 
-    if what in ("problems", "instances") and folder is None:
+    if shipped:
         found = _by_folder(found)
     if found:
         sources = {row["pool"]: row for row in found} if what == "machines" else {}
@@ -50,7 +39,7 @@ def list(
         show([table])
         for name, row in sources.items():
             show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
-        if what in ("problems", "instances") and folder is None:
+        if shipped:
             show(["", "optmodels new FORMULATION --from NAME: a copy of one to change; --json lists every one"])
     return 0
 

@@ -1,13 +1,17 @@
-"""Options that several verbs have: each is stated here once, with its name and help."""
+"""Options of the verbs, derived from the functions of `optmodels`, and readers of their text."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+
+import optmodels
 
 N = TypeVar("N", str, int, float)
 
@@ -93,40 +97,28 @@ def engine(text: str) -> str:
     return str(spelling.engine(text))
 
 
-def named(parser: Callable[[str], Any], help: str) -> Any:
-    """An option whose value is a name, read by `parser`."""
-    return typer.Option(parser=parser, metavar="TEXT", help=help)
-
-
-def timed(help: str, parser: Callable[[str], Any] = seconds, *names: str) -> Any:
-    """An option whose value is a duration."""
-    return typer.Option(*names, parser=parser, metavar="SECONDS", help=help)
-
-
-def listed(text: str, option: str, kind: type[N] = str, least: float = 0, most: float = math.inf) -> list[N]:  # type: ignore[assignment]
+def listed(text: str, option: str, kind: type[N] = str) -> list[N]:  # type: ignore[assignment]
     """The values of a comma list, in their order.
 
     Args:
         text: such as ``1,2,4``.
         option: its name, for messages.
         kind: str, int or float.
-        least, most: bounds of numbers.
 
     Raises:
-        InputError: a value that is not of its kind or out of bounds.
+        InputError: a value that is not of its kind or below 0.
     """
     from optmodels.errors import InputError, Mistake
 
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         found = [kind(part) for part in parts]
-        if found and (kind is str or all(least <= x <= most for x in found)):  # type: ignore[operator]
+        if found and (kind is str or all(x >= 0 for x in found)):  # type: ignore[operator]
             return found
     except ValueError:
         pass
-    words = {str: "names", int: "whole numbers"}.get(kind, "numbers")
-    bounds = "" if kind is str else f" from {least:,.10g}" + (f" to {most:,.10g}" if math.isfinite(most) else " on")
-    raise InputError(Mistake(None, option, text, f"{words}{bounds}, comma-separated"))
+    words = {str: "names", int: "whole numbers from 0 on"}.get(kind, "numbers from 0 on")
+    raise InputError(Mistake(None, option, text, f"{words}, comma-separated"))
 
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -146,40 +138,147 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-Instance = Annotated[Path, typer.Argument(metavar="FILE", help="Problem file (YAML or JSON).")]
-PlanFile = Annotated[
-    Path, typer.Argument(help="plan.json of a result, its folder, or the problem: its newest result below results/.")
-]
-Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
-TimeLimit = Annotated[
-    float | None, timed("Seconds (or 5min, inf), tables included. At the limit the best plan so far counts.")
-]
-Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-Solver = Annotated[
-    str, typer.Option(help="highs, or any solver that Pyomo finds: cbc, glpk, scip, gurobi, cplex, xpress …")
-]
+def quota_of(text: str) -> tuple[str, int]:
+    """A GPU type and how many of them at most, of ``h100=16``."""
+    from optmodels.errors import InputError, Mistake
+
+    gpu, equals, most = (part.strip() for part in text.replace(":", "=").partition("="))
+    if not (gpu and equals and most.isascii() and most.isdigit()):
+        raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
+    return gpu, int(most)
+
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="File to write.")]
 
-# The options of a trace: every verb that reads one has the first three, and gives them to `reading`.
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", help="Map a column: OURS=THEIRS, OURS=THEIRS:unit, or OURS=3 for all rows."),
-]
-Where = Annotated[
-    list[str] | None, typer.Option("--where", help="Keep rows whose column has this value: status=ok; may be repeated.")
-]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Skip and count rows of the trace that cannot be read.")]
-RateFactor = Annotated[float, typer.Option(help="Multiply the trace's arrival rate by this factor.")]
-First = Annotated[float | None, timed("Keep only this many seconds of the trace.")]
+# Parameters of the API whose text needs a reader: seconds, limits in seconds, names of the catalogue.
+SECONDS: dict[str, Callable[[str], Any]] = {
+    "time_limit": seconds, "first": seconds, "block_s": seconds, "slack": seconds,
+    "ttft_s": ttft, "ttft_limit": ttft, "tpot_s": tpot, "tpot_limit": tpot, "itl_limit": tpot, "limit_s": tpot,
+    "e2e_limit": e2e,
+}  # fmt: skip
+NAMES: dict[str, Callable[[str], Any]] = {
+    "gpu": gpu, "precision": precision, "kv_precision": kv_precision, "engine": engine,
+}  # fmt: skip
+FROM_ONE = (
+    "attention_ranks", "batch", "chunk_tokens", "input_tokens", "max_num_seqs", "output_tokens",
+    "replicas_per_machine", "rows", "samples", "tp", "workers",
+)  # fmt: skip
+COMMA_LISTS = ("methods", "workload")  # of names; others are options that may be repeated
+HELP = {  # of what a text states for Python's mappings and documents
+    "column": "Map a column: OURS=THEIRS, OURS=THEIRS:unit, or OURS=3 for all rows.",
+    "where": "Keep rows whose column has this value: status=ok.",
+    "set": "A value that the files or the model lack: NAME=VALUE.",
+    "quota": "GPUs of a type at most: h100=16.",
+    "skip_bad": "Skip rows that cannot be read, and count them.",
+}  # fmt: skip
+OF_ARGUMENTS = {
+    "problem": "Problem file (YAML or JSON).",
+    "plan": "plan.json of a result, its folder, or the problem: its newest result below results/.",
+}  # fmt: skip
 
 
-def reading(column: list[str] | None, where: list[str] | None, skip_bad: bool) -> dict[str, Any]:
-    """The three options as arguments of the API: values of one column are alternatives, columns have to agree."""
-    chosen: dict[str, list[str]] = {}
-    for text in where or ():
-        for name, value in pairs([text], "--where").items():
-            chosen.setdefault(name, []).append(value)
-    return {"column": pairs(column, "--column") or None, "where": chosen or None, "skip_bad": skip_bad}
+def verb(*arguments: str, **said: Any) -> Callable[[Callable[..., int]], Callable[[], Callable[..., int]]]:
+    """Give a command the options of the function of `optmodels` that it is named as.
+
+    Names, types, defaults and help are the function's: its signature and the ``Args`` of its docstring. The command is
+    called with the options that were given, as arguments of the function, and with those of its own signature.
+
+    Args:
+        arguments: parameters that are given without the name of an option.
+        said: parameter → its help, an annotation with a `typer.Option` in place of the derived one, or None: no option.
+
+    Returns:
+        A decorator that makes a function without arguments, which returns the command for typer.
+    """
+    return lambda command: wraps(command)(lambda: _with_options(command, arguments, said))
+
+
+def _with_options(command: Callable[..., int], arguments: Sequence[str], said: Mapping[str, Any]) -> Callable[..., int]:
+    function = getattr(optmodels, command.__name__)
+    of_api = inspect.signature(function).parameters
+    helps = dict(_helps(inspect.getdoc(function) or "", set(of_api) - {*arguments})) | HELP
+    helps |= {name: text for name, text in OF_ARGUMENTS.items() if name in arguments}
+    own = [*inspect.signature(command, eval_str=True).parameters.values()][1:]
+    mine, found = {p.name for p in own}, []
+    for name, p in of_api.items():
+        asked = said.get(name, helps.get(name))
+        if asked is not None and name not in mine and "Callable" not in p.annotation.partition("[")[0]:
+            found.append(_option(p, asked, name in arguments))
+
+    def called(**values: Any) -> int:
+        given = {n: _read(of_api[n], v) for n, v in values.items() if n not in mine and v not in (None, [])}
+        return command(given, **{n: values[n] for n in mine})
+
+    called.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*found, *own)])  # type: ignore[attr-defined]
+    called.__doc__ = command.__doc__
+    return called
+
+
+def _helps(docstring: str, options: set[str]) -> Iterator[tuple[str, str]]:
+    """The entries of a docstring's ``Args`` as the command line says them: the first sentence of each."""
+    section = re.search(r"^Args:\n((?: .*\n|\n)+)", docstring + "\n", flags=re.M)
+    for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n     .*)*)", section[1] if section else "", flags=re.M):
+        text = re.split(r"\.(?= |$)", " ".join(text.split()))[0]
+        text = text if text[0] == "`" else text[0].upper() + text[1:]
+        text = re.sub(r" \(`\w+\.[^)]*\)| \(file, mapping or `Problem`\)", "", text).replace("``", "")
+        text = re.sub(r"`(\w+)`", lambda m: "--" + m[1].replace("_", "-") if m[1] in options else m[1], text)
+        for name in names.split(", "):
+            yield name, text.replace("None: ", "default: ") + "."
+
+
+def _option(p: inspect.Parameter, said: Any, is_argument: bool) -> inspect.Parameter:
+    """A parameter of the API as one of a command."""
+    flag, form, default = f"--{p.name.rstrip('_').replace('_', '-')}", p.annotation.replace(" | None", ""), p.default
+    kind, how = _kind(p), {"help": said}
+    if not isinstance(said, str):
+        return p.replace(annotation=said)
+    if kind is bool:
+        flag += f"/--no-{flag[2:]}" if default is None or default else ""
+    elif form == "Duration":
+        how |= {"parser": duration, "metavar": "SECONDS"}
+    elif kind is float and p.name in SECONDS:
+        how |= {"parser": SECONDS[p.name], "metavar": "SECONDS"}
+    elif kind is str and p.name in NAMES and form == "str":
+        how |= {"parser": NAMES[p.name], "metavar": "TEXT"}
+    elif kind is int and p.name in FROM_ONE:
+        how |= {"min": 1}
+    several = isinstance(default, tuple) or form.startswith(("Sequence[", "Iterable["))
+    how["help"] += " Comma-separated." if several and kind is str else ""
+    how["help"] += " May be repeated." if kind in (list[str], list[Path]) and not is_argument else ""
+    if isinstance(default, tuple):
+        default = ",".join(f"{x:.15g}" for x in default) if kind is str else None
+    if default is None or kind == list[str]:
+        kind |= None
+    if is_argument:
+        how |= {"metavar": "FILE"} if p.name in ("file", "files", "problem", "problems") else {}
+        return p.replace(annotation=Annotated[kind, typer.Argument(**how)], default=default)
+    return p.replace(annotation=Annotated[kind, typer.Option(flag, **how)], default=default)
+
+
+def _kind(p: inspect.Parameter) -> Any:
+    """The type that typer reads a parameter of the API as."""
+    form = p.annotation.replace(" | None", "")
+    is_file = "PathLike" in form or "Source" in form
+    if ("Mapping[str, " in form and not is_file) or form in ("Sequence[str]", "Vary"):
+        return str if p.name in COMMA_LISTS else list[str]
+    if form.startswith(("Sequence[", "Iterable[")):
+        return list[Path] if is_file else str
+    return {"bool": bool, "int": int, "float": float, "Duration": Any}.get(form, Path if is_file else str)
+
+
+def _read(p: inspect.Parameter, value: Any) -> Any:
+    """What was given for a parameter of the API, as the API takes it."""
+    option, form = f"--{p.name.replace('_', '-')}", p.annotation.replace(" | None", "")
+    if p.name == "where" and "Sequence" in form:  # values of one column are alternatives, columns have to agree
+        chosen: dict[str, list[str]] = {}
+        for text in value:
+            for name, one in pairs([text], option).items():
+                chosen.setdefault(name, []).append(one)
+        return chosen
+    if p.name == "quota":
+        return [quota_of(part) for text in value for part in text.split(",")]
+    if isinstance(value, list):
+        return pairs(value, option) if form.startswith("Mapping") else value
+    if form.startswith(("Sequence[", "Iterable[")) and isinstance(value, str):
+        return listed(value, option, {"int": int, "float": float}.get(form.partition("[")[2][:-1], str))
+    return value

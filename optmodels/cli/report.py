@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import optmodels
-from optmodels.cli.options import Force
+from optmodels.cli.options import verb
 from optmodels.cli.results import result_of
 
 
+@verb(
+    "results", results="Result files (plan.json, compare.json), folders of them, or problems.",
+    out="HTML file (default: a new report.html next to the result).",
+)  # fmt: skip
 def report(
-    results: Annotated[
-        list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or problems.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html next to the result).")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Write every chart as a picture into this folder.")] = None,
-    format: Annotated[str, typer.Option(help="Format of the pictures: png, svg or pdf.")] = "png",
-    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    given: dict[str, Any],
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    force: Force = False,
 ) -> int:
     """Write one HTML page of results without network. It holds tables, charts, the certificate and the problem."""
-    results = [result_of(r) for r in results]
-    target = out if out is not None else _free(results)
-    optmodels.report(results, out=target, figures=figures, format=format, title=title, force=force)
+    results = [result_of(r) for r in given["results"]]
+    target = given.get("out") or _free(results)
+    optmodels.report(**given | {"results": results, "out": target})
     sys.stdout.write(f"{target}\n")
     if show:
         import webbrowser

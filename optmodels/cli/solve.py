@@ -9,13 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 import optmodels
 from optmodels.cli.console import at_a_terminal, attempted, progress, show, violation_lines
-from optmodels.cli.options import Gap, Instance, Json, Method, Seed, Solver, TimeLimit
+from optmodels.cli.options import Json, verb
 
 if TYPE_CHECKING:
     from optmodels.plans.outcome import Result
@@ -26,33 +24,12 @@ NEEDS_S, NEEDS_SOLVES, NEEDS_SHOWN = 10.0, 60, 4  # of an infeasible answer's ow
 NO_GAP = 1e-9  # a relative gap below is rounding
 
 
-def solve(
-    problem: Instance,
-    method: Method = "exact",
-    time_limit: TimeLimit = None,
-    gap: Gap = 0.0,
-    seed: Seed = 0,
-    solver: Solver = "highs",
-    certify_replay: Annotated[
-        bool, typer.Option("--certify-replay", help="Simulate until every SLO holds (fleet, orchestration).")
-    ] = False,
-    out_of_sample: Annotated[
-        bool,
-        typer.Option("--out-of-sample/--no-out-of-sample", help="Replay on resampled requests too."),
-    ] = True,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for result files (default: results/, not with --json).")
-    ] = None,
-    as_json: Json = False,
-) -> int:
+@verb("problem", cancel=None, out="Folder for result files (default: results/, not with --json).")
+def solve(given: dict[str, Any], as_json: Json = False) -> int:
     """Find one plan for a problem, with a proof. It prints a summary and writes files below results/."""
-    target = out if out is not None else (None if as_json else Path("results"))
-    result = solved(
-        optmodels.solve, as_json, problem, out=target, method=method, time_limit=time_limit, gap=gap, seed=seed,
-        solver=solver, certify_replay=certify_replay, out_of_sample=out_of_sample,
-    )  # fmt: skip
+    result = solved(optmodels.solve, as_json, **({} if as_json else {"out": Path("results")}) | given)
     if not as_json:
-        show(_next(result, str(problem)))
+        show(_next(result, str(given["problem"])))
     return int(result.exit_status)
 
 

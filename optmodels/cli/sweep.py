@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import optmodels
 from optmodels.cli.console import answer
-from optmodels.cli.options import Gap, Instance, Json, Method, Seed, TimeLimit
+from optmodels.cli.options import Json, verb
 from optmodels.io.write import json_text
 
 if TYPE_CHECKING:
@@ -22,33 +21,23 @@ LOG_EVERY_S = 10.0
 SHOWN = 40
 
 
-def sweep(
-    problem: Instance,
-    vary: Annotated[list[str], typer.Option(help="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].")],
-    method: Method = "exact",
-    samples: Annotated[int | None, typer.Option(help="Draws of the random fields.", min=1)] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of processes.")] = None,
-    time_limit: TimeLimit = None,
-    gap: Gap = 0.0,
-    seed: Seed = 0,
-    pareto: Annotated[str | None, typer.Option(help="Frontier of columns: X:min,Y:max.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of this sweep (default: results/NAME-sweep).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in the --out folder.")] = False,
-    as_json: Json = False,
-) -> int:
+Workers = Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)]
+
+
+@verb(
+    "problem", vary="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].", on_row=None,
+    out="Folder of this sweep (default: results/NAME-sweep).",
+)  # fmt: skip
+def sweep(given: dict[str, Any], workers: Workers = None, as_json: Json = False) -> int:
     """Solve a problem many times with some fields varied. It makes a table, a Pareto frontier and pictures."""
     from optmodels.study.sweep import SweepInterrupted, default_folder
 
+    given = {"out": lambda: default_folder(given["problem"], given["resume"])} | given | {"workers": workers}
     try:
         with _progress() as on_row:
             found = answer(
-                lambda: optmodels.sweep(
-                    problem, vary, method=method, samples=samples, workers=workers, scheduler=scheduler,
-                    time_limit=time_limit, gap=gap, seed=seed, pareto=pareto,
-                    out=out or (lambda: default_folder(problem, resume)), resume=resume, on_row=on_row,
-                ),
-                as_json, _summary, lambda sweep: json_text(sweep.document()),
+                lambda: optmodels.sweep(**given, on_row=on_row), as_json, _summary,
+                lambda sweep: json_text(sweep.document()),
             )  # fmt: skip
     except SweepInterrupted as stop:
         sys.stderr.write(f"interrupted: {stop.done} of {stop.total} solves done and kept in {stop.folder}; the same")

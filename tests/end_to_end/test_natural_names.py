@@ -4,7 +4,7 @@ import pytest
 import yaml
 from pydantic_core import PydanticCustomError
 
-from optmodels.cli.plan import quota_of
+from optmodels.cli.options import quota_of
 from optmodels.units import REQUESTS, convert, tokens
 
 ASKED = ["plan", "--input", "1k", "--output", "300", "--rate", "30/s", "--ttft-p95", "800 ms", "--tpot", "50ms"]
