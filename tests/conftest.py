@@ -43,15 +43,26 @@ def pytest_addoption(parser):
     )
 
 
+LONGEST = (  # files by the CPU time of their tests, the longest first
+    "study/test_sweep.py", "test_documents.py", "io/test_unwritten.py", "test_schemas.py", "adversary/test_adversary.py",
+    "end_to_end/test_plan.py", "study/test_explain.py", "end_to_end/test_cli.py", "orchestration/test_continuous.py",
+    "reserved_capacity/test_lengths.py", "reporting/test_page.py", "cost_efficiency/test_ranks.py",
+    "reported/test_reported_operation.py", "test_cancel.py", "cost_efficiency/test_continuous.py",
+    "fleet/test_on_trace.py", "study/test_sweep_pairs.py", "robustness/test_robustness.py", "fleet/test_current.py",
+    "reserved_capacity/test_other_demand.py", "end_to_end/test_replay.py", "study/test_compare.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(config, items):
-    """Files with most slow tests first: of several processes that take whole files, none begins a long one last."""
+    """Long files first, then those with most slow tests: of processes that take whole files none begins one last."""
     every = config.getoption("--every")
     left_out = [bool(x.get_closest_marker("slow") and crc32(x.nodeid.encode()) % every) for x in items]
     if any(left_out):
         config.hook.pytest_deselected(items=[x for x, out in zip(items, left_out, strict=True) if out])
         items[:] = [x for x, out in zip(items, left_out, strict=True) if not out]
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    place = {ROOT / "tests" / name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path, len(place)), -slow[item.path]))
 
 
 def tiny_problem(**changes):

@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 SEEDS = {"cost_efficiency": 40, "fleet": 40, "orchestration": 20, "reserved_capacity": 40}
 PARTS = 5  # tests that share a formulation's seeds
 LONG = {  # references that enumerate for seconds to minutes
-    "fleet-209", "fleet-731", "fleet-102504", "fleet-103015", "fleet-401242", "orchestration-215",
-    "orchestration-111119",
+    "fleet-209", "fleet-731", "fleet-102504", "fleet-103015", "fleet-401242", "orchestration-80",
+    "orchestration-215", "orchestration-111119",
 }  # fmt: skip
 
 

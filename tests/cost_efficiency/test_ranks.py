@@ -59,7 +59,7 @@ def test_exact_is_the_cheapest_by_brute_force(split: tuple[int, int]) -> None:
 
 def test_of_several_ranks_the_cheapest_is_chosen() -> None:
     problem = moe(strategies={"families": ["high_end"], "tensor_parallel": [1, 2], "attention_ranks": [1, 2]},
-                  workload={"batch": 120, "input_tokens": 500, "output_tokens": 120})  # fmt: skip
+                  workload={"batch": 60, "input_tokens": 500, "output_tokens": 120})  # fmt: skip
     usd, e2e = cheapest(problem)
     found = optmodels.solve(problem)
     assert found.plan["usd_per_hour"] == pytest.approx(usd)

@@ -261,7 +261,7 @@ def test_drafts_do_not_change_what_was_promised():
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_recomputed_from_the_instance_as_in_the_tables(name):
-    problem = load(document(name, 20 if name.startswith("prefixes") else 40))
+    problem = load(document(name, 12 if name.startswith("prefixes") else 40))
     t = build_tables(problem)
     true = recompute(problem, as_lines(t))
     usable = [c for c in true.candidates.values() if not c.refused]

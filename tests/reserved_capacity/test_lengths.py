@@ -51,20 +51,21 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("slo", "cached"), [(SLO, 0.4), (LATE, 0.4), (MEANS, 0.0)], ids=["percentiles", "deadline", "means"]
+    ("slo", "cached", "gpus"), [(SLO, 0.4, 2), (LATE, 0.4, 1), (MEANS, 0.0, 2)], ids=["percentiles", "deadline", "means"]
 )
-def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: float) -> None:
+def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: float, gpus: int) -> None:
     """Most requests/s of a machine for users next to it; of levels that carry as much the shorter request."""
-    problem = instance(slo, {"lengths": LISTED, "cached_input_share": cached})
+    machine = {"machine": "box", "gpu": "l40s", "gpu_count": gpus, "prices": {"on_demand": 3.0, "reserved_1y": 2.0}}
+    problem = instance(slo, {"lengths": LISTED, "cached_input_share": cached}, machines=[machine])
     service, level, case = problem.services[0], problem.level(), problem.resolve()
     assert level is not None and level.engine is not None
     of, limits = on_engines(service, level), level.engine
-    gpu, gpus, vram = hardware_of(problem.machines[0])
+    gpu, _, vram = hardware_of(problem.machines[0])
     (ttft, q_ttft), tpot, (within, q_e2e) = (
         seconds_and_quantile(x) for x in (service.slo.ttft_s, service.slo.tpot_s, service.slo.deadline_s)
     )
     best = (0.0, 0.0, 0.0)
-    for tp in (1, 2):
+    for tp in (1, 2)[:gpus]:
         e = engine_costs(of, limits, catalog.gpus()[gpu or ""], gpu or "", tp, vram)
         asked = (1e9, q_ttft), tpot, (1e9, q_e2e), 0.1, (ttft - 0.105, within - 0.005)
         for row in Mixture(e, limits, LENGTHS, cached).rows(*asked):
