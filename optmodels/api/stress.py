@@ -39,7 +39,7 @@ def stress(
         problem: problem in place of the one that the plan document holds.
         seed: random seed of the draws.
         time_limit: seconds of each solve.
-        picture: file for the chart: .png, .svg or .pdf; a frontier is drawn beside it, as NAME-frontier.
+        picture: file for the chart: .png, .svg or .pdf; a frontier is drawn next to it, as NAME-frontier.
         out: file for the document (JSON).
         force: replace existing files.
 

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 Shown = Annotated[bool, typer.Option("--show-problem", help="Print the equivalent problem file (YAML).")]
 
 
-@verb(how=None, command=None)
+Precision = Annotated[
+    str | None, typer.Option("--precision", help="Weight precision: bf16, fp8, …; default: published.")
+]
+
+
+@verb(how=None, command=None, precision=Precision)  # as it was written: the question reads it
 def plan(given: dict[str, Any], show_problem: Shown = False, as_json: Json = False) -> int:
     """Find the cheapest machines for one workload. It prints machines and cost first, then SLO, proof, next steps."""
     from optmodels.question import assumptions
