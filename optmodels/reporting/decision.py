@@ -14,11 +14,10 @@ from optmodels.catalog import geography
 from optmodels.latency.steps import never_measured
 from optmodels.limits import SPELLED
 from optmodels.plans.deployment import note_on
-from optmodels.reporting.sources import LEVEL
+from optmodels.reporting.sources import bound_words
 from optmodels.reporting.text import plain, told_apart
 
 HOURS_PER_MONTH = 730
-PLANNED_FOR = 1.005  # below this factor a plan's latencies are at the upper prediction bound already
 PLACES_NAMED, TYPES_NAMED = 4, 8
 CLOUDS = {"aws": "AWS", "gcp": "GCP", "azure": "Azure"}
 COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -231,18 +230,8 @@ def sure_words(sources: Sequence[Mapping[str, Any]]) -> tuple[str, str | None, b
     """
     unseen = never_measured([*dict.fromkeys(x for e in sources for x in e["transfer"])])
     known = f"{unseen[0].upper()}{unseen[1:]}. " if unseen else ""
-    ends = [e for e in sources if e["tpot_at_most"] is not None]
-    if not ends:
-        return known, None, False
-    level = min(e["level"] for e in ends)
-    share = "nine of ten" if level == LEVEL else f"{level:.0%} of the"
-    tpot, ttft = (max(e[f"{name}_at_most"] for e in ends) for name in ("tpot", "ttft"))
-    if max(tpot, ttft) >= PLANNED_FOR:
-        most = f"TPOT was at most {tpot:.2f}× and TTFT at most {ttft:.2f}× the prediction"
-        return known, f"In {share} comparable benchmarks {most}.", False
-    tpot, ttft = (max(e.get(f"{name}_margin", 1.0) for e in ends) for name in ("tpot", "ttft"))
-    margin = "" if max(tpot, ttft) < PLANNED_FOR else f" of {tpot:.2f}× for TPOT and {ttft:.2f}× for TTFT"
-    return known, f"Predictions include a margin{margin}: {share} comparable benchmarks were faster than that.", True
+    bound, is_planned = bound_words(sources) or (None, False)
+    return known, bound and f"{bound[0].upper()}{bound[1:]}.", is_planned
 
 
 def listed(items: Sequence[str], most: int = 3) -> str:

@@ -11,6 +11,7 @@ from optmodels.latency.steps import Provenance, never_measured
 from optmodels.reporting.text import plain
 
 LEVEL = 0.9  # of the pessimistic end, where this many were measured
+PLANNED_FOR = 1.005  # below this factor a plan's latencies are at the upper prediction bound already
 
 
 def end_level(provenance: Provenance) -> float | None:
@@ -107,17 +108,26 @@ def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"  compared with {plain(', '.join(of))}; {apart}; {end}" for (apart, end), of in by.items()]
 
 
+def bound_words(entries: Sequence[Mapping[str, Any]]) -> tuple[str, bool] | None:
+    """The upper prediction bound of all entries in words, and whether a plan's latencies are at it (`safety`).
+
+    None where no measurement tells it. Documents of earlier versions have no level and call TPOT ``tbt``.
+    """
+    ends = [e for e in entries if e.get("tpot_at_most", e.get("tbt_at_most")) is not None]
+    if not ends:
+        return None
+    level = min(e.get("level", LEVEL) for e in ends)
+    share = f"{'nine of ten' if level == LEVEL else f'{level:.0%} of the'} comparable benchmarks"
+    tpot, ttft = max(e.get("tpot_at_most", e.get("tbt_at_most")) for e in ends), max(e["ttft_at_most"] for e in ends)
+    if max(tpot, ttft) >= PLANNED_FOR:
+        return f"in {share} TPOT was at most {tpot:.2f}× and TTFT at most {ttft:.2f}× the prediction", False
+    tpot, ttft = (max(e.get(f"{name}_margin", 1.0) for e in ends) for name in ("tpot", "ttft"))
+    margin = "" if max(tpot, ttft) < PLANNED_FOR else f" of {tpot:.2f}× for TPOT and {ttft:.2f}× for TTFT"
+    return f"predictions include a margin{margin}: {share} were faster than that", True
+
+
 def _end(entry: Mapping[str, Any]) -> str:
-    tbt, ttft = entry.get("tpot_at_most", entry.get("tbt_at_most")), entry["ttft_at_most"]
-    if tbt is None:
-        return "no measurement of their error available"
-    level = entry.get("level", LEVEL)  # documents of earlier versions have that one only
-    share = "9 of 10" if level == LEVEL else f"{level:.0%} of"
-    known = "similar measurements" if entry["transfer"] else "measurements"
-    if max(tbt, ttft) <= 1.0 and "tpot_margin" in entry:
-        margin = f"margin {entry['tpot_margin']:.2f} × TPOT, {entry['ttft_margin']:.2f} × TTFT"
-        return f"{margin}: {share} {known} were faster"
-    return f"in {share} {known} TPOT was at most {tbt:.2f} × and TTFT {ttft:.2f} × the planned one"
+    return (bound_words([entry]) or ("no measurement of their error available", False))[0]
 
 
 def of_requests(limits: Iterable[LatencyLimit | None], lengths: Sequence[Length]) -> list[str]:

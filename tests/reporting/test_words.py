@@ -28,8 +28,8 @@ def test_a_source_of_many_latencies_is_said_once():
     h100 = entry | {"of": ["a on h100"], "transfer": []}
     l4 = entry | {"of": ["a on l4"], "transfer": ["gpu"], "ttft_at_most": 4.0, "notes": ["by hand"]}
     l40s = entry | {"of": ["a on l40s"], "transfer": ["llm|gpu", "engine|gpu"], "tpot_at_most": 1.6}
-    may = "in 9 of 10 similar measurements TPOT was at most 1.50 × and TTFT 4.00 × the planned one"
-    ends = "in 9 of 10 measurements TPOT was at most 1.50 × and TTFT 2.00 × the planned one"
+    may = "in nine of ten comparable benchmarks TPOT was at most 1.50× and TTFT at most 4.00× the prediction"
+    ends = "in nine of ten comparable benchmarks TPOT was at most 1.50× and TTFT at most 2.00× the prediction"
     assert source_lines([h100]) == [f"[bold]Latencies[/bold] of a on h100: default (1,548 rows); {ends}"]
     assert source_lines([h100, l4, h100 | {"of": ["b"], "source": "mine"}]) == [
         "[bold]Latencies[/bold]: default (1,548 rows)",
@@ -39,9 +39,7 @@ def test_a_source_of_many_latencies_is_said_once():
         f"[bold]Latencies[/bold] of b: default (mine); {ends}",
     ]
     (said,) = source_lines([l40s])
-    assert (
-        "LLM, GPU and engine never measured together; in 9 of 10 similar measurements TPOT was at most 1.60 ×" in said
-    )
+    assert "LLM, GPU and engine never measured together; in nine of ten comparable benchmarks TPOT was" in said
     of = ["a on 1 × h100", "a on l4", "a on l40s", "b on l4"]
     assert source_lines([h100 | {"of": of}])[1] == f"  a on 1 × h100, l4 and l40s, b on l4; {ends}"
 
