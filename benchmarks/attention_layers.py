@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from engine_fit import fit
 from scipy.optimize import least_squares
 
-from optmodels.latency.engines.fit import Fitted, fit
+from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.forms import STEP_FORM
 
 if TYPE_CHECKING:

@@ -39,6 +39,7 @@ import numpy as np
 import pandas as pd
 import yaml
 from attention_layers import with_constants
+from engine_fit import extend, fit
 from left_groups import Choices, choices, errors_of, factors, interval, judged, named, quantiles, residuals
 
 from optmodels import catalog
@@ -51,7 +52,7 @@ from optmodels.latency.engines.document import (
     Judged,
     labels,
 )
-from optmodels.latency.engines.fit import Fitted, Form, adjust, extend, fit
+from optmodels.latency.engines.fit import Fitted, Form, adjust
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
 from optmodels.latency.engines.terms import (

@@ -39,8 +39,7 @@ from left_groups import errors_of
 
 from optmodels import catalog
 from optmodels.latency.engines.document import EngineModel, Judged, MakerRows, maker, read_engine_model
-from optmodels.latency.engines.fit import Fitted, adjust
-from optmodels.latency.engines.forms import MAKER_FORMS
+from optmodels.latency.engines.fit import Fitted, Form, adjust
 from optmodels.latency.engines.interval import PARTS, unseen_levels
 from optmodels.latency.engines.own import TARGETS
 
@@ -53,6 +52,17 @@ KINDS = {
     "known": ("a workload", workloads), "gpu": ("a GPU", lambda f: f.gpu),
     "precision": ("a precision", lambda f: f.precision), "llm": ("DeepSeek-R1, and so every row", one_shape),
 }  # fmt: skip
+
+
+# GPUs of another maker than the coefficients' GPUs: additions of its software and of each chip (`adjust`).
+_STEP_OF_CHIP = {"*": 0.1, "dense": 0.2, "experts": 0.2, "kv": 0.2, "prefill": 0.2, "routed": 0.2, "layer": 0.35,
+                 "moe": 1.0, "mla": 0.35, "comm": 0.35, "running": 0.2, "prompt": 0.5}  # fmt: skip
+_FIRST_OF_CHIP = {"*": 0.2, "fixed": 0.5, "layer": 0.5, "prefill": 0.35, "routed": 0.35, "step": 1.0, "burst": 1.0,
+                  "queue": 0.7, "running": 0.7}  # fmt: skip
+MAKER_FORMS = (
+    Form({}, {"maker": _STEP_OF_CHIP, "chip": _STEP_OF_CHIP}, {"gpu": 0.05}, (0.08, 0.08)),
+    Form({}, {"maker": _FIRST_OF_CHIP, "chip": _FIRST_OF_CHIP}, {"gpu": 0.05}, (0.2, 0.2)),
+)
 
 
 def without(model: EngineModel) -> EngineModel:

@@ -44,9 +44,10 @@ def pytest_addoption(parser):
 
 
 LONGEST = (  # files by the CPU time of their tests, the longest first
-    "study/test_sweep.py", "test_documents.py", "io/test_unwritten.py", "test_schemas.py", "adversary/test_adversary.py",
-    "end_to_end/test_plan.py", "study/test_explain.py", "end_to_end/test_cli.py", "orchestration/test_continuous.py",
-    "reserved_capacity/test_lengths.py", "reporting/test_page.py", "cost_efficiency/test_ranks.py",
+    "study/test_sweep.py", "test_documents.py", "io/test_unwritten.py", "test_schemas.py",
+    "adversary/test_adversary.py", "end_to_end/test_plan.py", "study/test_explain.py", "end_to_end/test_cli.py",
+    "orchestration/test_continuous.py", "reserved_capacity/test_lengths.py", "reporting/test_page.py",
+    "cost_efficiency/test_ranks.py",
     "reported/test_reported_operation.py", "test_cancel.py", "cost_efficiency/test_continuous.py",
     "fleet/test_on_trace.py", "study/test_sweep_pairs.py", "robustness/test_robustness.py", "fleet/test_current.py",
     "reserved_capacity/test_other_demand.py", "end_to_end/test_replay.py", "study/test_compare.py",

@@ -13,6 +13,7 @@ import pytest
 from commands import python
 from conftest import ROOT
 
+from benchmarks.engine_fit import extend, fit
 from optmodels import catalog
 from optmodels.catalog.types import Mla
 from optmodels.errors import InputError
@@ -27,7 +28,7 @@ from optmodels.latency.engines.document import (
     labels,
     read_engine_model,
 )
-from optmodels.latency.engines.fit import Fitted, Form, Own, extend, fit, pull
+from optmodels.latency.engines.fit import Fitted, Form, Own, pull
 from optmodels.latency.engines.interval import LEVELS, PARTS, Interval, Kind, simplest, unseen_levels
 from optmodels.latency.engines.own import ServedRows, with_own_rows
 from optmodels.latency.engines.terms import MEASURED_USERS, STEP, Loads, ModelInstance, first_token_terms, step_terms

@@ -51,7 +51,9 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("slo", "cached", "gpus"), [(SLO, 0.4, 2), (LATE, 0.4, 1), (MEANS, 0.0, 2)], ids=["percentiles", "deadline", "means"]
+    ("slo", "cached", "gpus"),
+    [(SLO, 0.4, 2), (LATE, 0.4, 1), (MEANS, 0.0, 2)],
+    ids=["percentiles", "deadline", "means"],
 )
 def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: float, gpus: int) -> None:
     """Most requests/s of a machine for users next to it; of levels that carry as much the shorter request."""

@@ -12,8 +12,8 @@ Stage 2, with stage 1 frozen (fitting both at once distorts the physics): log ŷ
 level of each grouping (the engine, the LLM, …), each shrunken towards zero by a normal prior. A level that was never
 seen has the factor 1.
 
-Rows of levels that the fit never saw add these levels and leave all others: a maker's GPUs with coefficients of their
-own (`adjust`), LLMs, GPUs and configurations with factors and trends (`extend`).
+Both stages are fitted in benchmarks/engine_fit.py. Rows of levels that the fit never saw add these levels and leave all
+others: a maker's GPUs with coefficients of their own (`adjust`).
 
 A few rows of one's own pull both (`pull`): the factors of their engine, LLM, GPU, … by the same priors again, so that
 each takes its share of the rows' information, and the coefficients of their engine's version by priors of their own.
@@ -126,31 +126,6 @@ class Fitted:
         return np.exp(weight)
 
 
-def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
-    """Fit both stages.
-
-    Args:
-        form: priors.
-        terms: terms by the names of the form's priors and trends, (n,) each.
-        seconds: measured, (n,).
-        labels: labels for every grouping of the form, (n,).
-    """
-    names = list(form.prior)
-    X = np.stack([terms[name] for name in names], axis=1)
-    target = np.log(seconds)
-    J = len(names)
-    unknown = _Unknown()
-    unknown.add(np.log([form.prior[n][0] for n in names]), [form.prior[n][1] for n in names])
-    own, read_levels = _levels(form.spread, names, labels, unknown)
-    theta = _mode(X, target, [np.broadcast_to(np.arange(J), X.shape), *own], [], unknown, form.noise[0])
-    first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), read_levels(theta), {})
-
-    unknown = _Unknown()
-    wholes, read = _wholes(form.factors, form.trends, terms, labels, unknown)
-    theta = _mode(first.predict(terms, labels)[:, None], target, [], wholes, unknown, form.noise[1])
-    return Fitted(first.coefficients, first.adjustments, *read(theta))
-
-
 def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
     """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of their levels.
 
@@ -182,33 +157,6 @@ def adjust(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Arra
         for v, u in found.items():
             factors.setdefault(g, {})[v] = factors.get(g, {}).get(v, 0.0) + u
     return Fitted(fitted.coefficients, adjustments, factors, fitted.trends)
-
-
-def extend(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
-    """A fit with factors and trends of further levels, by the priors of stage 2; every level that it has stays.
-
-    Args:
-        form: `factors`, `trends`, `noise[1]`.
-        fitted: coefficients, adjustments, factors and trends of earlier rows.
-        terms, seconds, labels: further rows, as for `fit`.
-    """
-    unknown = _Unknown()
-    wholes, read = _wholes(form.factors, form.trends, terms, labels, unknown)
-    groupings = [*form.factors, *(g for g, names in form.trends.items() for _ in names)]
-    wholes = [  # along 0, what a known level's parameter is does not matter
-        (index, along * ~np.isin(np.asarray(labels[g], dtype=str), sorted(fitted.factors.get(g, ()))))
-        for (index, along), g in zip(wholes, groupings, strict=True)
-    ]
-    theta = _mode(fitted.predict(terms, labels)[:, None], np.log(seconds), [], wholes, unknown, form.noise[1])
-    factors, trends = read(theta)
-    more: dict[str, dict[str, dict[str, float]]] = {
-        g: {v: x for v, x in levels.items() if v not in fitted.factors.get(g, ())} for g, levels in trends.items()
-    }
-    return Fitted(
-        fitted.coefficients, fitted.adjustments,
-        {g: factors.get(g, {}) | fitted.factors.get(g, {}) for g in {**fitted.factors, **factors}},
-        {g: more.get(g, {}) | fitted.trends.get(g, {}) for g in {**fitted.trends, **more}},
-    )  # fmt: skip
 
 
 def sensitivities(form: Form, fitted: Fitted, terms: Mapping[str, Array], labels: Labels) -> Array:

@@ -62,12 +62,3 @@ FIRST_TOKEN_FORM = Form(
         {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12, misfit=0.4,
     ),
 )  # fmt: skip
-# GPUs of another maker than the coefficients' GPUs: additions of its software and of each chip (`fit.adjust`).
-_STEP_OF_CHIP = {"*": 0.1, "dense": 0.2, "experts": 0.2, "kv": 0.2, "prefill": 0.2, "routed": 0.2, "layer": 0.35,
-                 "moe": 1.0, "mla": 0.35, "comm": 0.35, "running": 0.2, "prompt": 0.5}  # fmt: skip
-_FIRST_OF_CHIP = {"*": 0.2, "fixed": 0.5, "layer": 0.5, "prefill": 0.35, "routed": 0.35, "step": 1.0, "burst": 1.0,
-                  "queue": 0.7, "running": 0.7}  # fmt: skip
-MAKER_FORMS = (
-    Form({}, {"maker": _STEP_OF_CHIP, "chip": _STEP_OF_CHIP}, {"gpu": 0.05}, (0.08, 0.08)),
-    Form({}, {"maker": _FIRST_OF_CHIP, "chip": _FIRST_OF_CHIP}, {"gpu": 0.05}, (0.2, 0.2)),
-)
