@@ -14,17 +14,7 @@ from optmodels.api.solve import MOMENT_S, save, solve
 from optmodels.api.sources import Source, problem_of, read_requests, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
-from optmodels.io.write import (
-    bare_name,
-    check_folder,
-    json_text,
-    keeping,
-    new_folder,
-    path_text,
-    safe_name,
-    write_frame,
-    write_text,
-)
+from optmodels.io.write import bare_name, check_folder, keeping, path_text, write_document
 from optmodels.loading import load
 from optmodels.plans.outcome import Result
 from optmodels.solver.deadline import deadline
@@ -107,8 +97,12 @@ def evaluate(
         "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
-        with keeping(document):
-            document["folder"] = path_text(_save_evaluation(document, kept, best, plan, Path(out)))
+        name = f"{bare_name(document['current'] or mine.name)}-evaluate"
+        requests_of = {f"requests-{run}": columns for run, columns in kept.items()}
+        folder = write_document(document, Path(out), name, "evaluate.json", requests_of)
+        if plan is not None:
+            with keeping(document):
+                save(best, registry.get(best.formulation), best._tables, plan, folder)
     return document
 
 
@@ -156,18 +150,3 @@ def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
         },
         "saving": saving,
     }  # fmt: skip
-
-
-def _save_evaluation(
-    found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], best: Result, plan: Any, parent: Path
-) -> Path:
-    """Write evaluate.json, every run's requests, and the best plan's files into a new folder below `parent`."""
-    import pandas as pd
-
-    folder = new_folder(parent, safe_name(f"{bare_name(found['current'] or found['instance'])}-evaluate"))
-    write_text(folder / "evaluate.json", json_text(found | {"folder": path_text(folder)}))
-    for run, columns in kept.items():
-        write_frame(folder / f"requests-{safe_name(run)}.csv", pd.DataFrame(columns))
-    if plan is not None:
-        save(best, registry.get(best.formulation), best._tables, plan, folder)
-    return folder

@@ -12,17 +12,7 @@ from optmodels import formulation as registry
 from optmodels.api.sources import PlanSource, Source, planned, read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import (
-    bare_name,
-    check_folder,
-    json_text,
-    keeping,
-    new_folder,
-    path_text,
-    safe_name,
-    write_frame,
-    write_text,
-)
+from optmodels.io.write import bare_name, check_folder, write_document
 from optmodels.problem import Problem
 from optmodels.verification import version
 
@@ -128,8 +118,9 @@ def replay(
             "its own requests" if own else "requests drawn at random as the problem describes them"
         )
     if out is not None:
-        with keeping(found):
-            found["folder"] = path_text(_save_replay(found, kept, Path(out), "parquet" if parquet else "csv"))
+        name = f"{bare_name(found['instance'] or form.name)}-{found['method'] or 'plan'}-replay"
+        requests_of = {f"requests-{run}": columns for run, columns in kept.items()}
+        write_document(found, Path(out), name, "replay.json", requests_of, "parquet" if parquet else "csv")
     return found
 
 
@@ -148,15 +139,3 @@ def _replayed(form: Formulation, problem: Problem, plan: Mapping[str, Any], trac
         expected = "a plan made for this problem; `optmodels check` says what differs"
         raise InputError(Mistake(None, "plan", verdict.violations[0].requirement, expected)) from None
     return found
-
-
-def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], parent: Path, ending: str) -> Path:
-    """Write replay.json and every run's requests into a new folder below `parent`."""
-    import pandas as pd
-
-    name = bare_name(found["instance"] or found["formulation"])
-    folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
-    write_text(folder / "replay.json", json_text(found | {"folder": path_text(folder)}))
-    for run, columns in kept.items():
-        write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
-    return folder

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optmodels.api.sources import read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
-from optmodels.io.write import (
-    check_folder,
-    json_text,
-    keeping,
-    new_folder,
-    path_text,
-    safe_name,
-    write_frame,
-    write_text,
-)
+from optmodels.io.write import check_folder, write_document
 from optmodels.verification import version
 
 if TYPE_CHECKING:
@@ -137,11 +128,5 @@ def simulate(
         "seconds": time.perf_counter() - began, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
-        with keeping(found):
-            folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
-            found["folder"] = path_text(folder)
-            import pandas as pd
-
-            write_text(folder / "simulate.json", json_text(found))
-            write_frame(folder / "requests.csv", pd.DataFrame(kept))
+        write_document(found, Path(out), f"{llm}-{gpu}-simulate", "simulate.json", {"requests": kept})
     return found

@@ -224,7 +224,7 @@ def data_frame(table: Any) -> Any:
 
 
 def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:
-    """Write a data frame as CSV or Parquet, by the file's ending, as `write_text` does.
+    """Write a data frame, or columns by name, as CSV or Parquet, by the file's ending, as `write_text` does.
 
     Raises:
         InputError: another ending, or the file exists.
@@ -232,9 +232,33 @@ def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:
     if path.suffix == ".csv":
         write_text(path, csv_text(frame), overwrite=overwrite)
     elif path.suffix == ".parquet":
-        write_bytes(path, frame.to_parquet(index=False), overwrite=overwrite)
+        write_bytes(path, data_frame(frame).to_parquet(index=False), overwrite=overwrite)
     else:
         raise InputError(Mistake(str(path), "", path.suffix or "no ending", "a file ending in .csv or .parquet"))
+
+
+def write_document(
+    document: dict[str, Any], parent: Path, name: str, file: str, tables: Mapping[str, Any], ending: str = "csv"
+) -> Path:
+    """Write a verb's document and its tables into a new folder below `parent`; the document names the folder.
+
+    Args:
+        document: gets the key ``folder``.
+        parent, name: where the folder is made, and its name before it is a safe one.
+        file: the document's file.
+        tables: name → data frame, or columns by name.
+        ending: of the tables' files.
+
+    Raises:
+        NotWrittenError: what could not be written, with the document.
+    """
+    with keeping(document):
+        folder = new_folder(parent, safe_name(name))
+        document["folder"] = path_text(folder)
+        write_text(folder / file, json_text(document))
+        for table, columns in tables.items():
+            write_frame(folder / f"{safe_name(table)}.{ending}", columns)
+    return folder
 
 
 def finite(data: Any) -> Any:

@@ -47,7 +47,7 @@ def test_the_interval_of_latencies_and_what_a_trace_left_out_are_said(cli, folde
     seen = cli("simulate", "--model", "llama-3.1-8b", "--gpu", "l40s", "--trace", "burst.csv")
     assert "1 of 6 requests left out" in seen.out
     assert "llama-3.1-8b on 1 × l40s" in seen.out and "no measurement of this GPU" in seen.out
-    assert "measurements TPOT was at most" in " ".join(seen.out.split())
+    assert "benchmarks TPOT was at most" in " ".join(seen.out.split())
 
 
 def test_model_is_the_llm_as_in_plan(cli):
