@@ -29,29 +29,20 @@ def seconds(text: str) -> float:
     return _quantity(text, "s")
 
 
-def ttft(text: str) -> float:
-    """A limit on TTFT in seconds."""
-    return _limit(text, "TTFT")
+def _limit(name: str) -> Callable[[str], float]:
+    """The reader of a limit in seconds: TTFT, TPOT or the time of a request, as `SECONDS_USUAL` names it."""
 
+    def read(text: str) -> float:
+        from optmodels.limits import SECONDS_USUAL
+        from optmodels.units import bare_number
 
-def tpot(text: str) -> float:
-    """A limit on TPOT in seconds."""
-    return _limit(text, "TPOT")
+        found, bare = _quantity(text, "s"), bare_number(text)
+        if bare is not None and bare > SECONDS_USUAL[name]:
+            long = f"{bare:g} has no unit, and that is long for a {name}: '{bare:g} ms' or '{bare:g} s'?"
+            raise typer.BadParameter(long)
+        return found
 
-
-def e2e(text: str) -> float:
-    """A limit on the time of a request in seconds."""
-    return _limit(text, "time of a request")
-
-
-def _limit(text: str, name: str) -> float:
-    from optmodels.limits import SECONDS_USUAL
-    from optmodels.units import bare_number
-
-    found, bare = _quantity(text, "s"), bare_number(text)
-    if bare is not None and bare > SECONDS_USUAL[name]:
-        raise typer.BadParameter(f"{bare:g} has no unit, and that is long for a {name}: '{bare:g} ms' or '{bare:g} s'?")
-    return found
+    return read
 
 
 def _quantity(text: str, unit: str) -> float:
@@ -69,32 +60,15 @@ def _quantity(text: str, unit: str) -> float:
         raise typer.BadParameter(f"{text!r} is not {error.message()}") from None
 
 
-def gpu(text: str) -> str:
-    """A GPU by its catalogue key; unknown names unchanged."""
-    from optmodels.catalog import spelling
+def _named(what: str) -> Callable[[str], str]:
+    """The reader of a name of the catalogue, by the function of `catalog.spelling`; unknown names stay."""
 
-    return str(spelling.gpu(text))
+    def read(text: str) -> str:
+        from optmodels.catalog import spelling
 
+        return str(getattr(spelling, what)(text))
 
-def precision(text: str) -> str:
-    """A weight precision by its name in files; unknown names unchanged."""
-    from optmodels.catalog import spelling
-
-    return str(spelling.precision(text))
-
-
-def kv_precision(text: str) -> str:
-    """A KV-cache precision by its name in files; unknown names unchanged."""
-    from optmodels.catalog import spelling
-
-    return str(spelling.kv_precision(text))
-
-
-def engine(text: str) -> str:
-    """An engine by its name in files; unknown names unchanged."""
-    from optmodels.catalog import spelling
-
-    return str(spelling.engine(text))
+    return read
 
 
 def listed(text: str, option: str, kind: type[N] = str) -> list[N]:  # type: ignore[assignment]
@@ -152,13 +126,12 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout 
 
 # Parameters of the API whose text needs a reader: seconds, limits in seconds, names of the catalogue.
 SECONDS: dict[str, Callable[[str], Any]] = {
-    "time_limit": seconds, "first": seconds, "block_s": seconds, "slack": seconds,
-    "ttft_s": ttft, "ttft_limit": ttft, "tpot_s": tpot, "tpot_limit": tpot, "itl_limit": tpot, "limit_s": tpot,
-    "e2e_limit": e2e,
+    **dict.fromkeys(("time_limit", "first", "block_s", "slack"), seconds),
+    **dict.fromkeys(("ttft_s", "ttft_limit"), _limit("TTFT")),
+    **dict.fromkeys(("tpot_s", "tpot_limit", "itl_limit", "limit_s"), _limit("TPOT")),
+    "e2e_limit": _limit("time of a request"),
 }  # fmt: skip
-NAMES: dict[str, Callable[[str], Any]] = {
-    "gpu": gpu, "precision": precision, "kv_precision": kv_precision, "engine": engine,
-}  # fmt: skip
+NAMES = {what: _named(what) for what in ("gpu", "precision", "kv_precision", "engine")}
 FROM_ONE = (
     "attention_ranks", "batch", "chunk_tokens", "input_tokens", "max_num_seqs", "output_tokens",
     "replicas_per_machine", "rows", "samples", "tp", "workers",
