@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake, one_of
 
 
 @renamed({"model": "latencies"})
 def attribute(
-    batch: str | PathLike[str] | Mapping[str, Any], latencies: str | PathLike[str], *,
-    fixed: Literal["equal", "tokens"] = "equal", safety: float | None = None,
+    batch: File | Mapping[str, Any], latencies: File, *, fixed: Literal["equal", "tokens"] = "equal",
+    safety: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Divide a step's latency among its requests and tenants.
 

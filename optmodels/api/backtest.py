@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from optmodels import formulation as registry
-from optmodels.api.sources import Source, problem_of
+from optmodels.api.sources import File, Source, problem_of
 from optmodels.autoscaling.backtest import ALWAYS, Asked, Backtest, in_turn, runs_of
 from optmodels.autoscaling.backtest import backtest as run_policies
 from optmodels.autoscaling.history import History, read_history
@@ -32,14 +31,12 @@ SECONDS_OF = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 def backtest(
-    file: Source | None = None, *, history: str | PathLike[str] | History,
-    replica: str | tuple[float, float] | None = None, workload: str | None = None, train: str = "7d",
-    judge: str = "7d", methods: Sequence[str] | None = None, lead: str = "5m", drain: str = "1m", goal: float = 0.99,
-    forecast_method: str = "auto", tune: bool = False, slack: float = 2.0, manifests: str | PathLike[str] | None = None,
-    workers: int = 1, scheduler: str | None = None, keep: str | PathLike[str] | None = None,
-    picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None,
-    force: bool = False, policies: Mapping[str, Policy] | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
+    file: Source | None = None, *, history: File | History, replica: str | tuple[float, float] | None = None,
+    workload: str | None = None, train: str = "7d", judge: str = "7d", methods: Sequence[str] | None = None,
+    lead: str = "5m", drain: str = "1m", goal: float = 0.99, forecast_method: str = "auto", tune: bool = False,
+    slack: float = 2.0, manifests: File | None = None, workers: int = 1, scheduler: str | None = None,
+    keep: File | None = None, picture: File | None = None, out: File | None = None, force: bool = False,
+    policies: Mapping[str, Policy] | None = None, on_step: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Run autoscalers on a history of requests.
 
@@ -160,7 +157,7 @@ def backtest(
 
 
 def _each(
-    asked: Asked, names: Sequence[str], workers: int, scheduler: str | None, keep: str | PathLike[str] | None
+    asked: Asked, names: Sequence[str], workers: int, scheduler: str | None, keep: File | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The runs of every method: kept ones first, the others in this process, in several, or on a cluster."""
     from optmodels.study.journal import Journal

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake
 
 if TYPE_CHECKING:
@@ -16,11 +15,10 @@ if TYPE_CHECKING:
 
 @renamed({"model": "latencies"})
 def batch_limits(
-    capacity_tokens: float, *, epsilon: float = 0.01, trace: str | PathLike[str] | None = None,
-    input_column: str | None = None, output_column: str | None = None, input_mean: float | None = None,
-    input_std: float = 0.0, output_mean: float | None = None, output_std: float = 0.0,
-    latencies: str | PathLike[str] | None = None, limit_s: float | None = None, safety: float | None = None,
-    tp: int = 1,
+    capacity_tokens: float, *, epsilon: float = 0.01, trace: File | None = None, input_column: str | None = None,
+    output_column: str | None = None, input_mean: float | None = None, input_std: float = 0.0,
+    output_mean: float | None = None, output_std: float = 0.0, latencies: File | None = None,
+    limit_s: float | None = None, safety: float | None = None, tp: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
     """The largest batch that memory and latency allow.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, write_text
 
@@ -23,13 +22,12 @@ FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_
 
 @renamed({"llm": "model", "model": "form"}, lambda given: "llm" in given or given.get("model") in FORMS)
 def calibrate(
-    measurements: str | PathLike[str], *, form: str = "auto", out: str | PathLike[str] | None = None,
-    column: Mapping[str, str] | None = None, where: Mapping[str, str] | None = None,
-    workload: Sequence[str] | None = None, kind: Kind | None = None, gpu: str | None = None, model: str | None = None,
-    precision: str | None = None, engine: str | None = None, attention_ranks: int | None = None,
-    weighting: Literal["relative", "absolute"] = "relative", batch_limit: float | None = None,
-    plot: str | PathLike[str] | None = None, title: str = "", source: str = "", date: str | None = None,
-    force: bool = False, on_note: Callable[[str], object] = lambda _: None,
+    measurements: File, *, form: str = "auto", out: File | None = None, column: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None, workload: Sequence[str] | None = None, kind: Kind | None = None,
+    gpu: str | None = None, model: str | None = None, precision: str | None = None, engine: str | None = None,
+    attention_ranks: int | None = None, weighting: Literal["relative", "absolute"] = "relative",
+    batch_limit: float | None = None, plot: File | None = None, title: str = "", source: str = "",
+    date: str | None = None, force: bool = False, on_note: Callable[[str], object] = lambda _: None,
 ) -> LatencyModel | Calibration | EngineModel:  # fmt: skip
     """Fit a latency model to measurements.
 
@@ -132,8 +130,8 @@ def calibrate(
 
 
 def _with_own_rows(
-    m: Measurements, deployment: tuple[str | None, str | None, str | None, str | None, int | None],
-    source: str, date: str | None, on_note: Callable[[str], object],
+    m: Measurements, deployment: tuple[str | None, str | None, str | None, str | None, int | None], source: str,
+    date: str | None, on_note: Callable[[str], object],
 ) -> EngineModel:  # fmt: skip
     """The engines' coefficients shrunk towards served rows of one deployment at one or several TP degrees.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from optmodels import formulation as registry
 from optmodels import shipped
-from optmodels.api.sources import Source, problem_of, renamed, shown_name
+from optmodels.api.sources import File, Source, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import check_folder, keeping
@@ -21,10 +21,9 @@ from optmodels.solver.highs import relative_gap
 
 @renamed({"instances": "problems"})
 def compare(
-    problems: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
-    seed: int = 0, seeds: Iterable[int] | None = None, replay: bool = False,
-    on_row: Callable[[dict[str, Any]], None] | None = None, on_skip: Callable[[str], object] | None = None,
-    out: str | PathLike[str] | None = None,
+    problems: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None, seed: int = 0,
+    seeds: Iterable[int] | None = None, replay: bool = False, on_row: Callable[[dict[str, Any]], None] | None = None,
+    on_skip: Callable[[str], object] | None = None, out: File | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Every method on every problem, one row each, with the certified gap to the best proved bound.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels.api.solve import MOMENT_S, save, solve
-from optmodels.api.sources import Source, problem_of, read_requests, renamed
+from optmodels.api.sources import File, Source, problem_of, read_requests, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, path_text, write_document
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
 
 @renamed({"instance": "problem"})
 def evaluate(
-    current: str | PathLike[str] | Mapping[str, Any], trace: str | PathLike[str] | Trace | None = None, *,
-    problem: Source | None = None, column: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, rate_factor: float = 1.0,
-    first: float | None = None, time_limit: float | None = None, seed: int = 0,
-    out: str | PathLike[str] | None = None,
+    current: File | Mapping[str, Any], trace: File | Trace | None = None, *, problem: Source | None = None,
+    column: Mapping[str, str] | None = None, where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False, rate_factor: float = 1.0, first: float | None = None, time_limit: float | None = None,
+    seed: int = 0, out: File | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Today's deployments: cost, latencies of requests, and distance to the best plan.
 

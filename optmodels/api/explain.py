@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optmodels import formulation as registry
-from optmodels.api.sources import Source, inlined, renamed, shown_name
+from optmodels.api.sources import File, Source, inlined, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, new_folder, safe_name, write_text
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 @renamed({"instance": "problem"})
 def explain(
     problem: Source, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
-    all: bool = False, on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+    all: bool = False, on_step: Callable[[str], None] | None = None, out: File | None = None,
 ) -> Explanation:  # fmt: skip
     """Why a problem file has no plan and what would give it one; or what its plan hangs on.
 

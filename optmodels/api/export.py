@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels.api.check import check
-from optmodels.api.sources import PlanSource, document_of, embedded
+from optmodels.api.sources import File, PlanSource, document_of, embedded
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, safe_name, write_text
 from optmodels.plans.outcome import Violation
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    plan: PlanSource, to: str, *, out: str | PathLike[str] | None = None,
-    force: bool = False,
+    plan: PlanSource, to: str, *, out: File | None = None, force: bool = False,
 ) -> Export:  # fmt: skip
     """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.api.solve import save, solve
-from optmodels.api.sources import Source, problem_of, renamed, shown_name
+from optmodels.api.sources import File, Source, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import check_folder, keeping, path_text
@@ -20,7 +19,7 @@ from optmodels.verification import version
 @renamed({"instance": "problem"})
 def fewest_gpus(
     problem: Source, attainment: float = 1.0, *, time_limit: float | None = None, seed: int = 0,
-    out: str | PathLike[str] | None = None,
+    out: File | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The fewest GPUs that attain a share of the requests within their SLOs, with a bound.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels import shipped
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text
 
@@ -21,8 +20,7 @@ Rows = builtins.list[dict[str, Any]]
 
 @renamed({"pool": "cloud"})
 def list(
-    what: str = "formulations", folder: str | PathLike[str] | None = None, *, cloud: str | None = None,
-    region: str | None = None,
+    what: str = "formulations", folder: File | None = None, *, cloud: str | None = None, region: str | None = None,
 ) -> Rows:  # fmt: skip
     """What there is, a row each.
 
@@ -50,7 +48,7 @@ def list(
     return found
 
 
-def _rows(what: str, folder: str | PathLike[str] | None) -> Rows:
+def _rows(what: str, folder: File | None) -> Rows:
     from optmodels import catalog
 
     match what:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from optmodels import question
 from optmodels.api.plan import one_limit
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.question import Duration
@@ -26,8 +25,7 @@ def max_rate(
     budget: float | None = None, ttft: Duration | None = None, ttft_p95: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, e2e: Duration | None = None,
     e2e_p95: Duration | None = None, itl_p95: Duration | None = None, problem: Source | None = None,
-    trace: str | PathLike[str] | None = None,
-    simulate: bool = True, seed: int = 0, time_limit: float = 20.0,
+    trace: File | None = None, simulate: bool = True, seed: int = 0, time_limit: float = 20.0,
 ) -> dict[str, Any]:  # fmt: skip
     """The largest rate of a problem's mixture that a plan's engines serve within every SLO.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from optmodels.api.sources import File
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import refuse_existing
 
 
 def measure(
-    files: Sequence[str | PathLike[str]] = (), *, from_: Sequence[str | PathLike[str]] = (), format: str | None = None,
+    files: Sequence[File] = (), *, from_: Sequence[File] = (), format: str | None = None,
     set: Mapping[str, str | float] | None = None, column: Mapping[str, str] | None = None, tp: int | None = None,
-    allow_failed: bool = False, out: str | PathLike[str] | None = None, force: bool = False,
+    allow_failed: bool = False, out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Read benchmark results into one table of measurements.
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from pathlib import Path
 
 from optmodels import formulation as registry
 from optmodels import shipped
+from optmodels.api.sources import File
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_text
 from optmodels.loading import load
 
 
 def new(
-    formulation: str, file: str | PathLike[str] | None = None, folder: str | PathLike[str] | None = None, *,
-    from_: str | None = None, force: bool = False,
+    formulation: str, file: File | None = None, folder: File | None = None, *, from_: str | None = None,
+    force: bool = False,
 ) -> str:  # fmt: skip
     """A commented problem template, a copy of a shipped problem file, or a package for a formulation of one's own.
 

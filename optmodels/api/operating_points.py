@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.write import write_frame, write_text
 
@@ -24,14 +23,13 @@ FORMS = ("operating_points", "points_table", "measured", "serves")  # keys of in
     lambda given: "llm" in given or "tbt_s" in given or ("model" in given and "latencies" not in given),
 )
 def operating_points(
-    latencies: str | PathLike[str], *, machine: str, batch: int, input_tokens: int, output_tokens: int,
-    as_: str = "operating_points", replicas: Sequence[int] = (1,), passes: Sequence[int] = (1,),
-    loads: Sequence[int] | None = None, demand: Sequence[str] = (), service: str | None = None,
-    ttft_s: float | None = None, tpot_s: float | None = None, tp: int = 1, replicas_per_machine: int = 1,
-    chunk_tokens: int = 8192, capacity_tokens: float | None = None, safety: float | None = None,
-    engine: str | None = None, gpu: str | None = None, model: str | None = None, precision: str | None = None,
-    attention_ranks: int = 1, where: Mapping[str, str] | None = None, out: str | PathLike[str] | None = None,
-    force: bool = False,
+    latencies: File, *, machine: str, batch: int, input_tokens: int, output_tokens: int, as_: str = "operating_points",
+    replicas: Sequence[int] = (1,), passes: Sequence[int] = (1,), loads: Sequence[int] | None = None,
+    demand: Sequence[str] = (), service: str | None = None, ttft_s: float | None = None, tpot_s: float | None = None,
+    tp: int = 1, replicas_per_machine: int = 1, chunk_tokens: int = 8192, capacity_tokens: float | None = None,
+    safety: float | None = None, engine: str | None = None, gpu: str | None = None, model: str | None = None,
+    precision: str | None = None, attention_ranks: int = 1, where: Mapping[str, str] | None = None,
+    out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Rows of a problem file from a fitted model, from measurements or from the engines' coefficients.
 

@@ -6,13 +6,13 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from optmodels import question
 from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S, consider
 from optmodels.api.solve import solve
+from optmodels.api.sources import File
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text, write_text
 from optmodels.loading import load
@@ -23,7 +23,7 @@ from optmodels.solver.deadline import OTHER_END, deadline
 
 def plan(
     model: str, *, input: int | str | None = None, output: int | str | None = None, rate: float | str | None = None,
-    trace: str | PathLike[str] | None = None, column: Mapping[str, str] | None = None,
+    trace: File | None = None, column: Mapping[str, str] | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, rate_factor: float = 1.0,
     longest: int | str | None = None, precision: str | None = None, kv: str = "fp16",
     ttft: Duration | None = None, ttft_p95: Duration | None = None, ttft_p99: Duration | None = None,
@@ -34,8 +34,8 @@ def plan(
     market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
     survive: int = 0, budget: float | None = None, engine: str = "vllm", safety: float | None = None,
     disaggregate: bool = False, attention_ranks: Sequence[int] = (1,), max_num_seqs: int | None = None,
-    certify_replay: bool | None = None, write: str | PathLike[str] | None = None,
-    out: str | PathLike[str] | None = None, time_limit: float | None = None, force: bool = False,
+    certify_replay: bool | None = None, write: File | None = None,
+    out: File | None = None, time_limit: float | None = None, force: bool = False,
     command: str | None = None, on_question: Callable[[Question, str], object] | None = None,
     on_result: Callable[[Result], object] | None = None, **how: Any,
 ) -> Result:  # fmt: skip

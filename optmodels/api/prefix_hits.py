@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import read_requests
+from optmodels.api.sources import File, read_requests
 from optmodels.io.write import json_text, keeping, write_text
 from optmodels.verification import version
 
@@ -18,10 +17,9 @@ PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # default cache sizes, toke
 
 
 def prefix_hits(
-    trace: str | PathLike[str] | Trace, kv_tokens: Sequence[float] = PREFIX_SIZES,
-    engines: Sequence[int] = (1, 2, 4, 8), *, column: Mapping[str, str] | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, routing: str = "first_block",
-    by: str | None = None, seed: int = 0, out: str | PathLike[str] | None = None,
+    trace: File | Trace, kv_tokens: Sequence[float] = PREFIX_SIZES, engines: Sequence[int] = (1, 2, 4, 8), *,
+    column: Mapping[str, str] | None = None, where: Mapping[str, str | Sequence[str]] | None = None,
+    skip_bad: bool = False, routing: str = "first_block", by: str | None = None, seed: int = 0, out: File | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Shares of prompt tokens found in prefix caches, from the shared blocks of a trace's requests.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.api.sources import File
 from optmodels.autoscaling.history import History, read_history
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.forecast.methods import NAMES
@@ -48,12 +48,9 @@ class _FromHistory:
 
 
 def replan(
-    file: Source, *, state: str | PathLike[str] | Mapping[str, Any],
-    history: str | PathLike[str] | None = None,
-    forecast: str | PathLike[str] | None = None, ticks: int | None = None, time_limit: float = 5.0,
-    method: str = "auto", forecast_method: str = "auto",
-    last: str | PathLike[str] | Mapping[str, Any] | None = None, out: str | PathLike[str] | None = None,
-    force: bool = False,
+    file: Source, *, state: File | Mapping[str, Any], history: File | None = None, forecast: File | None = None,
+    ticks: int | None = None, time_limit: float = 5.0, method: str = "auto", forecast_method: str = "auto",
+    last: File | Mapping[str, Any] | None = None, out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Decide what to order, stop and load now.
 

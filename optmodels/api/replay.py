@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
-from optmodels.api.sources import PlanSource, Source, planned, read_requests, renamed
+from optmodels.api.sources import File, PlanSource, Source, planned, read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import bare_name, check_folder, write_document
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
 
 @renamed({"instance": "problem"})
 def replay(
-    plan: PlanSource, trace: str | PathLike[str] | Trace | None = None, *, problem: Source | None = None,
-    policy: str | None = None, speed: Literal["load", "worst_case"] = "load", overflow_protection: bool | None = None,
+    plan: PlanSource, trace: File | Trace | None = None, *, problem: Source | None = None, policy: str | None = None,
+    speed: Literal["load", "worst_case"] = "load", overflow_protection: bool | None = None,
     queue: Literal["fifo", "deadline"] | None = None, controller: str | None = None, rate_factor: float = 1.0,
     first: float | None = None, column: Mapping[str, str] | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False,
     part: Literal["first", "rest"] | None = None, share: float = 0.5, resample: int | None = None,
-    block_s: float | None = None, predicted_error: float | None = None, seed: int = 0,
-    out: str | PathLike[str] | None = None, parquet: bool = False,
+    block_s: float | None = None, predicted_error: float | None = None, seed: int = 0, out: File | None = None,
+    parquet: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate a plan on a request trace: predicted next to simulated latencies.
 

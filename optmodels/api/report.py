@@ -8,16 +8,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from optmodels.api.sources import File
 from optmodels.errors import one_of
 from optmodels.io.write import safe_name, write_text
 from optmodels.plans.outcome import Result
 
-Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
+Document = File | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
 def report(
-    results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
-    figures: str | PathLike[str] | None = None, format: str = "png", title: str | None = None, force: bool = False,
+    results: Document | Iterable[Document], *, out: File | None = None, figures: File | None = None,
+    format: str = "png", title: str | None = None, force: bool = False,
 ) -> str:  # fmt: skip
     """One self-contained HTML page of one or several results or comparisons.
 

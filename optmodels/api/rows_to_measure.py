@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from os import PathLike
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.api.tables import tables
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.write import refuse_existing, write_frame
@@ -39,12 +38,12 @@ NORMAL_P90 = NormalDist().inv_cdf(0.9)
 
 @renamed({"instance": "problem", "llm": "model"})
 def rows_to_measure(
-    problem: str | PathLike[str] | None = None, *, rows: int = 5, engine: str | None = None, gpu: str | None = None,
+    problem: File | None = None, *, rows: int = 5, engine: str | None = None, gpu: str | None = None,
     model: str | None = None, precision: str | None = None, attention_ranks: int | None = None,
     tp: Sequence[int] | None = None, concurrency: Sequence[int] = (1, 4, 16, 64, 256),
     input_tokens: Sequence[int] = (128, 512, 2048, 8192), output_tokens: Sequence[int] = (128, 512, 1024),
-    candidates: str | PathLike[str] | None = None, measured: str | PathLike[str] | None = None,
-    tool: str | None = None, out: str | PathLike[str] | None = None, force: bool = False,
+    candidates: File | None = None, measured: File | None = None, tool: str | None = None, out: File | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Choose the few closed-loop runs to measure, by the priors of ``default``: no measured value enters.
 

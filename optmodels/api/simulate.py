@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optmodels.api.sources import read_requests, renamed
+from optmodels.api.sources import File, read_requests, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import check_folder, write_document
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 @renamed({"llm": "model"})
 def simulate(
-    model: str, gpu: str, trace: str | PathLike[str] | Trace, *, column: Mapping[str, str] | None = None,
+    model: str, gpu: str, trace: File | Trace, *, column: Mapping[str, str] | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None, skip_bad: bool = False, tp: int = 1,
     precision: str | None = None, kv_precision: str = "fp16", engine: str = "vllm", latencies: str = "default",
     max_num_seqs: int = 256, max_num_batched_tokens: int = 8192, chunk_tokens: int | None = None,
     kv_tokens: float | None = None, runtime_gib: float | None = None, instances: int = 1,
     dispatcher: str = "earliest_finish", refuse: bool = False, ttft_limit: float | None = None,
     tpot_limit: float | None = None, itl_limit: float | None = None, e2e_limit: float | None = None,
-    rate_factor: float = 1.0, first: float | None = None, seed: int = 0, out: str | PathLike[str] | None = None,
+    rate_factor: float = 1.0, first: float | None = None, seed: int = 0, out: File | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Simulate one deployment on a trace, step by step, without a plan.
 

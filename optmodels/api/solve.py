@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.api.next_measurement import OTHER_END_S, consider
-from optmodels.api.sources import Source, inlined, problem_of, renamed, shown_name
+from optmodels.api.sources import File, Source, inlined, problem_of, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, new_folder, path_text, safe_name, write_text
@@ -34,9 +33,9 @@ MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 @renamed({"instance": "problem"})
 def solve(
     problem: Source, method: str = "exact", *, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
-    solver: str = "highs", certify_replay: bool = False, out_of_sample: bool = True,
-    out: str | PathLike[str] | None = None, on_event: Callable[[Event], None] | None = None,
-    on_result: Callable[[Result], None] | None = None, cancel: threading.Event | None = None,
+    solver: str = "highs", certify_replay: bool = False, out_of_sample: bool = True, out: File | None = None,
+    on_event: Callable[[Event], None] | None = None, on_result: Callable[[Result], None] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:  # fmt: skip
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 

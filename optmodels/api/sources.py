@@ -21,8 +21,9 @@ from optmodels.problem import Problem
 if TYPE_CHECKING:
     from optmodels.traces.types import Trace
 
-Source = str | PathLike[str] | Mapping[str, Any] | Problem
-PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
+File = str | PathLike[str]
+Source = File | Mapping[str, Any] | Problem
+PlanSource = File | Mapping[str, Any] | Result
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 

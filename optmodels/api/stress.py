@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from optmodels.api.sources import renamed
+from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import json_text, refuse_existing, write_text
@@ -24,9 +23,9 @@ MOST_SCENARIOS = 400
 
 @renamed({"instance": "problem"})
 def stress(
-    plan: Source, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
-    steps: int = 3, draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0,
-    picture: str | PathLike[str] | None = None, out: str | PathLike[str] | None = None, force: bool = False,
+    plan: Source, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (), steps: int = 3,
+    draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0, picture: File | None = None,
+    out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The share of the requests that a plan serves within the SLOs in each scenario, and the cost of a plan for it.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from optmodels.api.sources import Source, renamed
+from optmodels.api.sources import File, Source, renamed
 
 if TYPE_CHECKING:
     from optmodels.study.design import Vary
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 def sweep(
     problem: Source, vary: Vary, *, method: str = "exact", samples: int | None = None, workers: int | None = 1,
     scheduler: str | None = None, time_limit: float | None = None, gap: float = 0.0, seed: int = 0,
-    pareto: str | None = None, out: str | PathLike[str] | Callable[[], Path] | None = None, resume: bool = False,
+    pareto: str | None = None, out: File | Callable[[], Path] | None = None, resume: bool = False,
     on_row: Progress | None = None,
 ) -> Sweep:  # fmt: skip
     """Solve a problem file at every combination of values of some of its fields.

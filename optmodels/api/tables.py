@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
-from optmodels.api.sources import Source, problem_of
+from optmodels.api.sources import File, Source, problem_of
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import data_frame, refuse_existing, write_frame
 from optmodels.problem import Problem
@@ -22,10 +21,10 @@ USUAL_ERROR = 1e-3  # relative, of an instance's linearised curves
 
 
 def tables(
-    source: Source, *, x: str | None = None, y: str | None = None, z: str | None = None,
-    max_error: float | None = None, segments: int | None = None, set: Mapping[str, str | float] | None = None,
-    safety: float | None = None, out: str | PathLike[str] | None = None, plot: str | PathLike[str] | None = None,
-    where: Mapping[str, str] | None = None, force: bool = False, on_note: Callable[[str], object] = lambda _: None,
+    source: Source, *, x: str | None = None, y: str | None = None, z: str | None = None, max_error: float | None = None,
+    segments: int | None = None, set: Mapping[str, str | float] | None = None, safety: float | None = None,
+    out: File | None = None, plot: File | None = None, where: Mapping[str, str] | None = None, force: bool = False,
+    on_note: Callable[[str], object] = lambda _: None,
 ) -> Any:  # fmt: skip
     """The operating points of a problem, as its formulation's tables object; with `x` a curve or a model as a table.
 
@@ -94,8 +93,8 @@ def frames_of(problem: Problem, found: Any, max_error: float) -> tuple[pd.DataFr
 
 def _curve(
     file: Path, x: str, y: str, z: str | None, max_error: float | None, segments: int | None,
-    fixed: Mapping[str, str | float], safety: float | None, out: str | PathLike[str] | None,
-    plot: str | PathLike[str] | None, where: Mapping[str, str], force: bool, on_note: Callable[[str], object],
+    fixed: Mapping[str, str | float], safety: float | None, out: File | None, plot: File | None,
+    where: Mapping[str, str], force: bool, on_note: Callable[[str], object],
 ) -> Table | Grid:  # fmt: skip
     """A table with certified error and the fewest breakpoints, of a curve file or a model."""
     import hashlib

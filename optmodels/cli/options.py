@@ -231,7 +231,7 @@ def _option(p: inspect.Parameter, said: Any, is_argument: bool) -> inspect.Param
 def _kind(p: inspect.Parameter) -> Any:
     """The type that typer reads a parameter of the API as."""
     form = p.annotation.replace(" | None", "")
-    is_file = ("PathLike" in form or "Source" in form) and "Trace" not in form  # that may be drawn: poisson:…
+    is_file = ("File" in form or "Source" in form) and "Trace" not in form  # that may be drawn: poisson:…
     if ("Mapping[str, " in form and not is_file) or form in ("Sequence[str]", "Vary"):
         return str if p.name in COMMA_LISTS else list[str]
     if form.startswith(("Sequence[", "Iterable[")):
