@@ -175,7 +175,7 @@ def _with_options(command: Callable[..., int], arguments: Sequence[str], said: M
     mine, found = {p.name for p in own}, []
     for name, p in of_api.items():
         asked = said.get(name, helps.get(name))
-        if asked is not None and name not in mine and "Callable" not in p.annotation.partition("[")[0]:
+        if asked is not None and name not in mine and not p.annotation.startswith("Callable"):
             found.append(_option(p, asked, name in arguments))
 
     def called(**values: Any) -> int:
