@@ -1,5 +1,6 @@
 """The command-line contract of ARCHITECTURE: verbs, JSON documents, exit statuses, files, no harm from any name."""
 
+import functools
 import json
 import re
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+import optmodels
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTBOOK = sorted((ROOT / "instances" / "cost_efficiency" / "textbook").glob("*.yaml"))
@@ -96,6 +99,7 @@ def test_an_instance_in_a_folder_of_another_language(command, write, tiny):
 def test_ctrl_c_outside_the_solver_ends_without_a_plan(cli, write, tiny, monkeypatch, verb):
     """Inside the solver it returns the incumbent: tests/solver."""
 
+    @functools.wraps(getattr(optmodels, verb))  # whose options the command line has
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
