@@ -275,13 +275,29 @@ def described(line: dict[str, Any]) -> str:
     return "; ".join(shown)
 
 
+def read_about(path: Path) -> dict[str, Any]:
+    """Read the header of a measurement file; empty for a file that `importers.rows.write` did not make."""
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            text = (pq.read_schema(path).metadata or {}).get(b"optmodels", b"{}").decode()
+        else:
+            with path.open(encoding="utf-8") as stream:
+                first = stream.readline()
+            text = first[1:] if first.startswith("# {") else "{}"
+        found = json.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def main(words: list[str]) -> int:
     """Read, fit, print."""
     import pandas as pd
 
     from optmodels.cli.console import report_mistakes, show
     from optmodels.errors import InputError
-    from optmodels.importers.rows import read_about
     from optmodels.latency.fit.measurements import read_frame
 
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])

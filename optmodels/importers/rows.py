@@ -48,20 +48,3 @@ def write(path: Path, measured: MeasuredRows, *, overwrite: bool = False) -> Non
         write_bytes(path, buffer.getvalue(), overwrite=overwrite)
     else:
         raise InputError(Mistake(str(path), "--out", path.suffix or "no ending", "a file ending in .parquet or .csv"))
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """Read the header of a measurement file; empty for a file that `write` did not make."""
-    try:
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            text = (pq.read_schema(path).metadata or {}).get(b"optmodels", b"{}").decode()
-        else:
-            with path.open(encoding="utf-8") as stream:
-                first = stream.readline()
-            text = first[1:] if first.startswith("# {") else "{}"
-        found = json.loads(text)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -10,6 +10,7 @@ from optmodels import importers
 from optmodels.errors import InputError
 from optmodels.importers import rows
 from optmodels.latency.fit import read_measurements
+from papers.offload_overlap import read_about
 from tests.measure.tool_files import (
     AIC,
     AIPERF,
@@ -62,7 +63,7 @@ def test_reads_the_documented_format_and_calibrate_reads_the_result(form, told, 
         rows.write(out, found)
         m = read_measurements(out)
         assert m.kind == kind and len(m) == len(found.frame)
-        assert rows.read_about(out)["files"] == json.loads(json.dumps(found.about["files"]))
+        assert read_about(out)["files"] == json.loads(json.dumps(found.about["files"]))
 
 
 def cuts(form):
