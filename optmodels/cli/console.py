@@ -260,30 +260,25 @@ def one_line() -> Iterator[Callable[[str], None]]:
 
     def write(line: str) -> None:
         if live:
-            sys.stderr.write(f"\r{line}\x1b[K")
+            sys.stderr.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.flush()
 
     yield write
     write("")
 
 
 @contextmanager
-def counted() -> Iterator[Any]:
-    """Number of rows of a study and the last one, on stderr if it is a terminal."""
-    from rich.console import Console
+def counted() -> Iterator[Callable[[Any], None]]:
+    """Number of rows of a study and the last one, in one line."""
+    from optmodels.errors import printable
 
-    from optmodels.reporting.text import plain
-
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield None
-        return
     done = 0
-    with console.status("tables …") as status:
+    with one_line() as write:
 
         def on_row(row: Any) -> None:
             nonlocal done
             done += 1
-            status.update(f"{done} runs done, last: {plain(row['instance'])} {plain(row['method'])}")
+            write(printable(f"{done} runs done, last: {row['instance']} {row['method']}"))
 
         yield on_row
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import optmodels
-from optmodels.cli.console import answer
+from optmodels.cli.console import answer, one_line
 from optmodels.cli.options import Json, verb
 
 
@@ -29,22 +29,19 @@ def explain(given: dict[str, Any], as_json: Json = False) -> int:
 
 @contextmanager
 def steps() -> Iterator[Any]:
-    """The current question on stderr: a live line on a terminal, otherwise a line where the question changes."""
-    from rich.console import Console
-
+    """The current question on stderr: one live line on a terminal, otherwise a line where the question changes."""
     from optmodels.errors import printable
 
-    console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        with console.status("…") as status:
-            yield lambda text: status.update(printable(text))
-        return
-    last = [""]
+    live, last = sys.stderr.isatty(), ""
+    with one_line() as write:
 
-    def on_step(text: str) -> None:
-        what = text.partition(" · ")[0]
-        if what != last[0]:
-            last[0] = what
-            sys.stderr.write(f"{printable(text)}\n")
+        def on_step(text: str) -> None:
+            nonlocal last
+            what = text.partition(" · ")[0]
+            if live:
+                write(printable(text))
+            elif what != last:
+                sys.stderr.write(f"{printable(text)}\n")
+            last = what
 
-    yield on_step
+        yield on_step
