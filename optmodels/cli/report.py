@@ -12,7 +12,6 @@ import optmodels
 from optmodels.cli.options import verb
 from optmodels.cli.results import result_of
 
-
 Results = Annotated[
     list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or problems.")
 ]
