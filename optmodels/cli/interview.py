@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from optmodels.errors import InputError, Mistake, printable
 
 T = TypeVar("T")
+LATE = 0.95  # share of the requests that keep a limit
 
 
 class Prompt(NamedTuple):
@@ -84,19 +85,6 @@ def instance() -> str:
 # ----------------------------------------------------------------------------------------------------- answers
 
 
-def _one_of(known: Any, what: str, spelled: Callable[[str], str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        text = spelled(text)
-        if text not in known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(text, list(known), 3, 0.4)
-            raise ValueError(f"no {what} of the catalogue" + (f"; near it: {', '.join(near)}" if near else ""))
-        return text
-
-    return read
-
-
 def _positive(kind: Callable[[str], T]) -> Callable[[str], T]:
     def read(text: str) -> T:
         value = kind(text)
@@ -107,54 +95,45 @@ def _positive(kind: Callable[[str], T]) -> Callable[[str], T]:
     return read
 
 
-def _whole(text: str) -> int:
-    return int(text)
-
-
-def _llm() -> Callable[[str], str]:
-    from optmodels import catalog
-    from optmodels.catalog.spelling import llm_of
-
-    return _one_of(catalog.llms(), "LLM", lambda text: llm_of(text) or text)
-
-
-_LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"
-_WEIGHTS = Prompt(
-    "weights", "Precision of its weights (fp16, fp8, int4 …; empty: as published)", "", lambda text: text or None
-)
-
-
-_INPUT = Prompt("input_tokens", "Tokens of a prompt, mean", None, _positive(_whole))
-_OUTPUT = Prompt("output_tokens", "Tokens of an answer, mean", None, _positive(_whole))
-_LATE = 0.95  # share of the requests that keep a limit
-
-
 def fleet_questions() -> list[Prompt]:
     """The questions that make a fleet problem, in their order."""
+    from difflib import get_close_matches
+
+    from optmodels import catalog
+    from optmodels.catalog.spelling import llm_of
+    from optmodels.cli.options import quota_of
 
     def limit(text: str) -> tuple[float, float] | None:
-        return (_positive(float)(text), _LATE) if text else None
-
-    def quotas(text: str) -> list[tuple[str, int]]:
-        from optmodels.cli.options import quota_of
-
-        return [quota_of(part.strip()) for part in text.split(",") if part.strip()]
+        return (_positive(float)(text), LATE) if text else None
 
     def some(text: str) -> list[str]:
         return [part.strip() for part in text.split(",") if part.strip()]
 
+    def llm(text: str) -> str:
+        name = llm_of(text) or text
+        if name not in catalog.llms():
+            near = ", ".join(get_close_matches(name, list(catalog.llms()), 3, 0.4))
+            raise ValueError(f"no LLM of the catalogue{f'; near it: {near}' if near else ''}")
+        return name
+
+    weights = "Precision of its weights (fp16, fp8, int4 …; empty: as published)"
     return [
-        Prompt("model", _LLM, None, _llm()),
-        _WEIGHTS,
-        _INPUT,
-        _OUTPUT,
+        Prompt("model", "LLM of `optmodels list catalog`, for example qwen3-32b", None, llm),
+        Prompt("weights", weights, "", lambda text: text or None),
+        Prompt("input_tokens", "Tokens of a prompt, mean", None, _positive(int)),
+        Prompt("output_tokens", "Tokens of an answer, mean", None, _positive(int)),
         Prompt("rate", "Requests/s", None, _positive(float)),
         Prompt("ttft", "Seconds to the first token for 95 % of the requests (empty: any)", "", limit),
         Prompt("tpot", "Seconds per further token for 95 % of the requests (empty: any)", "", limit),
         Prompt("e2e", "Seconds to the last token for 95 % of the requests (empty: any)", "", limit),
         Prompt("clouds", "Clouds, with commas between (aws, gcp, azure)", "aws", some),
         Prompt("region", "Region (empty: that of each cloud's list)", "", lambda text: text or None),
-        Prompt("quota", "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)", "", quotas),
-        Prompt("survive", "Deployments that may be lost at a time", "0", _whole),
+        Prompt(
+            "quota",
+            "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)",
+            "",
+            lambda text: [quota_of(x) for x in some(text)],
+        ),
+        Prompt("survive", "Deployments that may be lost at a time", "0", int),
         Prompt("budget", "USD/h at most (empty: any)", "", lambda text: _positive(float)(text) if text else None),
     ]
