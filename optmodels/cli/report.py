@@ -12,9 +12,13 @@ import optmodels
 from optmodels.cli.options import verb
 from optmodels.cli.results import result_of
 
+Results = Annotated[
+    list[Path], typer.Argument(metavar="RESULT", help="Result files (plan.json, compare.json), folders, or problems.")
+]
+
 
 @verb(
-    "results", results="Result files (plan.json, compare.json), folders of them, or problems.",
+    "results", results=Results,
     out="HTML file (default: a new report.html next to the result).",
 )  # fmt: skip
 def report(
