@@ -18,7 +18,7 @@ def attribute(
     """Divide a step's latency among its requests and tenants.
 
     Args:
-        batch: requests of one step, a JSON or YAML file or a mapping (`latency.attribution.StepBatch`).
+        batch: requests of one step, a JSON or YAML file. In Python also a mapping (`latency.attribution.StepBatch`).
         latencies: model file that `calibrate` wrote, of step measurements.
         fixed: divide the constants of a step equally or by tokens.
         safety: inflate by the residual quantile of this level.

@@ -43,13 +43,13 @@ def backtest(
     Args:
         file: fleet problem (file, mapping or `Problem`) whose cheapest deployment is the replica.
         history: requests over time: a table of time and requests, a row a minute or more, or a request log
-            (`autoscaling.history.read_history`); or a `History`.
-        replica: replica in place of `file`: ``RATE:USD``, requests/s within the SLO and USD/h; or a pair.
+            (`autoscaling.history.read_history`). In Python also a `History`.
+        replica: replica in place of `file`: ``RATE:USD``, requests/s within the SLO and USD/h. In Python also a pair.
         workload: name in the problem file and the history, where they have several.
         train: time to tune on, such as ``7d``; the first day warms up forecasts.
         judge: time to test on.
-        methods: names of autoscalers (`autoscaling.backtest.ALWAYS`, with `file` also `TICKS`); None: all of
-            ``ALWAYS``, and with `file` also ``replan``.
+        methods: names of autoscalers; None: all, and with `file` also ``replan``. They are
+            `autoscaling.backtest.ALWAYS`, and with `file` also `TICKS`.
         lead: time from an order until a replica serves.
         drain: time that a replica drains.
         goal: share of the requests within the SLO.

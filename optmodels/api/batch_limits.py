@@ -25,10 +25,13 @@ def batch_limits(
     Args:
         capacity_tokens: KV-cache capacity η, tokens.
         epsilon: allowed probability that the cache runs over.
-        trace: CSV or Parquet file with token counts; None: the means and standard deviations below.
-        input_column, output_column: columns of prompt and output tokens in the trace; None: by their names.
-        input_mean, output_mean: mean prompt and output tokens, without a trace.
-        input_std, output_std: their standard deviations.
+        trace: CSV or Parquet file with token counts; None: by means and standard deviations.
+        input_column: column of prompt tokens in the trace; None: by its name.
+        output_column: column of output tokens in the trace; None: by its name.
+        input_mean: mean prompt tokens, without a trace.
+        input_std: standard deviation of prompt tokens.
+        output_mean: mean output tokens, without a trace.
+        output_std: standard deviation of output tokens.
         latencies: model file for b_SLA, with `limit_s`.
         limit_s: allowed time between tokens, seconds.
         safety: probability that a step stays below `limit_s`.

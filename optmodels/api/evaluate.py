@@ -33,8 +33,8 @@ def evaluate(
     """Today's deployments: cost, latencies of requests, and distance to the best plan.
 
     Args:
-        current: file or mapping of the deployments; it names its problem file.
-        trace: requests or a file of them, whose rates and lengths replace the problem's; None: the problem's.
+        current: file of today's deployments, which names its problem file. In Python also a mapping.
+        trace: file of requests, whose rates and lengths count; None: the problem's. In Python also requests.
         problem: problem in place of the one that `current` names.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.

@@ -32,16 +32,18 @@ def max_rate(
     Args:
         plan: plan.json, its folder, a result document, or a problem file. Of a problem file without a plan: the largest
             rate of any fleet within its stock, quota and budget.
-        model: an LLM in place of `plan`, with the options of the verb plan that follow.
+        model: an LLM in place of `plan`; then `input`, `output`, `quota`.
         input: tokens of a prompt: 8000, or ``8k``.
         output: tokens of an answer.
         quota: GPU type → most GPUs.
         budget: largest cost, USD/h.
-        ttft, ttft_p95: limits on the time to the first token: mean, and for 95 % of the requests; seconds, or a number
-            with its unit.
-        tpot, tpot_p95: limits on the time per output token after the first, in the same ways.
-        e2e, e2e_p95: limits on the time of a whole request, in the same ways.
-        itl_p95: limit on the time between two tokens, for 95 % of these times.
+        ttft: limit on the mean time to the first token: 0.8 (seconds) or ``800ms``.
+        ttft_p95: limit on its 95th percentile.
+        tpot: limit on the mean time per output token after the first.
+        tpot_p95: limit on its 95th percentile.
+        e2e: limit on the mean time of a whole request.
+        e2e_p95: limit on its 95th percentile.
+        itl_p95: limit on the 95th percentile of the time between two tokens.
         problem: problem in place of the one that the plan document holds.
         trace: requests for the simulation; None: the problem's own, or Poisson arrivals at its rates.
         simulate: also bisect the rate by replays of the plan.

@@ -24,7 +24,7 @@ def new(
         file: the file to write; files that a shipped problem file refers to are written next to it. Or the new
             formulation's name.
         folder: parent folder of a new formulation (default: the working folder).
-        from_: name of a shipped problem file, as ``optmodels.list("problems")`` has it; None: the template. For
+        from_: a shipped problem file: optmodels list problems; None: the template. For
             ``current`` the problem file whose workloads run today.
         force: replace existing files.
 

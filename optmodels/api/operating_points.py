@@ -48,15 +48,16 @@ def operating_points(
             those between measured ones, and these.
         demand: with ``points_table``: ``WORKLOAD/BUCKET``, or ``WORKLOAD/BUCKET=INxOUT`` of other lengths.
         service: with ``serves``: the service's name.
-        ttft_s, tpot_s: with ``points_table`` and ``serves``: keep the loads that meet these limits, seconds.
+        ttft_s: with ``points_table`` and ``serves``: keep the loads that meet this TTFT, seconds.
+        tpot_s: with ``points_table`` and ``serves``: keep the loads that meet this TPOT, seconds.
         tp: tensor-parallel degree.
         replicas_per_machine: replicas that share a machine.
         chunk_tokens: prompt tokens in a step (step models).
         capacity_tokens: tokens that the KV cache of one machine holds; None: by the engines' own formula (``default``).
         safety: prediction quantile: latencies stay below with this probability.
         engine: ``vllm``, ``sglang`` or ``trtllm``, with ``default``; of rows of your own as they state.
-        gpu, model: GPU and LLM of the catalogue or YAML files of one, with ``default``; of measurements the names
-            there.
+        gpu: GPU of the catalogue, or a YAML file of one, with ``default``; of measurements the GPU's name there.
+        model: LLM of the catalogue, or a YAML file of one, with ``default``; of measurements its name there.
         precision: precision of weights: fp16, fp8, fp8_block, fp4, mxfp4 or int4; None: the rows', or fp16.
         attention_ranks: data-parallel attention ranks, with ``default``.
         where: with a table of measurements: keep the rows whose columns have these values.

@@ -46,34 +46,35 @@ def plan(
         input: tokens of a prompt: 8000, or ``8k``.
         output: tokens of an answer.
         rate: requests/s, or a rate with its unit: 30, ``100/min``.
-        trace: file of requests in place of these three (Azure, Mooncake, a request log).
+        trace: a trace of requests in place of these three: Azure, Mooncake, a request log.
         column, where, skip_bad: how the trace is read, as in `replay`.
         rate_factor: multiply the trace's arrival rate by this factor.
-        longest: tokens of the longest request, prompt and answer; engines have to admit it.
-        precision: weight precision (bf16, fp8, int4, …); None: as the name states or as the LLM is published.
+        longest: tokens of the longest request, prompt and answer; every engine must admit it.
+        precision: weight precision: bf16, fp8, int4, …; None: as the name states or as published.
         kv: precision of the KV cache: fp16 or fp8.
-        ttft, ttft_p95, ttft_p99: limits on the time to the first token: mean, for 95 % and for 99 % of the requests;
-            seconds, or a number with its unit: ``800ms``.
-        tpot, tpot_p95, tpot_p99: limits on the time per output token after the first, in the same ways.
-        e2e, e2e_p95, e2e_p99: limits on the time of a whole request, in the same ways.
-        itl_p95, itl_p99: limits on the time between two tokens, pauses for other prompts included, for 95 % and 99 % of
-            these times.
-        cloud: price lists of the catalogue: aws, gcp, azure.
-        region: one region for all clouds; None: each list's default.
-        gpu: GPU types to use, or YAML files with one; empty: those with a quota, or all without quotas.
-        market: markets that machines are rented on: on_demand, spot, reserved_1y, reserved_3y.
-        quota: GPU type → most GPUs.
-        survive: number of simultaneous deployment failures that the plan must survive.
+        ttft: limit on the mean time to the first token: 0.8 (seconds) or ``800ms``.
+        ttft_p95, ttft_p99: limit on TTFT for this percentage of the requests.
+        tpot: limit on the mean time per output token after the first.
+        tpot_p95, tpot_p99: limit on TPOT for this percentage of the requests.
+        e2e: limit on the mean time of a whole request.
+        e2e_p95, e2e_p99: limit on this time for this percentage of the requests.
+        itl_p95, itl_p99: limit on the time between two tokens, pauses for other prompts included, for this percentage.
+        cloud: price lists: aws (default), gcp, azure; several: ``aws,gcp``.
+        region: region; None: each cloud's default region.
+        gpu: only this GPU type, or a YAML file with one; empty: types of `quota`, or all.
+        market: markets: on_demand (default), spot, reserved_1y, reserved_3y.
+        quota: GPU type → most GPUs. Other types need `gpu`.
+        survive: number of simultaneous deployment failures the plan must survive.
         budget: largest cost, USD/h.
         engine: ``vllm``, ``sglang`` or ``trtllm``.
         safety: prediction quantile: with 0.9, latencies that 9 of 10 measurements stay below.
         disaggregate: consider disaggregated prefill and decode.
-        attention_ranks: numbers of data-parallel attention ranks to choose from, experts spread over all.
-        max_num_seqs: concurrent requests of an engine; None: the plan decides.
-        certify_replay: simulate until every SLO holds; None: where there is a trace, on its requests.
+        attention_ranks: data-parallel attention ranks to choose from, experts spread over all.
+        max_num_seqs: requests that an engine runs at a time; None: the plan decides.
+        certify_replay: simulate until every SLO holds; None: with `trace`, on its own requests.
         write: file for the equivalent problem (YAML).
-        out: folder for results; a new folder per result is made in it.
-        time_limit: seconds, tables included.
+        out: folder for plan.json, report.html and tables as CSV; None: no files. A new folder per result is made in it.
+        time_limit: seconds (or ``5min``, ``inf``), tables included; at the limit the best plan so far counts.
         force: replace an existing problem file.
         command: how this was asked, for the head of the problem file and the log of the result.
         on_question: called with the understood question and the text of its problem file, before the solve.

@@ -56,7 +56,7 @@ def replan(
 
     Args:
         file: the problem: file, mapping or `Problem`; of a plan document its problem file.
-        state: running fleet: machines, lead times, changes; a file or mapping
+        state: running fleet: machines, lead times, changes. In Python also a mapping
             (`formulations.fleet.tick.state.TickState`).
         history: requests up to now: a table of time, requests and workload (`autoscaling.history.read_history`).
         forecast: quantiles in place of a history: a table of time, q0.5, q0.9, … and workload

@@ -34,7 +34,7 @@ def replay(
 
     Args:
         plan: plan file, result document or result.
-        trace: requests or a file of them; None: the problem's, where its formulation has requests.
+        trace: file of requests; None: the problem's. In Python also requests.
         problem: replay the plan for this problem, not the one in the file.
         policy: dispatching policy; None: the formulation's.
         speed: decoding speed: ``load``, as the batch is, or ``worst_case``, always as in a full batch.

@@ -51,13 +51,15 @@ def rows_to_measure(
         problem: file whose machines and lengths are to be predicted; None: all that may be measured.
         rows: number of rows to choose, 1 to 100.
         engine: ``vllm``, ``sglang`` or ``trtllm``; None: the problem's.
-        gpu, model: GPU and LLM of the catalogue, or YAML files of one; None: the problem's.
+        gpu: GPU of the catalogue, or a YAML file of one; None: the problem's.
+        model: LLM of the catalogue, or a YAML file of one; None: the problem's.
         precision: precision of weights: fp16, fp8, fp8_block, fp4, mxfp4 or int4; None: the problem's, or fp16.
         attention_ranks: data-parallel attention ranks; None: the problem's.
         tp: tensor-parallel degrees that may be measured; None: the problem's, or 1, 2, 4, 8.
         concurrency: numbers of concurrent requests that may be measured.
-        input_tokens, output_tokens: lengths that may be measured, besides the problem's.
-        candidates: CSV or Parquet file of the runs that may be measured instead.
+        input_tokens: prompt lengths that may be measured, besides the problem's.
+        output_tokens: output lengths that may be measured, besides the problem's.
+        candidates: CSV or Parquet file of runs instead: concurrency, input_tokens, output_tokens, tp.
         measured: rows of the deployment that are there already, as `calibrate` reads them.
         tool: benchmark whose commands are returned: ``vllm``, ``sglang`` or ``guidellm``; None: the engine's own.
         out: CSV file to write, to be filled in.

@@ -34,7 +34,7 @@ def simulate(
     Args:
         model: LLM of the catalogue, or a config.json or YAML file of one (`catalog.files`).
         gpu: GPU of the catalogue, or a YAML file of one.
-        trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
+        trace: file of requests, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
@@ -42,7 +42,7 @@ def simulate(
         tp: GPUs of an instance.
         precision: weight precision; None: as the name states or as published.
         kv_precision: KV-cache precision.
-        engine: vllm, sglang or trtllm.
+        engine: ``vllm``, ``sglang`` or ``trtllm``.
         latencies: ``default``, ``roofline``, or a model file that ``calibrate --form steps`` wrote.
         max_num_seqs: requests that an instance runs at a time.
         max_num_batched_tokens: tokens of a step.

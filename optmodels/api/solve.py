@@ -41,19 +41,19 @@ def solve(
 
     Args:
         problem: file, mapping or loaded problem.
-        method: ``exact`` or any other of the formulation's methods.
-        time_limit: seconds, once the problem is read; the incumbent and bound at that time are returned. Tables
-            count: the method has the rest, or `MOMENT_S`. Reports that cost solves and have no time left are
-            left out and named in ``log.left_out``; checking, short replays and writing are done whatever the time.
-            Within the limit the plan at the other end of the latencies' interval is solved, too, and where its machines
-            differ ``log.next_measurement`` names the runs that tell which is right.
-        gap: relative gap at which to stop.
+        method: ``exact``, or a heuristic: optmodels list methods.
+        time_limit: seconds (or ``5min``, ``inf``), tables included; at the limit the best plan so far counts. The clock
+            starts when the problem is read. The method has at least `MOMENT_S`. Reports that cost solves and have no
+            time left are left out and named in ``log.left_out``; checking, short replays and writing are done whatever
+            the time. Within the limit the plan at the other end of the latencies' interval is solved, too, and where
+            its machines differ ``log.next_measurement`` names the runs that tell which is right.
+        gap: stop at this relative MIP gap.
         seed: random seed of the solver or heuristic.
-        solver: solver of whole models: ``highs``, or any that Pyomo knows and finds. Its point is
+        solver: ``highs``, or any solver that Pyomo finds: cbc, glpk, scip, gurobi, cplex, xpress …. Its point is
             verified, its bound is unverified, and ``log.asked.runs`` states how it ended. Models that a method
             changes between runs (cutting planes, columns) stay with HiGHS; no runs if there are no others.
-        certify_replay: certify the plan's SLOs on the step simulator, like ``certify: replay`` in the problem file.
-        out_of_sample: replay a plan made for a trace on resampled blocks too.
+        certify_replay: simulate until every SLO holds, like ``certify: replay`` in the problem file.
+        out_of_sample: replay a plan made for a trace on resampled requests too.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; an exception in it ends the solve and is raised.
         on_result: called with the checked result, before its files are written.

@@ -28,7 +28,7 @@ COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
 OLDER_OPTIONS = {
     "--llm": "--model", "--apart": "--disaggregate", "--tbt-s": "--tpot-s", "--pool": "--cloud",
-    "--instance": "--problem", "--show-instance": "--show-problem",
+    "--instance": "--problem", "--show-instance": "--show-problem", "--no-certify": "--no-certify-replay",
 }  # fmt: skip
 FORMS = ("auto", "scaled", "two_segment", "additive", "steps", "decay", "linear_batch", "default")
 
