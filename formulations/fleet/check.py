@@ -84,7 +84,6 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
         cost = 0.0
         served = dict.fromkeys(demands, 0.0)
-        on_spot = {(name, stage): 0.0 for name in demands for stage in ("prefill", "decode")}
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
@@ -93,8 +92,6 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             lines.append((d, able))
             for s in d.serves:
                 served[s.demand] += s.share if d.stage != "decode" else 0.0
-                for stage in _does(d) if any(m.market == "spot" for m in d.machines) else ():
-                    on_spot[s.demand, stage] += s.share
                 w = case.workload(demands[s.demand].workload)
                 if s.misses_slo and w.soft is not None:
                     late += s.requests_per_s * 3.6 * w.soft.usd_per_1000_requests
@@ -113,9 +110,6 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             least = _least(problem, w)
             if got < least - SLACK:
                 found.add(f"{q.name}: {name} served", got, least)
-            if w.spot_share_max < 1:
-                most = max(on_spot[name, stage] for stage in ("prefill", "decode"))
-                found.at_most(f"{q.name}: spot share of {name}", most, w.spot_share_max)
             rest = next((u for u in q.unserved if u.demand == name), None)
             found.close(f"{q.name}: unserved share of {name}", rest.share if rest else 0.0, 1 - got, scale=1.0)
             if rest is not None:
@@ -136,19 +130,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         found.close(f"{q.name}: requests/s", q.requests_per_s, demanded, "1/s")
         found.close(f"{q.name}: requests/s served", q.served_requests_per_s, answered, "1/s", scale=demanded)
         found.close(f"{q.name}: cost", q.usd_per_hour, cost, "USD/h")
-        if problem.budget_usd_per_hour is not None:
-            found.at_most(f"{q.name}: cost ≤ budget", cost, problem.budget_usd_per_hour, "USD/h")
-        for w in case.workloads:
-            mean = None if w.quality_at_least is None else _mean_score(case, models, q, w, t)
-            if mean is not None:
-                found.at_most(f"{q.name}: quality asked for of {w.name}", w.quality_at_least or 0.0, mean)
         check_stages(found, problem, case, demands, models, q, p.stretch)
-        _stock(found, problem, case, q)
-        for name in case.measured_hits:
-            assert problem.prefix_cache is not None
-            serve, _ = _able(case, models, q, name, engines=True, stage="prefill")
-            found.at_most(f"{q.name}: engines that serve {name}", serve, problem.prefix_cache.engines, "engines")
-        _replicas(found, case, models, q)
         _reserve(found, problem, models, q)
         machine += share * cost
         penalty += share * (late + unserved_usd)
@@ -549,32 +531,6 @@ def _has_gpu(machine: Machine | None, line: StockLine) -> bool:
     return fnmatch.fnmatchcase("" if machine is None or machine.gpu is None else machine.gpu, line.gpu)
 
 
-def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> None:
-    pool = {(m.machine, m.region): m for m in case.machines}
-    counts = _counted(q)
-
-    def size(key: tuple[str, str, str], unit: str) -> int:
-        m = pool.get(key[:2])
-        if m is None or unit == "machines":
-            return 1
-        return m.gpu_count if unit == "gpus" else (m.vcpu or 0)
-
-    for each, lines in ((True, problem.stock), (False, problem.quota)):
-        for line in lines:
-            mine = {
-                k: v * size(k, line.unit) for k, v in counts.items()
-                if fnmatch.fnmatchcase(k[0], line.machine) and fnmatch.fnmatchcase(k[1], line.region)
-                and line.market in (None, k[2]) and _has_gpu(pool.get(k[:2]), line)
-            }  # fmt: skip
-            sums: dict[Any, int] = {}
-            for k, v in mine.items():
-                key = k[:2] if each else "all"
-                sums[key] = sums.get(key, 0) + v
-            for key, v in sums.items():
-                what = key[0] if each else line.label
-                found.at_most(f"{q.name}: {'stock' if each else 'quota'} of {what}", v, line.at_most, line.unit)
-
-
 def _does(d: DeploymentLine) -> tuple[str, ...]:
     """The stages of its requests that a deployment does."""
     return ("prefill", "decode") if d.stage == "both" else (d.stage,)
@@ -609,13 +565,6 @@ def _able(
         least += count if does else 0
         most += count if can else 0
     return least, most
-
-
-def _replicas(found: Findings, case: FleetCase, models: Models, q: PeriodLine) -> None:
-    for w in case.workloads:
-        able = _replicas_of(case, models, q, w.name)[1] if w.min_replicas else 0
-        if able < w.min_replicas:
-            found.add(f"{q.name}: replicas for {w.name}", able, w.min_replicas, "deployments")
 
 
 _Machines = tuple[tuple[str, str, str, int], ...]
@@ -708,7 +657,7 @@ def _limits(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     p: FleetPlan,
 ) -> None:  # fmt: skip
-    """Every period's own table of limits states the true values.
+    """Every limit is kept, and every period's own table of limits states the true values.
 
     A stock line may be absent only where the plan uses none of its machines: machines that cannot serve anything
     have no line.
@@ -802,7 +751,11 @@ def _limits(
 def _stated(
     found: Findings, q: PeriodLine, true: dict[str, list[_Limit]], optional: set[str], cheapest: float
 ) -> None:  # fmt: skip
-    """One period's table of limits against the true one."""
+    """Every limit of a period is kept, and its table of limits is the true one."""
+    for name, lines in true.items():
+        for (low, high), bound, unit, sense, _ in lines:
+            small, large = (low, bound) if sense == "<=" else (bound, high)
+            found.at_most(f"{q.name}: {name} {sense} {bound:g}", small, large, unit)
     stated = [line.name for line in q.limits]
     expected = [name for name, lines in true.items() for _ in lines]
     missing = [name for name in expected if stated.count(name) < expected.count(name)
@@ -889,15 +842,11 @@ def _moved(problem: Fleet, case: FleetCase, p: FleetPlan) -> _Moved:
 
 
 def _changes(found: Findings, problem: Fleet, case: FleetCase, p: FleetPlan) -> float:
-    """USD per hour of starting and stopping machines; checks the limits on them and the stated cost."""
+    """USD per hour of starting and stopping machines; checks the stated numbers."""
     c, usd = problem.change, 0.0
     for q, (up, down) in zip(p.periods, _moved(problem, case, p), strict=True):
-        for verb, number, bound, stated in (
-            ("started", up, c.max_starts, q.starts), ("stopped", down, c.max_stops, q.stops)
-        ):  # fmt: skip
+        for verb, number, stated in (("started", up, q.starts), ("stopped", down, q.stops)):
             true = {f"{k[0]}{' in ' + k[1] if k[1] else ''} ({k[2]})": v for k, v in number.items()}
             found.require(f"{q.name}: machines {verb} as stated", stated == true, stated, true)
-            if bound is not None:
-                found.at_most(f"{q.name}: machines {verb}", sum(number.values()), bound, "machines")
         usd += c.start_usd * sum(up.values()) + c.stop_usd * sum(down.values())
     return usd / (sum(q.hours for q in case.periods) if len(case.periods) > 1 else c.horizon_hours)

@@ -90,7 +90,7 @@ def test_the_optimum_is_that_of_brute_force_within_the_engines(seed):
 def test_the_check_counts_engines_and_shares_anew(solved):
     [limit] = [x for x in solved.plan["periods"][0]["limits"] if x["name"] == "quota for documents, engines"]
     problem, plan = optmodels.load(instance(int(limit["value"]) - 1)), solved.plan
-    assert any("engines that serve documents" in v.requirement for v in check(problem, plan).violations)
+    assert any("quota for documents, engines <=" in v.requirement for v in check(problem, plan).violations)
     better = [row | {"share": min(row["share"] + 0.1, 0.9)} for row in HITS]
     assert not check(optmodels.load(instance(8, prefix_cache={"hits": better, "engines": 8, "kept": 0.2})), plan).ok
     assert not check(optmodels.load(instance(8, prefix_cache={"hits": HITS, "engines": 8, "kept": 0.3})), plan).ok

@@ -237,7 +237,7 @@ def test_lies_about_models_fail_the_check(solved):
     for what, plan in broken_plans(solved.plan):
         assert not check(problem, plan).ok, what
     higher = Fleet.model_validate(BOTH_MODELS | {"workloads": [CHAT | {"quality_at_least": 0.859}]})
-    assert any("quality asked for of chat" in v.requirement for v in check(higher, solved.plan).violations)
+    assert any("quality of chat >=" in v.requirement for v in check(higher, solved.plan).violations)
 
 
 def test_replay_sends_shares_to_either_model(solved, monkeypatch):
