@@ -161,6 +161,21 @@ class Mistakes(list[Mistake]):
         listing = ", ".join(names[: self.LISTED]) + (", …" if len(names) > self.LISTED else "") or "there is none"
         self.add(path, value, f"{what}: {listing}", did_you_mean(value, names))
 
+    def among(self, path: str, names: Iterable[str], what: str, known: Iterable[str]) -> None:
+        """`unknown` for every name that is none of the known ones; ``{}`` in the path stands for the name."""
+        listed = list(known)
+        for name in names:
+            if name not in listed:
+                self.unknown(path.replace("{}", name), name, what, listed)
+
+    def once(self, path: str, names: Iterable[str], expected: str) -> None:
+        """One mistake for each name that was there before; ``{}`` in the path stands for its place."""
+        seen = set[str]()
+        for i, name in enumerate(names):
+            if name in seen:
+                self.add(path.replace("{}", str(i)), name, expected)
+            seen.add(name)
+
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Go on after the block if it raised an InputError, with its mistakes."""

@@ -34,6 +34,7 @@ from optmodels.plans.engines import (
     seen_at_least,
 )
 from optmodels.plans.findings import Findings
+from optmodels.plans.lines import EngineLine
 
 Models = Mapping[tuple[str, str | None], str]  # loaded models, by workload and position in its list
 
@@ -222,6 +223,16 @@ def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: flo
     return kept, shares
 
 
+def _seen(
+    level: Level, r: Request, e: EngineLine, factor: float, request_s: float,
+    quantiles: tuple[float | None, float | None, float | None],
+) -> tuple[float, float, float]:  # fmt: skip
+    """TTFT, time per output token and E2E of requests on a line, each at its quantile."""
+    wait = e.wait_s + e.place_wait_s
+    return latencies(level, r, e.step_s, wait, e.most_of_wait, e.max_num_seqs, factor, request_s, quantiles,
+                     e.place_wait_s > 0)  # fmt: skip
+
+
 def _keeps(
     case: FleetCase, level: Level, demand: Demand, d: DeploymentLine, factor: float, request_s: float, stretch: float
 ) -> bool:  # fmt: skip
@@ -229,10 +240,7 @@ def _keeps(
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
     limits = [seconds_and_quantile(limit) for limit in (w.slo.ttft_s, w.slo.tpot_s, w.slo.deadline_s)]
-    seen = latencies(
-        level, level.requests[demand.name], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
-        request_s, (limits[0][1], limits[1][1], limits[2][1]), e.place_wait_s > 0,
-    )  # fmt: skip
+    seen = _seen(level, level.requests[demand.name], e, factor, request_s, (limits[0][1], limits[1][1], limits[2][1]))
     return all(value <= seconds * stretch * (1 + SLACK) for value, (seconds, _) in zip(seen, limits, strict=True))
 
 
@@ -246,10 +254,7 @@ def _share(
     named = (("TTFT", w.slo.ttft_s), ("TPOT", w.slo.tpot_s), ("deadline", w.slo.deadline_s))
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
-    seen = latencies(
-        level, level.requests[s.demand], e.step_s, e.wait_s + e.place_wait_s, e.most_of_wait, e.max_num_seqs, factor,
-        request_s, (limits[0][2], limits[1][2], limits[2][2]), e.place_wait_s > 0,
-    )  # fmt: skip
+    seen = _seen(level, level.requests[s.demand], e, factor, request_s, (limits[0][2], limits[1][2], limits[2][2]))
     first, each, whole = seen
     true: tuple[float | None, float | None, float | None] = seen
     if d.stage == "prefill":
@@ -257,10 +262,7 @@ def _share(
     elif d.stage == "decode":  # the first part of a request is another line's
         joins = e.step_s + moved_s + request_s
         rest = level.requests[s.demand].output - 1
-        at = latencies(
-            level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
-            (None, limits[2][2], None),
-        )[1]  # fmt: skip
+        at = _seen(level, level.requests[s.demand], e, factor, request_s, (None, limits[2][2], None))[1]
         true = None, each + joins / rest, rest * at + joins
     found.require(f"{where}: no other wait of {s.demand}", s.wait_s == 0, s.wait_s, 0)
     up_to, worst = 1.0 if w.soft is None else w.soft.up_to, 0.0

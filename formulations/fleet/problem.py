@@ -1063,18 +1063,13 @@ def _resolve(p: Fleet) -> FleetCase:
                 workloads, points = from_melange(config)
                 slice_factor = p.melange.slice_factor or config.slice_factor
     names = [w.name for w in workloads]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            wrong.add(f"workloads[{i}].name", name, "each workload once")
+    wrong.once("workloads[{}].name", names, "each workload once")
     if not workloads and not wrong:
         wrong.add("workloads", None, "at least one workload")
     periods = p.periods or (Period(name="always", hours=24.0),)
+    wrong.once("periods[{}].name", [q.name for q in p.periods], "each period once")
     for i, period in enumerate(p.periods):
-        if period.name in [q.name for q in p.periods[:i]]:
-            wrong.add(f"periods[{i}].name", period.name, "each period once")
-        for name in period.rate_factors:
-            if name not in names:
-                wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
+        wrong.among(f"periods[{i}].rate_factors.{{}}", period.rate_factors, "a workload", names)
     of_files: list[str] = []
     demands, requests, pieces, whole = _demands(p, workloads, periods, of_files, wrong)
     machines: tuple[Machine, ...] = ()
@@ -1138,8 +1133,7 @@ def _resolve(p: Fleet) -> FleetCase:
     ]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
-        if r.machine not in known:
-            wrong.unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
+        wrong.among(f"running[{i}].machine", [r.machine], "a machine of the pool", known)
     source, chosen = None, p.latency.model or ("default" if p.continuous else None)
     if chosen is not None and points is None:
         source = wrong.collect(read_source, p, chosen, p.latency.engine)
@@ -1242,8 +1236,8 @@ def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[tuple[HitRow, ..
     else:
         rows = cache.hits
     for i, row in enumerate(rows):
-        if row.workload is not None and row.workload not in names:
-            wrong.unknown(f"{path}.hits[{i}].workload", row.workload, "a workload", names)
+        if row.workload is not None:
+            wrong.among(f"{path}.hits[{i}].workload", [row.workload], "a workload", names)
     for name in dict.fromkeys(row.workload for row in rows):
         most = max(row.engines for row in rows if row.workload in (None, name))
         if most < cache.engines:
@@ -1403,9 +1397,7 @@ def _drawn(
             if value != usual:
                 wrong.add(f"workloads[{i}].{path}", str(value)[:60], f"no such key {at}")
     if isinstance(s.demand_sd, Mapping):
-        for name in s.demand_sd:
-            if name not in {w.name for w in workloads}:
-                wrong.unknown(f"scenarios.demand_sd.{name}", name, "a workload", [w.name for w in workloads])
+        wrong.among("scenarios.demand_sd.{}", s.demand_sd, "a workload", [w.name for w in workloads])
     types = dict.fromkeys([m.machine for m in machines] + [x.machine or x.name for x in points or ()])
     return draws_of(s, [w.name for w in workloads], types)
 
@@ -1438,11 +1430,8 @@ def _measured(
     known = dict.fromkeys(_named(p.workloads, demands))
     if not points:
         wrong.add("points", None, "at least one operating point")
-    seen: set[str] = set()
+    wrong.once("points[{}].name", [q.name for q in points], "each point once")
     for i, q in enumerate(points):
-        if q.name in seen:
-            wrong.add(f"points[{i}].name", q.name, "each point once")
-        seen.add(q.name)
         if q.usd_per_hour is None:
             price = prices.get((q.machine, q.region))
             if price is None:

@@ -759,27 +759,20 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
                       "describe the other kind under gpus: with a name of its own")  # fmt: skip
         types.setdefault(s.gpu, (known[s.gpu], vram))
     names = [m.model for m in p.models]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            wrong.add(f"models[{i}].model", name, "each name once")
+    wrong.once("models[{}].model", names, "each name once")
     architectures = [_architecture(m, i, wrong) for i, m in enumerate(p.models)]
     servers = _servers(p, list(types), wrong)
-    for name in p.cluster.stock:
-        if name not in types:
-            wrong.unknown(f"cluster.stock.{name}", name, "a GPU type of the cluster", types)
+    wrong.among("cluster.stock.{}", p.cluster.stock, "a GPU type of the cluster", types)
     for i, r in enumerate(p.change.running):
-        if r.model not in names:
-            wrong.unknown(f"change.running[{i}].model", r.model, "a model of this file", names)
-        if r.gpu is not None and r.gpu not in types:
-            wrong.unknown(f"change.running[{i}].gpu", r.gpu, "a GPU type of the cluster", types)
+        wrong.among(f"change.running[{i}].model", [r.model], "a model of this file", names)
+        wrong.among(f"change.running[{i}].gpu", [] if r.gpu is None else [r.gpu], "a GPU type of the cluster", types)
         if r.stage not in p.deployment.stages:
             wrong.add(
                 f"change.running[{i}].stage", r.stage, f"one of deployment.stages: {', '.join(p.deployment.stages)}"
             )
     _placements(p, list(types), wrong)
     for i, row in enumerate(p.latency.decay or ()):
-        if row.model not in names:
-            wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+        wrong.among(f"latency.decay[{i}].model", [row.model], "a model of this file", names)
     if p.certify != "none" and p.continuous is None:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     if p.slo.itl_s is not None and p.continuous is None:
@@ -896,8 +889,7 @@ def _placements(p: Orchestration, types: list[str], wrong: Mistakes) -> None:
 def _requests(p: Orchestration, names: list[str], wrong: Mistakes) -> tuple[Trace | None, Ints, Array, list[str]]:
     nothing: tuple[Trace | None, Ints, Array, list[str]] = (None, np.zeros(0, dtype=np.int64), np.zeros(0), [])
     for i, c in enumerate(p.requests.classes or ()):
-        if c.model not in names:
-            wrong.unknown(f"requests.classes[{i}].model", c.model, "a model of this file", names)
+        wrong.among(f"requests.classes[{i}].model", [c.model], "a model of this file", names)
     if p.requests.classes is not None:
         return nothing
     trace = wrong.collect(_trace, p)

@@ -27,6 +27,7 @@ from optmodels.plans.engines import (
     between_tokens,
     capacities,
     drafted,
+    running_at,
     step_beside,
     whole,
 )
@@ -329,19 +330,9 @@ def may_let_in(of: Derived, running: float) -> set[int]:
     if of.stage == "prefill" or of.line.place_wait_s > 0:
         return {of.places}
     limit, mean = of.line.level_num_seqs, max(running / of.ranks, 1.0)
-    seldom = min(limit, math.ceil(_exceeded(mean, of.of.load, of.limits.overflow)))
+    seldom = min(limit, math.ceil(running_at(mean * (1 - of.of.load), of.of.load, 1 - of.limits.overflow)))
     least = running / of.ranks
     return {min(limit, max(math.ceil(factor * seldom), math.ceil(least) if factor != 1 else 0)) for factor in LET_IN}
-
-
-def _exceeded(mean: float, load: float, seldom: float) -> float:
-    """Running requests exceeded with a probability, from mean, variance and skewness (Cornish and Fisher)."""
-    from statistics import NormalDist
-
-    r, odds = mean * (1 - load) / load + 1, load / (1 - load)
-    z = NormalDist().inv_cdf(1 - seldom)
-    variance, skewed = r * odds * (1 + odds), 1 + 2 * odds  # the latter is skewness times standard deviation
-    return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
 
 
 # ------------------------------------------------------------------------------------------ capacity taken over time

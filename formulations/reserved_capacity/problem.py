@@ -560,11 +560,9 @@ class ReservedCase:
 def _resolve(p: ReservedCapacity) -> ReservedCase:
     wrong = Mistakes()
     names = [r.region for r in p.regions]
-    for what, values in (("regions", names), ("services", [s.service for s in p.services]),
-                         ("machines", [m.machine for m in p.machines])):  # fmt: skip
-        for i, v in enumerate(values):
-            if v in values[:i]:
-                wrong.add(f"{what}[{i}].{what[:-1]}", v, "each name once")
+    services = [s.service for s in p.services]
+    for what, values in (("regions", names), ("services", services), ("machines", [m.machine for m in p.machines])):
+        wrong.once(f"{what}[{{}}].{what[:-1]}", values, "each name once")
     _read_lengths(p)
     clocks = [_clock(r, i, wrong) for i, r in enumerate(p.regions)]
     rtt = wrong.collect(_round_trips, p, names)
@@ -574,9 +572,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     level = wrong.collect(p.level)
     points: dict[tuple[int, int], tuple[Serving, ...]] = {}
     for i, m in enumerate(p.machines):
-        for name in m.serves:
-            if name not in {s.service for s in p.services}:
-                wrong.unknown(f"machines[{i}].serves", name, "a service of this file", (s.service for s in p.services))
+        wrong.among(f"machines[{i}].serves", m.serves, "a service of this file", services)
         for k, s in enumerate(p.services):
             stated, demand_of_it = m.serves.get(s.service), parts[k]
             if stated is not None:
@@ -615,13 +611,9 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 value = value.model_dump()
             mistakes.add(where, value, *IMPOSSIBLE[alone])
         for origin, servers in s.residency.items():
-            for name in (origin, *servers):
-                if name not in names:
-                    wrong.unknown(f"services[{k}].residency", name, "a region of this file", names)
+            wrong.among(f"services[{k}].residency", (origin, *servers), "a region of this file", names)
     for i, scenario in enumerate(p.uncertainty.scenarios):
-        for name in scenario.by_region:
-            if name not in names:
-                wrong.unknown(f"uncertainty.scenarios[{i}].by_region", name, "a region of this file", names)
+        wrong.among(f"uncertainty.scenarios[{i}].by_region", scenario.by_region, "a region of this file", names)
     price = wrong.collect(_egress_usd_per_gb, p, names)
     if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
         wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
@@ -924,9 +916,7 @@ def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wro
         return np.full(len(names), np.inf)
     if isinstance(value, int):
         return np.full(len(names), float(value))
-    for name in value:
-        if name not in names:
-            wrong.unknown(path, name, "a region of this file", names)
+    wrong.among(path, value, "a region of this file", names)
     return np.array([float(value.get(n, np.inf)) for n in names])
 
 
@@ -947,13 +937,9 @@ def _prices(p: ReservedCapacity, names: list[str], wrong: Mistakes) -> tuple[Arr
                 wrong.unknown(f"{path}.machine", m.machine, "a machine of this list", known)
         if m.prices_file is not None:
             own |= wrong.collect(_price_file, p, m, path) or {}
-        for name, value in m.prices_by_region.items():
-            if name not in names:
-                wrong.unknown(f"{path}.prices_by_region", name, "a region of this file", names)
-            own[name] = value
-        for name in m.regions or ():
-            if name not in names:
-                wrong.unknown(f"{path}.regions", name, "a region of this file", names)
+        own |= m.prices_by_region
+        wrong.among(f"{path}.prices_by_region", m.prices_by_region, "a region of this file", names)
+        wrong.among(f"{path}.regions", m.regions or (), "a region of this file", names)
         base, seen = m.prices.model_dump(), set()
         for s, name in enumerate(names):
             mine = base | {k: v for k, v in own.get(name, Prices()).model_dump().items() if v is not None}

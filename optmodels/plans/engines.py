@@ -488,6 +488,16 @@ def _busy_places(
     return low
 
 
+def running_at(alone: float, load: float, quantile: float, besides: float = 0.0) -> float:
+    """Running requests at a quantile, from mean, variance and skewness (Cornish and Fisher).
+
+    `alone`: their mean if steps lasted as long as their fixed part; `besides` is added to their variance.
+    """
+    mean, z = (alone + load) / (1 - load), NormalDist().inv_cdf(quantile)
+    skew = (1 + load) / math.sqrt(alone + load)
+    return mean + math.sqrt(mean / (1 - load) + besides) * (z + skew * (z * z - 1) / 6)
+
+
 def latencies(
     level: Level, r: Request, step: float, wait: float, most: float | None, slots: int, factor: float,
     request_s: float, quantiles: tuple[float | None, float | None, float | None], placed: bool = False,
@@ -509,17 +519,12 @@ def latencies(
             mean += max(_mean_of_few(level, r, step) - mean, 0.0) * min(max(2 - r.decodes / 8, 0), 1)
             full = level.fixed + level.ranks * slots * max(level.heaviest, each) + left
             return min(mean, full) if placed else mean
-        fixed_crowd = level.load * level.fixed / each
-        mean = (fixed_crowd + level.load) / (1 - level.load)
-        z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
-        others = 1 - level.most_prompts(1)
+        alone, others = level.load * level.fixed / each, 1 - level.most_prompts(1)
         prompts = level.most_prompts(2) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
-        spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
-        crowd = mean + spread * (z + skew * (z * z - 1) / 6)
+        crowd = running_at(alone, level.load, q, prompts / each**2)
         filled = level.ranks * slots * max(level.heaviest, each)  # every slot, with the heaviest
         of_crowd = level.fixed + 1.15 * min(max(crowd, 1.0) * each, filled) + left
-        spread = math.sqrt(mean / (1 - level.load))
-        others = min(max(mean + spread * (z + skew * (z * z - 1) / 6), 1.0), filled / each)
+        others = min(max(running_at(alone, level.load, q), 1.0), filled / each)
         return of_crowd + max(_few_steps(level, r, step, q, others) - of_crowd, 0.0) * min(max(2 - r.decodes / 8, 0), 1)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
@@ -562,10 +567,7 @@ def whole(
 
 def step_beside(level: Level, slots: int, quantile: float) -> float:
     """Seconds of a step next to so many running requests as are not exceeded at a quantile; at least one."""
-    alone = level.load * level.fixed / level.typical
-    mean = (alone + level.load) / (1 - level.load)
-    z, skew = NormalDist().inv_cdf(quantile), (1 + level.load) / math.sqrt(alone + level.load)
-    running = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
+    running = running_at(level.load * level.fixed / level.typical, level.load, quantile)
     return level.fixed + level.typical * min(max(running, 1.0), level.ranks * slots)
 
 
@@ -595,9 +597,7 @@ def between_tokens(
             continue
         each = level.each(r)
         alone = level.load * level.fixed / each + level.load  # one more than others see, in the mean
-        many, z = (alone + level.load) / (1 - level.load), NormalDist().inv_cdf(quantile)
-        skew = (1 + level.load) / math.sqrt(alone + level.load)
-        running = many + math.sqrt(many / (1 - level.load)) * (z + skew * (z * z - 1) / 6) + 1
+        running = running_at(alone, level.load, quantile) + 1
         own = max(r.decode / r.decodes if r.decodes > 0 else 0.0, level.decoding)
         found[k] = level.fixed + 1.15 * own * min(max(running, 1.0), level.ranks * slots) + longest[quantile]
     return found
