@@ -51,7 +51,7 @@ from formulations.fleet.replay import paired
 from optmodels.certification import rounds
 from optmodels.certification.document import Verdict as Found
 from optmodels.certification.document import round_counts
-from optmodels.certification.rounds import BOUND_OF, LEAST_S, Round
+from optmodels.certification.rounds import BOUND_OF, LEAST_S
 from optmodels.engine.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
 from optmodels.formulation import Bounded, Method, Options
 from optmodels.plans.outcome import Outcome
@@ -173,8 +173,8 @@ def _holds(plan: FleetPlan | None) -> bool:
 
 
 @dataclass
-class FleetRounds:
-    """The rounds of a fleet."""
+class FleetRounds(rounds.Certifier[FleetPlan]):
+    """The rounds of a fleet; cuts do not make an earlier one cost less, so it is never planned again."""
 
     problem: Fleet
     first: FleetTables
@@ -197,11 +197,6 @@ class FleetRounds:
         return f"limits {loose:g} times as long"
 
     @property
-    def rounds(self) -> int:
-        """Of a pass."""
-        return self.problem.certification.rounds
-
-    @property
     def held(self) -> str:
         """In words."""
         if self.first.case.trace is not None:
@@ -217,13 +212,6 @@ class FleetRounds:
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
         """Points less full, pairs taken out."""
         return cut(tables, cuts)
-
-    def again(
-        self, outcome: Outcome[FleetPlan], before: Sequence[Round[FleetPlan]], tables: FleetTables,
-        seconds: float | None,
-    ) -> Outcome[FleetPlan]:  # fmt: skip
-        """The outcome itself: cuts do not make an earlier fleet cost less, so it cannot replace this one."""
-        return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_JudgedPromise], bool]:
         """Every promise of every line; none where no time is left to compile the simulator first."""
@@ -575,20 +563,7 @@ def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_JudgedPr
                 forbidden |= {x.of.demand for x in broken or mine}
             else:
                 kept = round(left, 6 if given_up < GIVEN_UP else 4)
-            fields = (
-                "loads",
-                "model",
-                "stage",
-                "gpu",
-                "gpu_gib",
-                "tensor_parallel",
-                "attention_ranks",
-                "step_s",
-                "wait_s",
-                "most_of_wait",
-                "place_wait_s",
-            )
-            cuts[key] = CutLine(**dict(zip(fields, key, strict=True)), keep=kept, forbidden=sorted(forbidden))
+            cuts[key] = CutLine(**dict(zip(CutLine.POINT, key, strict=True)), keep=kept, forbidden=sorted(forbidden))
 
 
 def _room(

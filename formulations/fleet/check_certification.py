@@ -71,10 +71,7 @@ def check_certification(
         gpus = {(m.gpu, m.vram_gib / m.gpu_count) for m in case.machines}
         there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
-        keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in (
-            "stage", "gpu", "gpu_gib", "tensor_parallel", "attention_ranks", "step_s", "wait_s", "most_of_wait",
-            "place_wait_s",
-        ))))  # fmt: skip
+        keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in CutLine.POINT[2:])))
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}
     for q in p.periods:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
@@ -138,7 +138,14 @@ class RoundLine(certification.RoundDocument):
 
 
 class CutLine(RankedDocument):
-    """Cut of a point by certification: an engine at one level, in whatever market and place."""
+    """Cut of a point by certification: an engine at one level, in whatever market and place.
+
+    Attributes:
+        POINT: fields that name the point.
+    """
+
+    POINT: ClassVar = ("loads", "model", "stage", "gpu", "gpu_gib", "tensor_parallel", "attention_ranks", "step_s",
+                       "wait_s", "most_of_wait", "place_wait_s")  # fmt: skip
 
     loads: str = Field(description="a workload whose model it loads")
     model: str | None = Field(

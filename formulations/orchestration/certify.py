@@ -126,7 +126,7 @@ def cut(t: OrchestrationTables, cuts: Sequence[ModelCut]) -> OrchestrationTables
 
 
 @dataclass
-class AttainmentRounds:
+class AttainmentRounds(rounds.Certifier[OrchestrationPlan]):
     """The rounds of an orchestration problem."""
 
     problem: Orchestration
@@ -152,11 +152,6 @@ class AttainmentRounds:
         """Draws of the requests; 0: the trace itself."""
         asked = self.problem.certification.copies
         return asked if asked is not None else 0 if self.first.case.trace is not None else COPIES
-
-    @property
-    def rounds(self) -> int:
-        """At most."""
-        return self.problem.certification.rounds
 
     @property
     def held(self) -> str:

@@ -68,6 +68,8 @@ class Round(Generic[P]):
 class Certifier(Protocol[P]):
     """A formulation's part in one problem's rounds."""
 
+    problem: Any
+
     @property
     def passes(self) -> Sequence[float]:
         """How loose the model of each is, the instance's own first (1)."""
@@ -79,6 +81,7 @@ class Certifier(Protocol[P]):
     @property
     def rounds(self) -> int:
         """Of a pass, at most."""
+        return int(self.problem.certification.rounds)
 
     @property
     def held(self) -> str:
@@ -95,6 +98,7 @@ class Certifier(Protocol[P]):
 
     def again(self, outcome: Outcome[P], before: Sequence[Round[P]], tables: Any, seconds: float | None) -> Outcome[P]:
         """The outcome under cuts, or with an earlier plan of the pass made again under them if that is as good."""
+        return outcome
 
     def judge(self, plan: P, number: int, over: Callable[[], bool]) -> tuple[Sequence[Any], bool]:
         """The promises of a round's plan; False where time ran out before all were simulated."""
