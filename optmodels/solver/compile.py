@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,15 @@ class Compiled:
     column_names: Sequence[str]
     row_names: Sequence[str]
     variables: Sequence[Any] = ()  # Pyomo's, in column order, where it was compiled from a Pyomo model
+
+    def part(self, rows: Any, columns: Any) -> Compiled:
+        """Some rows and columns of it, without the names of the instance."""
+        return replace(
+            self, costs=self.costs[:, columns], A=self.A.tocsr()[rows][:, columns].tocsc(),
+            row_lower=self.row_lower[rows], row_upper=self.row_upper[rows], lower=self.lower[columns],
+            upper=self.upper[columns], integer=self.integer[columns],
+            column_names=["x"] * len(columns), row_names=["row"] * len(rows),
+        )  # fmt: skip
 
     @property
     def size(self) -> dict[str, int]:

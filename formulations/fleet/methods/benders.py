@@ -30,7 +30,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import FleetChoice
-from formulations.fleet.methods.pools import PointModel, Tree, worth_of_room
+from formulations.fleet.methods.pools import PointModel, Tree, spare_columns, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
@@ -86,7 +86,7 @@ class _Cuts:
         self.price[self.group] = self.usd
         self.mix = np.full((len(self.each), self.P), 1.0 / len(self.each))
         self.full = np.minimum(self.each.sum(axis=1), 1.0)  # (Q, P), S of the rows of capacities
-        self.columns, self.rows = sp.csc_array(A), A
+        self.columns = sp.csc_array(A)
         self.of_share_point = np.full(A.shape[1], -1)
         self.of_share_point[m.x.columns] = m.x.labels[2]
         self.of_count, self.of_share = (np.full(A.shape[1], -1) for _ in range(2))
@@ -116,6 +116,18 @@ class _Cuts:
         free = np.minimum(reduced[m.s.columns], 0.0) * self.compiled.upper[m.s.columns]
         least = float(sides.sum() + free.sum()) - SAFE * float(np.abs(sides).sum() + np.abs(free).sum())
         return least, worth * (1 + SAFE)
+
+    def learn(self, full: Array, over: Array | float = 1.0) -> None:
+        """Mix the capacities of every point as prices of all rows do, over what they are divided by (Q, P)."""
+        m = self.model
+        if "capacities" not in m.families or not len(m.rows("capacities")):
+            return
+        own = np.zeros_like(self.mix)
+        _, p, q = m.rows("capacities").labels
+        own[q, p] = full[m.positions("capacities")]
+        own = np.divide(own, over, out=np.zeros_like(own), where=own > 0)
+        total = own.sum(axis=0)
+        self.mix[:, total > 0] = own[:, total > 0] / total[total > 0]
 
     def only_value(self, y: Array) -> float:
         """y·b of the rows that only counts are in."""
@@ -170,13 +182,10 @@ class _Program:
             low, high = np.append(low, np.zeros(len(asked))), np.append(high, np.zeros(len(asked)))
             cost, upper = np.append(cost, dear), np.append(upper, np.inf)
         else:
-            least, most = (np.flatnonzero(np.isfinite(b[: self.L])) for b in (low, high))
-            index = np.concatenate([least, most])
-            value = np.concatenate([np.ones(len(least)), -np.ones(len(most))])
-            spare = sp.csr_array((value, (index, np.arange(len(index)))), shape=(A.shape[0], len(index)))
+            spare = spare_columns(low[: self.L], high[: self.L], A.shape[0])
             A = sp.hstack([A, spare])
-            cost = np.append(cost, np.full(len(index), dear))
-            upper = np.append(upper, np.full(len(index), np.inf))
+            cost = np.append(cost, np.full(spare.shape[1], dear))
+            upper = np.append(upper, np.full(spare.shape[1], np.inf))
         self.session = Session(None, settings)
         self.session.load(cost, A, low, high, np.zeros(len(cost)), upper)
 
@@ -188,16 +197,9 @@ class _Program:
             return False
         self.value, self.duals = self.session.values(), self.session.row_duals()
         self.y = self.duals[: self.L]
-        cuts, m = self.cuts, self.cuts.model
-        own = np.zeros_like(cuts.mix)
-        if "capacities" in m.families and len(m.rows("capacities")):
-            full = np.zeros(len(cuts.of_row))
-            full[self.own] = np.maximum(-self.duals[self.L : self.L + len(self.own)], 0.0)
-            _, p, q = m.rows("capacities").labels
-            own[q, p] = full[m.positions("capacities")]
-            total = own.sum(axis=0)
-            some = total > 0
-            cuts.mix[:, some] = own[:, some] / total[some]
+        full = np.zeros(len(self.cuts.of_row))
+        full[self.own] = np.maximum(-self.duals[self.L : self.L + len(self.own)], 0.0)
+        self.cuts.learn(full)
         return True
 
     @property
@@ -240,11 +242,8 @@ class _Relaxation:
         self.sums = len(rows) + np.arange(cuts.G)
         low = np.append(c.row_lower[rows], np.zeros(cuts.G))
         high = np.append(c.row_upper[rows], np.full(cuts.G, np.inf))
-        least, most = np.flatnonzero(np.isfinite(low[: len(rows)])), np.flatnonzero(np.isfinite(high[: len(rows)]))
-        index, signs = np.concatenate([least, most]), np.repeat([1.0, -1.0], [len(least), len(most)])
-        self.spare = np.arange(len(index))
-        spare = sp.csc_array((signs, (index, self.spare)), shape=(len(low), len(index)))
-        free = np.zeros(len(index))
+        spare = spare_columns(low[: len(rows)], high[: len(rows)], len(low))
+        self.spare, free = np.arange(spare.shape[1]), np.zeros(spare.shape[1])
         self.session = Session(None, settings)
         self.session.load(free + dear, spare, low, high, free, free + np.inf)
         self.dear = dear
@@ -321,21 +320,11 @@ class _Relaxation:
             ),
             shape=(k, len(columns)),
         )
-        A = sp.vstack([cuts.rows[rows][:, columns], within])
-        low, high = np.append(c.row_lower[rows], np.full(k, -np.inf)), np.append(c.row_upper[rows], np.zeros(k))
-        return Compiled(
-            c.costs[:, columns],
-            c.offsets,
-            c.signs,
-            sp.csc_array(A),
-            low,
-            high,
-            c.lower[columns],
-            c.upper[columns],
-            c.integer[columns],
-            [f"x[{j}]" for j in range(len(columns))],
-            [f"row[{i}]" for i in range(len(low))],
-        ), columns
+        part = c.part(rows, columns)
+        return replace(
+            part, A=sp.csc_array(sp.vstack([part.A, within])), row_lower=np.append(part.row_lower, np.full(k, -np.inf)),
+            row_upper=np.append(part.row_upper, np.zeros(k)), row_names=["row"] * (len(rows) + k),
+        ), columns  # fmt: skip
 
     def solve(self, left: float | None, rounds: int) -> bool:
         """Run, with rows `within` that are broken; whether it was solved to its end."""
@@ -348,15 +337,9 @@ class _Relaxation:
         duals = self.session.row_duals()
         self.y, self.of_sums = duals[: self.L], duals[self.sums]
         self.of_counts = duals[self.L : self.L + len(self.cuts.only_counts)]
-        cuts, m = self.cuts, self.cuts.model
-        own = np.zeros_like(cuts.mix)
-        if "capacities" in m.families and len(m.rows("capacities")):
-            _, p, q = m.rows("capacities").labels
-            at = self.at_row[m.positions("capacities")]
-            some = at >= 0
-            own[q[some], p[some]] = np.maximum(-duals[at[some]], 0.0) / cuts.full[q[some], p[some]]
-            total = own.sum(axis=0)
-            cuts.mix[:, total > 0] = own[:, total > 0] / total[total > 0]
+        full, here = np.zeros(len(self.at_row)), self.at_row >= 0
+        full[here] = np.maximum(-duals[self.at_row[here]], 0.0)
+        self.cuts.learn(full, self.cuts.full)
         return True
 
     @property

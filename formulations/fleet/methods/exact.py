@@ -154,7 +154,7 @@ def _with_what_stages_save(
     alone = tables.alone()
     if outcome.plan is None or alone is tables or not len(alone.points) or problem.certify != "none":
         return outcome  # of certified plans `certify.beside_whole` states it
-    if _in_stages(outcome.plan):
+    if any(q.transfers for q in outcome.plan.periods):
         seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
         if not seconds:
             return outcome
@@ -170,10 +170,6 @@ def _with_what_stages_save(
     if outcome.status == "optimal" and outcome.plan is not None and problem.objective == "min_cost":
         stages |= {"pays_below": pays_below(problem, tables, options, objective_value(outcome.plan))}
     return replace(outcome, log=outcome.log | {"stages": stages})
-
-
-def _in_stages(plan: FleetPlan) -> bool:
-    return any(q.transfers for q in plan.periods)
 
 
 def _closed(outcome: Outcome[FleetPlan], plan: FleetPlan) -> Outcome[FleetPlan]:

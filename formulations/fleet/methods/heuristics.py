@@ -327,7 +327,7 @@ def greedy_dp(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[
 
     clock = time.perf_counter()
     until = math.inf if options.time_limit is None else clock + options.time_limit
-    tables = _best_columns(tables, 12)
+    tables = tables.restricted(best_columns(tables, 12))
     shares: list[Share] = []
     for t in range(len(tables.case.periods)):
         active = np.isfinite(tables.load) & (tables.rates[t] > 0)[:, None]
@@ -361,11 +361,6 @@ def _split(problem: Fleet, paths: list[list[tuple[float, float, Any]]], grid: in
         chosen[k] = int(taken[k, b])
         b -= int(np.ceil(paths[k][chosen[k]][0] / step - 1e-9))
     return chosen
-
-
-def _best_columns(tables: FleetTables, most: int) -> FleetTables:
-    """Only the `most` points with the cheapest tokens for every demand."""
-    return tables.restricted(best_columns(tables, most))
 
 
 def best_columns(tables: FleetTables, most: int) -> Index:

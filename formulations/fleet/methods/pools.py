@@ -111,15 +111,9 @@ class PointModel:
         n = x[self.model.n.columns]
         some = np.append(n > 0.5, True)  # the last: of no point
         columns, rows = np.flatnonzero(some[self.of_column]), np.flatnonzero(some[self.of_row])
-        part = replace(
-            full, costs=full.costs[:, columns], A=full.A.tocsr()[rows][:, columns].tocsc(),
-            row_lower=full.row_lower[rows], row_upper=full.row_upper[rows], lower=full.lower[columns],
-            upper=full.upper[columns], integer=full.integer[columns],
-            column_names=["x"] * len(columns), row_names=["row"] * len(rows),
-        )  # fmt: skip
         found = np.zeros_like(x)
         try:
-            found[columns] = verify(part, x[columns])
+            found[columns] = verify(full.part(rows, columns), x[columns])
         except SolverError:
             return None
         return found if full.violation(found) is None else None
@@ -193,6 +187,13 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
     return best, kept, held
 
 
+def spare_columns(low: Array, high: Array, rows: int) -> sp.csc_array:
+    """Columns by which the first rows, of these bounds, may be broken: each where it has one; (rows, K)."""
+    least, most = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
+    index, signs = np.concatenate([least, most]), np.repeat([1.0, -1.0], [len(least), len(most)])
+    return sp.csc_array((signs, (index, np.arange(len(index)))), shape=(rows, len(index)))
+
+
 class _Few:
     """The linear program on the points S: rows may be broken at `elastic` USD/h, so that it always has a solution."""
 
@@ -229,12 +230,9 @@ class _Few:
             np.concatenate([full.upper[self.columns], of_group[whole.group[chosen]], of_group, of_price]),
             np.zeros(n + len(zeros), dtype=bool), [], [],
         )  # fmt: skip
-        least, most = (np.isfinite(b[: len(whole.linking)]) for b in (self.part.row_lower, self.part.row_upper))
-        signs = [(np.flatnonzero(least), 1.0), (np.flatnonzero(most), -1.0)]
-        index = np.concatenate([i for i, _ in signs])
-        value = np.concatenate([np.full(len(i), s) for i, s in signs])
-        spare = sp.csc_array((value, (index, np.arange(len(index)))), shape=(A.shape[0], len(index)))
-        free = np.zeros(len(index))
+        L = len(whole.linking)
+        spare = spare_columns(self.part.row_lower[:L], self.part.row_upper[:L], A.shape[0])
+        free = np.zeros(spare.shape[1])
         self.session = Session(None, settings)
         self.session.load(
             np.append(self.part.costs[0], free + elastic), sp.hstack([A, spare]), self.part.row_lower,
