@@ -10,7 +10,8 @@ import numpy as np
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables, candidate_order
-from optmodels.batch.points import NONE, Index, in_memory, optimise
+from optmodels.arrays import Index
+from optmodels.batch.points import NONE, in_memory, optimise
 from optmodels.batch.static import BatchLimits
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened, tables_of

@@ -23,7 +23,7 @@ from formulations.cost_efficiency.model import CurvePieces, model_data, planned,
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.batch.points import Array
+from optmodels.arrays import Array
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver import Settings, solve_model

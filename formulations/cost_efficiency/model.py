@@ -12,7 +12,8 @@ from formulations.cost_efficiency.making import make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.batch.points import Array, Index, in_memory, linearise, optimise
+from optmodels.arrays import Array, Index
+from optmodels.batch.points import in_memory, linearise, optimise
 from optmodels.formulation import Options
 from optmodels.model import Family, Model, Rows, Terms, Variable, at_least, at_most, equal
 from optmodels.solver.highs import Event

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.arrays import Array, Index
 from optmodels.batch import points as serving
-from optmodels.batch.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
+from optmodels.batch.points import StaticTables, in_memory, linearise, optimise, priced
 from optmodels.batch.static import BatchCase
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, engine_costs

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.predicted import engine_of, machine_of, predicted
@@ -39,7 +38,6 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.types import Trace
 
-Ints = npt.NDArray[np.int64]
 POLICIES = ("spread", "at_once")
 WARM_UP, OBSERVED = 2, 4  # requests of every user, at least
 LEAST_REQUESTS = 2000  # observed at an engine

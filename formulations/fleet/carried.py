@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.certify import stretched
 from formulations.fleet.making import FleetChoice, make_plan
@@ -30,6 +29,7 @@ from formulations.fleet.points import (
 )
 from formulations.fleet.problem import Fleet
 from formulations.fleet.replay import drawn, replay
+from optmodels.arrays import Array, Ints
 from optmodels.batch.points import NONE
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
@@ -40,8 +40,6 @@ from optmodels.solver.deadline import HEADROOM, wanted
 from optmodels.traces.shape import sped_up
 from optmodels.traces.types import Label, Trace
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 GAP = 1e-4  # of the largest rate
 SECONDS = 20.0
 MOST_FACTOR = 1e9

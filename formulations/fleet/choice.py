@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.points import DECODE, FleetTables
-
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
+from optmodels.arrays import Array, Index
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from formulations.fleet.engines import EngineKind, classes_of, costs_of, levels, mean_prompt
@@ -22,6 +21,7 @@ from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn, itl_edges
 from optmodels import catalog
+from optmodels.arrays import Array, Ints
 from optmodels.catalog.types import Entry, GpuName, Machine, Market
 from optmodels.engine.continuous import Classes, EngineLimits, seconds_and_quantile
 from optmodels.engine.running import Running, running, shares
@@ -49,8 +49,6 @@ from optmodels.traces.pieces import Pieces, busiest_stretch, busiest_window, cut
 from optmodels.traces.types import Trace
 from optmodels.units import PositiveInt, Tokens
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Dispatcher = Literal["round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 LIMITS = (
     ("ttft", "ttft_s", "ttft_s"),

@@ -31,10 +31,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
+from optmodels.arrays import Array, Index, Mask
 from optmodels.engine.continuous import (
     FEW_CLASSES,
     FINE,
@@ -65,9 +65,6 @@ from optmodels.latency.work import layer_work
 from optmodels.simulation.continuous import Engine
 from optmodels.units import GBPS
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 WAITS = 2  # fixed waits from one to its double
 SHORTEST_WAIT_S = 2.0**-10  # of the fixed waits that are all offered
 

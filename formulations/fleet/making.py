@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.choice import FleetChoice as FleetChoice
 from formulations.fleet.engines import EngineKind, costs_of, transfer_bytes
@@ -21,14 +20,13 @@ from formulations.fleet.plan import (
 )
 from formulations.fleet.points import BOTH, CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
 from formulations.fleet.problem import FleetCase, FleetWorkload
+from optmodels.arrays import Array, Index
 from optmodels.batch.points import NONE
 from optmodels.batch.queueing import variability, waiting
 from optmodels.engine.continuous import Percentile
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.plans.lines import EngineLine, LimitLine, MachineLine, latency_source
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
 ROUNDING = 1e-6  # of loads and of served shares: the tolerance of solvers
 

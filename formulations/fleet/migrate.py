@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.carried import CarriedModel, Engines, engines_of, tables_of
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import Fleet
+from optmodels.arrays import Array
 from optmodels.errors import SolverError
 from optmodels.solver import Settings, solve_compiled
 
-Array = npt.NDArray[np.float64]
 SAME = 2e-4  # of the requests: the gap of the solves
 MOST_STEPS = 500
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.choice import FleetChoice
@@ -17,11 +16,10 @@ from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTa
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from formulations.fleet.scenarios import Draws
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 SMALL = 1e-4  # of `capacity`: shares with smaller coefficients have rows of their own; a tolerance hides 1 % of others
 
 

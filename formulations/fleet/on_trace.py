@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.plan import FleetPlan, PeriodLine
 from formulations.fleet.problem import FleetCase
@@ -25,6 +24,7 @@ from formulations.fleet.replay import (
     replay,
     simulate_engines,
 )
+from optmodels.arrays import Mask
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.simulation.continuous import at_quantile
 from optmodels.simulation.options import ReplayOptions
@@ -32,8 +32,6 @@ from optmodels.solver.deadline import seconds_for
 from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative, of a latency
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 SEED = 0  # of who gets a request at random, as a replay has it where it is not told
@@ -231,7 +229,7 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
 
 
 def _at(
-    seen: ReplayedRequests, rows: npt.NDArray[np.bool_], metric: str, quantile: float | None, demand: int,
+    seen: ReplayedRequests, rows: Mask, metric: str, quantile: float | None, demand: int,
     line: int | None = None,
 ) -> tuple[float, int]:  # fmt: skip
     """Mean or quantile of a latency, and of how many requests; a share of them at least is within the latter.

@@ -31,6 +31,7 @@ from formulations.fleet.problem import (
     FleetPoint,
     StockLine,
 )
+from optmodels.arrays import Array, Index, Mask
 from optmodels.batch.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
 from optmodels.batch.points import build_tables as build_single
 from optmodels.batch.queueing import variability, waiting
@@ -40,9 +41,6 @@ from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
 from optmodels.units import GBPS
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
 LEVEL = ("step_s", "wait_s", "most_of_wait", "place_wait_s", "kv_tokens")
 SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
@@ -1077,7 +1075,7 @@ def _at_most(one: Array, other: Array, earlier: bool = False) -> Mask:
     return found
 
 
-def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]:
+def _fits_on_another(capacities: Array, besides: Array) -> Mask:
     """Points that another one stands in for which takes no more of any capacity than they do of one, (n,).
 
     Where max_k l_qwk ≤ l_pwk' for one capacity k' and every demand w of p, Σ_w l_qwk x_w ≤ Σ_w l_pwk' x_w for all k:

@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, TraceFile, read_points_table
 from formulations.fleet.scenarios import Draws, Scenarios, draws_of
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.batch.static import (
     AlphaRange,
     Batch,
@@ -70,7 +70,6 @@ from optmodels.units import (
     TokensPerSecond,
 )
 
-Array = npt.NDArray[np.float64]
 LEAST_LOAD = 1e-3
 SAME_RATE = 1e-6  # relative, by which the mean of a bucket's rates over the pieces may miss its rate
 LoadLevel = Annotated[PositiveFraction, Field(ge=LEAST_LOAD)]

@@ -11,11 +11,11 @@ from formulations.fleet.model import Parameters, drawn_capacities, drawn_of, dra
 from formulations.fleet.plan import ScenariosLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.scenarios import Draws
+from optmodels.arrays import Array
 from optmodels.errors import SolverError
 from optmodels.model import Variable
 from optmodels.solver import Settings, solve_compiled
 
-Array = npt.NDArray[np.float64]
 ALL_SERVED = 1e-4  # of the requests of a draw
 TOGETHER = 100  # draws in one linear program
 

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.engines import exchange, simulated, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
 from optmodels.simulation.continuous import EDGES_S, Arrivals, Engine, Gaps, at_quantile, gap_quantiles, of_edges
@@ -40,8 +40,6 @@ from optmodels.simulation.summary import QUANTILES, quantiles
 from optmodels.traces.buckets import sort_into_buckets
 from optmodels.traces.types import Trace
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 POLICIES = ("planned_shares", "random")
 UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
@@ -336,7 +334,7 @@ def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> 
 
 
 def _decoded_on(
-    case: FleetCase, period: PeriodLine, line: Ints, code: Ints, here: npt.NDArray[np.bool_], policy: str,
+    case: FleetCase, period: PeriodLine, line: Ints, code: Ints, here: Mask, policy: str,
     rng: np.random.Generator, stretch: float,
 ) -> Ints:  # fmt: skip
     """Line that decodes each request `here`; 0 for others."""

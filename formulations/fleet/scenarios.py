@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import Entry
 from optmodels.limits import Limit
 
-Array = npt.NDArray[np.float64]
 Deviation = Annotated[float, Field(ge=0, le=3, allow_inf_nan=False)]
 Factor = Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

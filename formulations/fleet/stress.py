@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.carried import CarriedModel, Engines, engines_of, scaled, tables_of
 from formulations.fleet.certify import stretched
@@ -25,11 +24,11 @@ from formulations.fleet.points import DECODE, FleetTables
 from formulations.fleet.problem import Fleet
 from formulations.fleet.recourse import refused
 from formulations.fleet.scenarios import Draws, draws_of
+from optmodels.arrays import Array
 from optmodels.autoscaling.backtest import cost_at
 from optmodels.formulation import Options
 from optmodels.solver import Settings, solve_compiled
 
-Array = npt.NDArray[np.float64]
 ALL_SERVED = 1e-4  # of the requests: the gap of the solves
 GAP = 1e-3  # of the plans for stressed demand
 MARGINS = 6  # between none and the largest factors

@@ -9,16 +9,14 @@ for each model by itself, as models share no instances.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from formulations.orchestration.busy import from_then_on
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, weights
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.arrays import Array, Ints
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Goal = tuple[float, float, float]
 SWAPS = 60
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.problem import MOST_BINS
+from optmodels.arrays import Array
 
-Array = npt.NDArray[np.float64]
 LEAST = 1e-12  # of a share
 
 

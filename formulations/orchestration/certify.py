@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import counts_of, make_plan
@@ -47,6 +46,7 @@ from formulations.orchestration.replay import (
 )
 from formulations.orchestration.rounding import scheduled
 from formulations.orchestration.served import itl_edges
+from optmodels.arrays import Array
 from optmodels.certification import rounds
 from optmodels.certification.document import Verdict, round_counts
 from optmodels.certification.rounds import Round
@@ -56,7 +56,6 @@ from optmodels.plans.outcome import Outcome
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.shape import resampled
 
-Array = npt.NDArray[np.float64]
 COPIES = 32  # of requests that come as rates
 LEAST_KEPT, MOST_KEPT = 0.8, 0.98  # of its capacities that one cut leaves a model's engines
 BELOW, BELOW_DRAWN = 0.999, 0.99  # of the observed value: a promise equal to it would depend on rounding or draws

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.check_certification import check_certification, under
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
@@ -32,11 +31,11 @@ from formulations.orchestration.recomputed import (
     work_s,
 )
 from formulations.orchestration.recomputed_engines import check_line, may_let_in, started_between, taken
+from optmodels.arrays import Array
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport
 from optmodels.simulation.continuous import DISPATCHERS
 
-Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
 Route = tuple[int, int]  # the plan's configurations that a request begins and ends on
 MOST_SHOWN = 20

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.recomputed import Recomputed, recompute
+from optmodels.arrays import Array, Mask
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport
 from optmodels.traces.types import Trace
 
-Array = npt.NDArray[np.float64]
 MOST_SHOWN = 20
 CLOSE_S = 1e-6
 NUMBERS = ("request", "arrival_s", "slot", "start_s", "finish_s")
@@ -111,7 +110,7 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
 
 def _stated(
     found: Findings, true: Recomputed, trace: Trace, p: OrchestrationPlan, column: Mapping[str, Any],
-    served: npt.NDArray[np.bool_],
+    served: Mask,
 ) -> None:  # fmt: skip
     """Fields of a row besides the instance and the times of its request."""
     case = true.case

@@ -16,10 +16,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import QUEUED, Continuous
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import (
     ROWS,
     RUNNING,
@@ -44,8 +44,6 @@ from optmodels.engine.stages import Link, cache_bytes
 from optmodels.latency.memory import Drafts
 from optmodels.latency.work import LayerWork
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 CAPACITIES = (*ROWS, "transfer")
 TRANSFER = len(ROWS)
 _FIELDS = tuple(f.name for f in fields(Classes))
@@ -446,7 +444,7 @@ class Taken:
     work_s: Array
 
     @classmethod
-    def by(cls, e: PlannedEngine, rows: npt.NDArray[np.int64], klass: npt.NDArray[np.int64], classes: int) -> Taken:
+    def by(cls, e: PlannedEngine, rows: Ints, klass: Ints, classes: int) -> Taken:
         """Means over some of the stream's requests by class; 0 where a class has none.
 
         Args:

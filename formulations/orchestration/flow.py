@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.arrays import Array, Ints
 from optmodels.engine.continuous import RUNNING
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
 ROUNDING = 1e-12  # relative, of sums
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.engines import CAPACITIES, TRANSFER
 from formulations.orchestration.flow import Assignment, Metrics, busiest, metrics, most_running
@@ -26,12 +25,11 @@ from formulations.orchestration.plan import (
     ShareColumns,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
+from optmodels.arrays import Array, Ints
 from optmodels.plans.lines import latency_source
 from optmodels.plans.outcome import Outcome
 from optmodels.units import GBPS
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 BOTH = -1  # sub-clusters, or none
 
 

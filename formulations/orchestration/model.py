@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.busy import from_then_on
@@ -17,13 +16,12 @@ from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import CHUNKS, MEMORY, RUNNING, TIME, TOKENS, WAITING
 from optmodels.errors import SolverError
 from optmodels.model import Expression, Model, Rows, Terms, at_least, at_most, between, equal, no_rows
 from optmodels.solver.highs import Report, Settings, solve_compiled
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 SHARE_STEP = 0.01  # configurations whose shares and waits differ by less are in one level
 WAIT_STEP_BINS = 0.1
 
@@ -226,7 +224,7 @@ def nonzeros(t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool
     return float(t.bins * (each if pooled else each + np.minimum(wait, t.bins)).sum())
 
 
-def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]:
+def _pairs(t: OrchestrationTables, counts: Ints | None) -> Mask:
     """(K, R) classes with requests on routes, with instances where these are given, that serve them in time."""
     allowed = t.admissible & (t.classes.count > 0)[:, None]
     return allowed if counts is None else allowed & t.open(counts)
@@ -261,7 +259,7 @@ def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> CountLevels:
     return CountLevels.of(made)
 
 
-def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]:
+def _binding(busy: Array, c: Ints, configurations: int) -> Mask:
     """(R, C) whether a resource of c can be short where no other is: not if each start takes no more than of another.
 
     Args:

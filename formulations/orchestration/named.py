@@ -30,7 +30,6 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.flow import weights
 from formulations.orchestration.making import rows_of
@@ -38,11 +37,9 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.slots import schedule
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.solver.deadline import leave_out, seconds_for
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 MOST_NAMED = 200_000  # requests
 MOST_NODES = 2_000  # bins × configurations of the network of a class: seconds
 TRIES = 10_000  # repairs of each model's schedule

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.packing import Placement, Room, pack, rooms
 from formulations.orchestration.points import OrchestrationTables, level_name
-
-Ints = npt.NDArray[np.int64]
+from optmodels.arrays import Ints
 
 
 @dataclass(frozen=True)

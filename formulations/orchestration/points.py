@@ -23,6 +23,7 @@ from formulations.orchestration.engines import CAPACITIES, Hits, PlannedEngine, 
 from formulations.orchestration.plan import parallelism
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import Classes, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, drafts_of
 from optmodels.errors import InputError, Mistake, Mistakes
@@ -32,9 +33,6 @@ from optmodels.latency.work import layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 HELD = 1 + 1e-9  # rounding of a candidate's capacity
 BINS_WANTED, ENGINE_BINS = 16, 48  # until the last arrival; on engines a burst of prompts delays everybody
 SERVICE_BINS = 1.0
@@ -762,7 +760,7 @@ def _longest_wait(
     return float(np.clip(wait, 0.0, case.ttft_limit_s).max(initial=0.0))
 
 
-def _quantile_edges(values: npt.NDArray[np.int64], groups: int) -> Array:
+def _quantile_edges(values: Ints, groups: int) -> Array:
     """Inner edges of `groups` groups of about equal size."""
     edges: Array = np.unique(np.quantile(values, np.arange(1, groups) / groups))
     return edges

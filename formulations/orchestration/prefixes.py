@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.traces.types import Routing, Trace
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 ROUTING: Routing = "first_block"
 KV_BLOCK_TOKENS = 16  # of an engine's cache, as vLLM has them and the replay
 MOST_ENGINES = 1024  # that requests are dealt to

@@ -12,11 +12,10 @@ s + service meets an edge of a bin. A request's choice at the last prices states
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from optmodels.arrays import Array, Ints
+
 BINS_PER_SERVICE, MOST_BINS = 8, 20_000
 STEPS, LEAST_STEPS, MOST_CHOICES = 300, 60, 2_000_000  # subgradient steps; requests × steps
 

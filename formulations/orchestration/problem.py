@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
+from optmodels.arrays import Array, Ints
 from optmodels.catalog.spelling import llm, unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit, seconds_and_quantile
@@ -44,8 +44,6 @@ from optmodels.units import (
     Unit,
 )
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 BlockId = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

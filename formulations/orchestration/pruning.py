@@ -17,14 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.flow import latency_threshold
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import Configuration, OrchestrationTables
-
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from optmodels.arrays import Array, Mask
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
+from optmodels.arrays import Array
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, ModelOnEngines, engine_costs, steps
 from optmodels.errors import Mistakes
@@ -19,8 +19,6 @@ from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import BatchModel, Hardware, Variant
 from optmodels.latency.work import layer_work, peak_flops
 from optmodels.units import GIB
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.plan import ConfigurationLine, EngineLevelLine, Key, OrchestrationPlan
 from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase, RunningInstance
 from formulations.orchestration.rates import RateSource
 from formulations.orchestration.recomputed_engines import Asked, Derived, Sent, as_planned, planned, step_of_running
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import Stage
 from optmodels.engine.costs import drafts_of
 from optmodels.errors import InputError, Mistake
@@ -32,8 +32,6 @@ from optmodels.latency.work import LayerWork, layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 ROUNDING = 1 + 1e-9  # of the tokens that memory holds
 PREFILL_CHUNK_TOKENS = 8192  # of a prompt whose activations are in memory at once
 LEAST_BIN_S = 1e-3
@@ -152,7 +150,7 @@ class Recomputed:
             who = may if may.any() else who
         return replace(q, prompt=q.prompt[who], output=q.output[who], due=q.due[who], number=q.number[who])
 
-    def _able(self, q: Group, way: Way) -> tuple[npt.NDArray[np.bool_], Array, npt.NDArray[np.bool_]]:
+    def _able(self, q: Group, way: Way) -> tuple[Mask, Array, Mask]:
         """Requests in time on idle instances, seconds that they have left, and those that may start.
 
         Of engines that serve them whole those may start that are done by their deadline, whatever their first token.
@@ -595,7 +593,7 @@ def _requests(
 
 
 def _members(
-    case: OrchestrationCase, trace: Trace, possible: list[Candidate], per_token: Array, long: npt.NDArray[np.bool_],
+    case: OrchestrationCase, trace: Trace, possible: list[Candidate], per_token: Array, long: Mask,
     m: int,
 ) -> Iterator[tuple[Ints, bool]]:  # fmt: skip
     """Requests of each group of a model: those too long for any candidate, then by length, then by allowance."""
@@ -627,9 +625,7 @@ def _members(
         yield r[np.sort(part)], False
 
 
-def _longest_wait(
-    case: OrchestrationCase, trace: Trace, possible: list[Candidate], due: Array, long: npt.NDArray[np.bool_]
-) -> float:
+def _longest_wait(case: OrchestrationCase, trace: Trace, possible: list[Candidate], due: Array, long: Mask) -> float:
     """Seconds that some request can wait before decoding at its model's highest rate, within any TTFT limit."""
     best = 0.0
     for m in range(len(case.models)):

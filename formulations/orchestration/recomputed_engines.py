@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.plan import EngineLevelLine
 from formulations.orchestration.problem import Continuous
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import LatencyLimit, Stage, seconds_and_quantile
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.stages import Link
@@ -34,7 +34,6 @@ from optmodels.plans.engines import (
 from optmodels.plans.findings import Findings
 from optmodels.plans.lines import latency_source
 
-Array = npt.NDArray[np.float64]
 LET_IN = 0.7, 1.0, 1.5  # times the running requests that are seldom exceeded: max_num_seqs that a plan may choose
 
 
@@ -104,7 +103,7 @@ class Derived:
     rest_s: Array
     late_s: Array
     whole_s: Array
-    fits: npt.NDArray[np.bool_]
+    fits: Mask
     load: dict[str, Array]
     prompts: Array
     work_s: Array
@@ -258,7 +257,7 @@ def _work(level: Level, asked: Asked, running: float, stage: Stage, filled: floa
     return running * work / steps if steps > 0 else math.inf
 
 
-def _in_places(load: dict[str, Array], fits: npt.NDArray[np.bool_]) -> dict[str, Array]:
+def _in_places(load: dict[str, Array], fits: Mask) -> dict[str, Array]:
     """Slots and KV cache where requests wait for a place: as the check of engines has them."""
     return {k: np.where(fits, row, math.inf) if k in ("running", "memory") else row for k, row in load.items()}
 
@@ -380,7 +379,7 @@ def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
     return total / (until_s - since_s)
 
 
-def taken(of: Derived, who: npt.NDArray[np.int64], x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
+def taken(of: Derived, who: Ints, x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
     """What requests of a class, started along x, take of one capacity after the other; bins and two more.
 
     Args:

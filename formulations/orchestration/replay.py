@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
@@ -19,6 +18,7 @@ from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.served import itl_edges, serve
+from optmodels.arrays import Array, Ints
 from optmodels.engine.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.assigned import follow
@@ -32,8 +32,6 @@ from optmodels.simulation.summary import QUANTILES, columns, summary
 from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Way = Policy | EnginePolicy | Literal["planned"]
 WAYS: tuple[Way, ...] = (*get_args(Policy), "planned")
 POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shares")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import LEAST_S, Clock
@@ -14,11 +13,10 @@ from formulations.orchestration.model import dispatch, nonzeros
 from formulations.orchestration.packing import Room, fits_by_patterns
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, SolverError
 from optmodels.solver.highs import Limit, Report
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 EVALUATIONS = 40  # schedules tried by `improved`
 IDLE = 1e-10  # of all requests
 MOST_NONZEROS = 10_000_000  # of a matrix: some 1 GB where it is made, as much again in the solver

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.engines import PlannedEngine as Level
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.engine.continuous import Stage, seconds_and_quantile
 from optmodels.errors import InputError, Mistake
 from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
@@ -20,9 +20,7 @@ from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Prefixes
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Floats = Array
 
 
 def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> tuple[list[Engine], Ints]:

@@ -18,11 +18,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from optmodels.arrays import Array, Ints
+
 EPS = 1e-9
 AT_ONCE = 6  # slots emptied together
 MANY = 200  # requests to be sorted

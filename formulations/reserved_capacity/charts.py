@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.show import COMPARED, hours
+from optmodels.arrays import Array
 from optmodels.catalog import geography
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, tables_of
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
-Array = npt.NDArray[np.float64]
 WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 100, 400
 PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
          "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip

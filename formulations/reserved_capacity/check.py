@@ -16,17 +16,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.reserved_capacity.check_engines import check_engines
 from formulations.reserved_capacity.plan import FlowLine, ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
+from optmodels.arrays import Array, Index
 from optmodels.plans.findings import TOLERANCE, Findings
 from optmodels.plans.outcome import CheckReport
 from optmodels.solver.light_imports import graphs
 
-Array = npt.NDArray[np.float64]
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
 TRUSTED = {
@@ -265,7 +264,7 @@ def _hours(
 
 def _deviations(
     found: Findings, case: ReservedCase, world: _World, net: _Network, machines: Array, worst: WorstCase,
-    users: list[int], rows: npt.NDArray[np.intp], done: set[tuple[int, ...]],
+    users: list[int], rows: Index, done: set[tuple[int, ...]],
 ) -> None:  # fmt: skip
     """Rows are served whichever regions of `users` exceed their demand, as many at once as may.
 

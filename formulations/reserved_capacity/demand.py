@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BeforeValidator, Field
 
+from optmodels.arrays import Array
 from optmodels.catalog import geography
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean
@@ -23,7 +23,6 @@ from optmodels.limits import SPELLED, either
 from optmodels.problem import Problem
 from optmodels.units import Fraction, RequestsPerSecond
 
-Array = npt.NDArray[np.float64]
 RateUnit = Annotated[
     Literal["requests_per_s", "requests_per_minute", "requests_per_hour"],
     BeforeValidator(lambda unit: SPELLED.get(unit, unit) if isinstance(unit, str) else unit),

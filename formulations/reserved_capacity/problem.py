@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, Tag, model_validator
 from pydantic_core import core_schema
 
@@ -22,6 +21,7 @@ from formulations.reserved_capacity.throughput import (
     choices_of,
 )
 from optmodels import catalog
+from optmodels.arrays import Array, Index, Mask
 from optmodels.catalog import geography
 from optmodels.catalog.prices import read_prices
 from optmodels.catalog.types import MARKETS, CloudName, Entry, GpuName, Market, Prices
@@ -35,9 +35,6 @@ from optmodels.limits import SPELLED, Limit, either
 from optmodels.problem import Problem
 from optmodels.units import REQUESTS, Fraction, Gib, NonNegativeSeconds, PositiveFraction, PositiveInt, Unit
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]

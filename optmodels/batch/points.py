@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Index, Mask
 from optmodels.batch.static import MOST_PARTS, BatchCase, BatchLimits, OperatingPoint, StaticBatch
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
@@ -30,9 +30,6 @@ from optmodels.latency.strategies import (
 )
 from optmodels.units import GBPS, GIB
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 NONE = -1
 MOST_CONFIGURATIONS = 1_500_000  # of a family, which takes about 1 GB; more are refused
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 CELLS = 2048  # of the work of a step's prompts
 BEYOND = 3.0  # steps full of prompts, or longest chunks, that they reach
 GENERATIONS = 200

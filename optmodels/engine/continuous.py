@@ -156,6 +156,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from optmodels.arrays import Array, Index, Mask
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.engine.between import BetweenTokens
 from optmodels.latency.adapters import Lora
@@ -164,9 +165,6 @@ from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts, attended_pairs
 from optmodels.limits import Limit
 from optmodels.units import PositiveFraction, PositiveInt, Seconds, Tokens
-
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 
 Stage = Literal["both", "prefill", "decode"]
 ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
@@ -786,7 +784,7 @@ class Points:
     classes: Classes
     engine: EngineLimits
     step_s: Array
-    exists: npt.NDArray[np.bool_]
+    exists: Mask
     fixed_s: Array
     chunks: Array
     prefill_s: Array
@@ -805,7 +803,7 @@ class Points:
     place_s: Array
     slots: Array
     placed: bool
-    holds: npt.NDArray[np.bool_]
+    holds: Mask
     room: Array
     outside_s: Array
     request_s: Array
@@ -1103,7 +1101,7 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
     given = [np.broadcast_to(x, shape).ravel() for x in (places, steady, slowest_s, wait_s)]
     found = np.zeros(given[0].shape)
 
-    def keeps(busy: Array, n: Array, steady: Array, slowest_s: Array, omega: Array) -> npt.NDArray[np.bool_]:
+    def keeps(busy: Array, n: Array, steady: Array, slowest_s: Array, omega: Array) -> Mask:
         waits = (1.0 - 0.5 / np.sqrt(n)) * slowest_s / (1.0 - busy)
         able = waits <= omega * (1.0 + most / 2.0)
         able[able] &= waits[able] * chance_of_waiting(n[able], steady[able], busy[able]) <= omega[able]
@@ -1123,14 +1121,14 @@ def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array
     return found.reshape(shape)
 
 
-def waits_for_places(capacities: Array) -> npt.NDArray[np.bool_]:
+def waits_for_places(capacities: Array) -> Mask:
     """Whether slots or KV cache are scarcest, so that waiting for them gains something; of rows in order of `ROWS`."""
     others = np.delete(capacities, (RUNNING, MEMORY), axis=0).max(axis=0)
-    found: npt.NDArray[np.bool_] = capacities[[RUNNING, MEMORY]].max(axis=0) > others
+    found: Mask = capacities[[RUNNING, MEMORY]].max(axis=0) > others
     return found & np.isfinite(others)
 
 
-def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def lacks_slots(capacities: Array, can: Mask) -> Mask:
     """Whether more slots may carry more: they are scarcest at a step of a class within its limits, or at the next one.
 
     If another capacity is scarcer at both, it is between them, too: for capacities that grow with the step the ratio
@@ -1143,7 +1141,7 @@ def lacks_slots(capacities: Array, can: npt.NDArray[np.bool_]) -> npt.NDArray[np
     running = capacities[RUNNING]
     scarcest = np.isfinite(running) & (running >= capacities.max(axis=0))
     scarcest[:, :-1] |= scarcest[:, 1:]
-    found: npt.NDArray[np.bool_] = (can & scarcest).any(axis=(1, 2))
+    found: Mask = (can & scarcest).any(axis=(1, 2))
     return found
 
 
@@ -1361,7 +1359,7 @@ def operating_points(
 
 
 def _few_steps(
-    rho: Array, fits: npt.NDArray[np.bool_], t: Array, beside: Array, filled: Array, prefill: Array, work: Array,
+    rho: Array, fits: Mask, t: Array, beside: Array, filled: Array, prefill: Array, work: Array,
     chunks: Array, decodes: Array, prompts: Array, squares: Array, decodes_s: Array, ranks: Array,
 ) -> FewSteps:  # fmt: skip
     """Prompts in the decode steps of a request (S11), of the mixtures with most of them.

@@ -16,14 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import Entry
 from optmodels.engine.continuous import Classes
 from optmodels.units import PositiveInt, Tokens
 
-Array = npt.NDArray[np.float64]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 GRID = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)  # shares of a class at which its latency is bounded
 ROUNDING = 1e-9  # relative, of a sum of shares

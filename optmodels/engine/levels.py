@@ -30,8 +30,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Index, Mask
 from optmodels.engine.continuous import (
     MEMORY,
     MOST_OF_WAIT,
@@ -56,8 +56,6 @@ from optmodels.engine.continuous import (
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import over_classes, shares_bounded
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 HALVINGS = 40  # of the range in which the shortest step is
 SECANTS = 30
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
@@ -177,7 +175,7 @@ class _Mixture:
         return np.stack([points.decoding_s(q) for q in shares_bounded(self.q_e2e, len(self.kind))], axis=-1)
 
     def rows(
-        self, points: Points, wait_s: Array, most: float, able: npt.NDArray[np.bool_],
+        self, points: Points, wait_s: Array, most: float, able: Mask,
         place_wait_s: Array | float = 0.0,
     ) -> tuple[Levels, Index]:  # fmt: skip
         """The levels that are, with waits for prefill and for places (E, L), and which of the L each has.
@@ -215,12 +213,12 @@ def _joined(parts: Sequence[Levels]) -> Levels:
     return Levels(**{f.name: np.concatenate([getattr(x, f.name) for x in parts], axis=-1) for f in fields(Levels)})
 
 
-def _told_more(at: Levels, max_num_seqs: int) -> npt.NDArray[np.bool_]:
+def _told_more(at: Levels, max_num_seqs: int) -> Mask:
     """Levels told a larger max_num_seqs. The smaller one has all others already, with more KV cache."""
     return np.asarray(at.max_num_seqs > max_num_seqs)
 
 
-def _only(at: Levels, rows: npt.NDArray[np.bool_]) -> Levels:
+def _only(at: Levels, rows: Mask) -> Levels:
     return Levels(**{f.name: getattr(at, f.name)[..., rows] for f in fields(Levels)})
 
 
@@ -261,7 +259,7 @@ def loop_levels(
     return _joined([at for at, _ in parts]), np.concatenate([each for _, each in parts])
 
 
-def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, npt.NDArray[np.bool_]]:
+def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mask]:
     """`loop_levels` of engines told one max_num_seqs, and which of them lack slots for some of the users."""
     step = _shortest_steps(of, users, placed)
     points = of.at(step, placed)
@@ -296,7 +294,7 @@ def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
     c = Coefficients.stack([e.costs for e in of.engines])
     low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
 
-    def fills(step_s: Array) -> npt.NDArray[np.bool_]:
+    def fills(step_s: Array) -> Mask:
         points = of.at(step_s, placed)
         steps = of.mean(points.steps)
         needs = points.fixed_s + users * of.mean(points.work_s) / steps
@@ -420,7 +418,7 @@ def _levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
     tpot: LatencyLimit | None, waiting_s: float, deadline: tuple[float, float | None], reach: Array,
     itl: LatencyLimit | None,
-) -> tuple[Levels, npt.NDArray[np.bool_]]:  # fmt: skip
+) -> tuple[Levels, Mask]:  # fmt: skip
     """Operating points at one max_num_seqs, and the engines that lack slots; arguments as in `levels`."""
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e, itl), [e.costs for e in engines]
@@ -452,7 +450,7 @@ def _levels(
             wait = np.minimum(wait, longest(at_e2e - late, per_whole, q_e2e))
         return wait, first, over_classes(late + per_whole[:, None, None] * wait[..., None, None], of.weight, q_e2e)
 
-    def within(points: Points, most: float) -> tuple[Array, npt.NDArray[np.bool_]]:
+    def within(points: Points, most: float) -> tuple[Array, Mask]:
         """The longest wait, and which steps have one within the limits, (E, L) each."""
         wait, _, _ = waits(points, most)
         kept = (of.per_token_s(points) <= at_tpot) & ~(of.pause_s(points) > at_itl)

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.engine.between import BetweenTokens
 from optmodels.engine.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
 from optmodels.latency.steps import StepCosts
 
-Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
 SHARES = 1e-3 ** np.linspace(1.0, 0.0, 40)  # share of a group's requests, at which engines are tabulated
 

@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Mask
 from optmodels.errors import SolverError
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Compiled:
     row_upper: Array
     lower: Array
     upper: Array
-    integer: npt.NDArray[np.bool_]
+    integer: Mask
     column_names: Sequence[str]
     row_names: Sequence[str]
     variables: Sequence[Any] = ()  # Pyomo's, in column order, where it was compiled from a Pyomo model
@@ -158,7 +156,7 @@ def _arrays(model: Any) -> Compiled:
     return compiled
 
 
-def _domains(columns: list[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _domains(columns: list[Any]) -> tuple[Array, Array, Mask]:
     """Bounds and integrality of every column."""
     lower, upper = np.empty(len(columns)), np.empty(len(columns))
     integer = np.zeros(len(columns), dtype=bool)

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, SolverError
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
@@ -23,7 +24,7 @@ from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
 from optmodels.solver.scaling import REFUSED, Scaled, capped, scaled
 from optmodels.solver.scip import run_scip
-from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
+from optmodels.solver.session import Ended, Event, Limit, Progress, Session, Settings
 
 __all__ = [
     "PROVED", "Event", "Limit", "Relaxed", "Report", "Settings", "Status", "agreed", "relative_gap", "relaxation",

@@ -10,14 +10,11 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels.solver.compile import Compiled
 from optmodels.solver.safe import least_value, propagated
 from optmodels.solver.scaling import scaled
 from optmodels.solver.session import Session, Settings
-
-Array = npt.NDArray[np.float64]
 
 MOST_NODES = 500
 FRACTION = 1e-6  # from a whole number, within which a value is one

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from optmodels.arrays import Array
 from optmodels.solver.compile import Compiled
-
-Array = npt.NDArray[np.float64]
 
 TINY = 1e-3  # of the smallest whole unit of its row: a term below it gets a row of its own
 WHOLE = 1e-9  # relative, within which a ratio counts as a whole number

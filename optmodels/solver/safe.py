@@ -8,11 +8,9 @@ valid whatever y is. With c = 0 a value above zero proves that there is no point
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.solver.compile import Compiled
-
-Array = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(float).eps)
 ROUNDS = 20  # of propagation; any number is valid

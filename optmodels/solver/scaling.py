@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from optmodels.arrays import Array, Mask
 from optmodels.solver.compile import Compiled
 
-Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 ROWS = (1e-3, 1e6)  # sizes of rows that are left as they are
@@ -147,7 +147,7 @@ def _ends(model: Compiled) -> Array:
     return found
 
 
-def _power_of_two(size: Array, keep: npt.NDArray[np.bool_]) -> Array:
+def _power_of_two(size: Array, keep: Mask) -> Array:
     """1 where `keep`, else the power of two that brings a size to about one."""
     found = np.ones(len(size))
     found[~keep] = 2.0 ** -np.round(np.log2(size[~keep]))

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from optmodels.arrays import Array
 from optmodels.solver.compile import Compiled
-from optmodels.solver.session import Array, Ended, Limit
+from optmodels.solver.session import Ended, Limit
 
 TOLERANCE = 1e-9  # of rows and reduced costs; SCIP's own is 10⁻⁶ of a row's size
 _ENDED: dict[str, Ended] = {

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from optmodels.arrays import Array, Mask
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import caught_interrupt, current
 from optmodels.solver.compile import Compiled
 from optmodels.solver.otherwise import way
 
-Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any] | Sequence[float]
 Indices = npt.NDArray[Any] | Sequence[int]
 Ended = Literal["optimal", "infeasible", "unbounded", "limit", "error"]
@@ -109,7 +109,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 
 
 def _is_near_integral(
-    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_], fills: Array
+    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: Mask, fills: Array
 ) -> bool:  # fmt: skip
     """Whether the largest bound that some row sets on an integer column is nearly a whole number.
 
@@ -144,9 +144,7 @@ def _is_near_integral(
     return False
 
 
-def _made_whole(
-    A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: npt.NDArray[np.bool_]
-) -> bool:
+def _made_whole(A: Any, row_lower: Array, row_upper: Array, lower: Array, upper: Array, integer: Mask) -> bool:
     """Whether an equality makes a continuous column integer.
 
     All other columns of its row are integer or fixed, not all fixed, and the sum that they and the right-hand side
@@ -217,7 +215,7 @@ class Session:
 
     def load(
         self, cost: Array, A: Any, row_lower: Numbers, row_upper: Numbers, lower: Numbers, upper: Numbers,
-        integer: npt.NDArray[np.bool_] | None = None, offset: float = 0.0, maximise: bool = False,
+        integer: Mask | None = None, offset: float = 0.0, maximise: bool = False,
     ) -> None:  # fmt: skip
         """Pass a whole model, in place of the earlier one.
 

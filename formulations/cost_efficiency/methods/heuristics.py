@@ -10,21 +10,19 @@ import time
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.cost_efficiency.making import best_row, make_plan
 from formulations.cost_efficiency.methods.config_tree import config_tree
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.arrays import Array, Index, Mask
 from optmodels.batch.points import NONE, in_memory, optimise
 from optmodels.formulation import Method, Options
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.plans.outcome import Outcome
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.intp]
+Rows = Index
 STRETCH = 4096  # price-list rows evaluated at a time
 LEVELS = 400  # budgets that `greedy_dp` tries for each topology
 

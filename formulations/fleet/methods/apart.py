@@ -16,18 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.methods.columns import components
 from formulations.fleet.methods.heuristics import Share, complete, finish
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import BOTH, DECODE, PREFILL, FleetTables, in_time, nondominated
 from formulations.fleet.problem import Fleet
+from optmodels.arrays import Array, Index
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 PREFILL_FACTOR, DECODE_FACTOR = 0.9, 0.92  # of a worker's rate, that AIConfigurator plans
 MOST_WORKERS = 32  # of a stage in its unit
 ROUNDED = 1e-9  # deployments

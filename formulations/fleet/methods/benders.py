@@ -26,20 +26,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import FleetChoice
 from formulations.fleet.methods.pools import PointModel, Tree, spare_columns, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
+from optmodels.arrays import Array, Index
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.highs import Relaxed
 from optmodels.solver.session import Session
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 SEPARATIONS = 6  # runs of the relaxation with more rows x ≤ n before prices are looked at again
 CUTS = 300  # such rows that enter at once
 VIOLATED = 1e-6  # of such a row

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from formulations.fleet.making import FleetChoice
 from formulations.fleet.model import Parameters, demand_met, quality, spot_share, stock, usd, within_budget
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
+from optmodels.arrays import Array, Index, Mask
 from optmodels.formulation import Options
 from optmodels.model import Expression, Rows
 from optmodels.plans.outcome import Outcome
@@ -30,8 +30,6 @@ from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import Report, Status, relative_gap
 from optmodels.solver.session import Limit, Session, Settings
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 Milp = Callable[
     [Fleet, FleetTables, Settings, FleetChoice | None],
     tuple[Report, FleetChoice | None, dict[str, float], dict[str, int]],
@@ -302,7 +300,7 @@ def select(tables: FleetTables, relaxed: ColumnRelaxation, opening: float = 0.5,
     return np.array(sorted(opened), dtype=np.intp)
 
 
-def components(can: npt.NDArray[np.bool_]) -> list[tuple[Index, Index]]:
+def components(can: Mask) -> list[tuple[Index, Index]]:
     """Demands and points that are connected by possible pairs; demands without any are in no part."""
     parts = []
     left = can.any(axis=1)

@@ -12,7 +12,6 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.making import FleetChoice, make_plan, without_noise
 from formulations.fleet.methods.columns import relaxation
@@ -20,10 +19,10 @@ from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, spares
+from optmodels.arrays import Array, Index
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
 
-Index = npt.NDArray[np.intp]
 Share = tuple[int, int, int, float]  # period, demand, point, share
 EDGE = 1e-9  # deployments: no more than exact models take for rounding, or a plan could be better than their bound
 
@@ -67,7 +66,7 @@ def _protected(problem: Fleet, tables: FleetTables, n: Index) -> list[Index]:
     return [mine for mine in pools if r.machines == "all" or points.spot[mine[0]]]
 
 
-def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> int:
+def _short(problem: Fleet, tables: FleetTables, n: Index, used: Array, mine: Index) -> int:
     """Deployments that a pool lacks to keep its load, however small, after the losses of the reserve."""
     points, r = tables.points, problem.reserve
     assert r is not None
@@ -81,7 +80,7 @@ def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.f
     return needed - size + spares(size, float(points.unavailable[mine].max()), (1 - r.survive_probability) / r.pools)
 
 
-def _more(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> int:
+def _more(problem: Fleet, tables: FleetTables, n: Index, used: Array, mine: Index) -> int:
     """Fewest deployments that a pool needs next to its own to be short of none; 0 where no reserve is large enough.
 
     A deployment more needs one more spare at most, so that the pool lacks no more with it than without.

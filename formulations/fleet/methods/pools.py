@@ -25,13 +25,13 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import FleetChoice
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import DECODE, changes_matter
 from formulations.fleet.problem import Fleet
+from optmodels.arrays import Array, Index, Mask
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings
 from optmodels.solver.cancel import cancelled
@@ -39,8 +39,6 @@ from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relati
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 Key = tuple[str, int]  # "M" and a price, "N" and a group, or "U" and a point
 Bounds = dict[Key, tuple[float, float]]
 Node = tuple[float, int, Bounds, Any]  # proved bound, order, bounds, its parent's basis on the S of now or None
@@ -118,7 +116,7 @@ class PointModel:
             return None
         return found if full.violation(found) is None else None
 
-    def outside(self, y: Array, of_count: Array, inside: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    def outside(self, y: Array, of_count: Array, inside: Mask) -> tuple[Array, Array]:
         """What points outside S may add to a bound, ≤ 0 each, (P,); and their reduced costs, (P,), at most.
 
         Args:
@@ -198,7 +196,7 @@ class _Few:
     """The linear program on the points S: rows may be broken at `elastic` USD/h, so that it always has a solution."""
 
     def __init__(self, whole: PointModel, chosen: Index, settings: Settings, elastic: float,
-                 ever: npt.NDArray[np.bool_]) -> None:  # fmt: skip
+                 ever: Mask) -> None:  # fmt: skip
         self.whole, self.chosen, self.ever = whole, chosen, ever  # ever: points that some solution used
         self.inside = np.zeros(whole.P, dtype=bool)
         self.inside[chosen] = True
@@ -362,7 +360,7 @@ class Tree:
         if self.settings.on_event is not None:
             self.settings.on_event(self.events[-1])
 
-    def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
+    def few(self, wanted: Index, ever: Mask) -> _Few:
         """A linear program on these points, points of the best solution, and points that open nodes branched on."""
         own = [k for node in self.heap for kind, k in node[2] if kind == "U"]
         best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.making import make_plan
 from formulations.fleet.model import FleetModel, drawn_of
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
+from optmodels.arrays import Array, Index
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver import Compiled, Settings, solve_compiled
@@ -29,8 +29,6 @@ from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
 from optmodels.study.explanation import named
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 ROUNDS = 30
 JOIN = 25  # points that join in a round
 SEARCHED = 60  # points at most that branch and bound searches

@@ -6,12 +6,9 @@ Nothing of the model or the rule is used.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.tick.data import Tick
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from optmodels.arrays import Array, Ints
 
 
 def check(tick: Tick, orders: Ints, stops: Ints) -> list[str]:

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.points import BOTH, FleetTables
 from formulations.fleet.tick.rule import Lead, lead_of
 from formulations.fleet.tick.state import TickState
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, Mistake, Mistakes
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

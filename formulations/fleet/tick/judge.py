@@ -8,12 +8,10 @@ workload whose deployments have machines of their own.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.tick.data import Tick
+from optmodels.arrays import Array, Ints
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 CORRELATION = 0.9  # of the normal scores of a path from tick to tick
 PATHS = 50
 

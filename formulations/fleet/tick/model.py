@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.tick.data import Tick
+from optmodels.arrays import Array, Ints
 from optmodels.model import Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class TickModel(Model):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.points import build_tables
 from formulations.fleet.problem import Fleet
@@ -17,14 +16,13 @@ from formulations.fleet.tick.judge import PATHS
 from formulations.fleet.tick.rule import lead_of
 from formulations.fleet.tick.solve import decide, rule
 from formulations.fleet.tick.state import TickState
+from optmodels.arrays import Array, Mask
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import Observation
 from optmodels.autoscaling.running import Replica
 from optmodels.forecast.points import MINUTES_A_DAY
 from optmodels.forecast.ticks import LEVELS, TickForecast
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 MOST_TYPES, DEAREST = 4, 2.0  # machine types of a backtest, and their price a request over the least
 LEAST_HISTORY_MIN = 120
 SECONDS = 0.5  # of the solver in a tick
@@ -147,7 +145,7 @@ def _of_pools(tick: Tick, state: TickState, usd: Array, pools: list[int]) -> Tic
     usd, start_usd, stop_usd = usd[pools], use @ tick.start_usd, use @ tick.stop_usd
     drain = np.full(G, float(tick.drain.max(initial=0.0)))
     rows = tick.limit_rows @ use.T
-    some: npt.NDArray[np.bool_] = np.asarray(rows.any(axis=1))
+    some: Mask = np.asarray(rows.any(axis=1))
     none = np.zeros(G, dtype=np.int64)
     return replace(
         tick, machines=tuple((tick.names[p], "", "") for p in pools), usd=usd,

@@ -14,20 +14,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.tick.data import Tick
 from formulations.fleet.tick.judge import can_judge, paths, rollout
 from formulations.fleet.tick.model import TickModel
 from formulations.fleet.tick.rule import counts
+from optmodels.arrays import Array, Ints
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Settings, solve_compiled
 from optmodels.solver.highs import relative_gap
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 GAP = 0.01  # of the MILP
 NOISE = 1e-7
 DIVE = 0.3  # of the time left

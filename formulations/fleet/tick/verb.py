@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.fleet.points import build_tables
 from formulations.fleet.problem import Fleet
@@ -14,9 +13,9 @@ from formulations.fleet.tick.check import check
 from formulations.fleet.tick.data import Tick, horizon, tick_of
 from formulations.fleet.tick.solve import Decision, decide
 from formulations.fleet.tick.state import TickState
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 
-Array = npt.NDArray[np.float64]
 Forecast = Callable[[Sequence[str], float, int], tuple[Array, Sequence[float]]]
 
 

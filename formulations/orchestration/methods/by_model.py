@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, weights
@@ -33,12 +32,11 @@ from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.pruning import restrict
 from formulations.orchestration.rounding import scheduled, unaffordable
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, SolverError
 from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Report, relative_gap, relaxation, solve_compiled
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 MOST_GPUS = 256  # of more, fractions of an instance hardly count: the relaxation is quicker
 STAGES = ("relaxed", "pooled", "exact")
 # The heuristics of the tree solve sub-MIPs for longer than these trees take.

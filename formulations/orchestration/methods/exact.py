@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import LEAST_S, Clock
@@ -47,6 +46,7 @@ from formulations.orchestration.rounding import (
     unaffordable,
     without_idle,
 )
+from optmodels.arrays import Ints
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
@@ -55,7 +55,6 @@ from optmodels.solver.cancel import caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
 
-Ints = npt.NDArray[np.int64]
 MOST_TRIED = 500_000  # requests in a trial of the heuristics it begins with, where no time limit stops them
 QUICK = 100_000  # nonzeros of a joint form whose relaxation comes before any heuristic: a second or so
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import Clock
@@ -27,10 +26,10 @@ from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules
 from formulations.orchestration.replay import dispatched
 from formulations.orchestration.rounding import Fits
+from optmodels.arrays import Ints
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 
-Ints = npt.NDArray[np.int64]
 LEAST = 1e-7  # gain worth a step
 SWAPS = 8  # of an assignment by reservations
 WORK, EACH = 300_000, 750  # (class, configuration, bin) assigned in all, some 0.5 s; the cost of any assignment next to

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import Clock
@@ -25,11 +24,11 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import dispatched
 from formulations.orchestration.rounding import STEPS, Fits, holds, scheduled
+from optmodels.arrays import Ints
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 from optmodels.simulation.cluster import Policy
 
-Ints = npt.NDArray[np.int64]
 MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
 TIE = 1e-6  # weight of the other terms
 

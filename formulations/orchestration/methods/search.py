@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Gains, Goal, Trials, numbers
 from formulations.orchestration.place import running_counts
+from optmodels.arrays import Array, Ints
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Cell = tuple[int, int]  # model, side
 Chosen = tuple[Cell, int]  # index into the cell's choices
 MISSING = 10.0  # score lost for every instance below a model's minimum, for all requests missed below its attainment

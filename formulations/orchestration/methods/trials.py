@@ -10,18 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
 from formulations.orchestration.methods.slots import pooled
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.formulation import Options
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Speed, simulate
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Goal = tuple[float, float, float]  # weights of S, T and L
 BOTH, STRICT, RELAXED = -1, 0, 1
 MOST_SIMULATED, MOST_DRAWN = 60_000, 500_000
