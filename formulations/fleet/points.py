@@ -793,7 +793,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
     groups: dict[tuple[int, str, int], int] = {}
     latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tpot_s", "itl_s", "e2e_s")}
-    columns: dict[str, list[Array]] = {f.name: [] for f in fields(FleetPoints)}
+    parts: list[dict[str, Any]] = []
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}
     at = 0
@@ -817,7 +817,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             (blocks[b].candidates.main_market[s], blocks[b].candidates.ao_market[s])
             for b, s in zip(block, candidate, strict=True)
         ]
-        part = {
+        parts.append({
             "usd_per_hour": cost, "rho": rows.rho[row], "slots": rows.slots[row], "service_cap_s": rows.cap_s[row],
             "block": block, "configuration": rows.configuration[row], "level": rows.level[row],
             "main_market": np.array([a for a, _ in markets], dtype=np.intp),
@@ -828,24 +828,13 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             "stage": stage[here], "exchange": exchange[here], "model": np.full(len(row), model, dtype=np.intp),
             "spot": np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
             "unavailable": np.array([_unavailable(case, m) for m in machines]),
-        }  # fmt: skip
-        for name, values in part.items():
-            columns[name].append(values)
+        })  # fmt: skip
         every += machines
         at += len(row)
-    if not found:
-        empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(FleetPoints)}
-        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market", "stage", "exchange", "model")
-        points = FleetPoints(
-            **(
-                empty
-                | {k: np.zeros(0, dtype=np.intp) for k in index}
-                | {"spot": np.zeros(0, dtype=bool), "level": np.zeros((0, len(LEVEL)))}
-            )
-        )
-    else:
-        joined: dict[str, Any] = {k: np.concatenate(v) for k, v in columns.items()}
-        points = FleetPoints(**joined)
+    kinds = {"Array": float, "Index": np.intp, "Mask": bool}
+    none = {f.name: np.zeros(0, dtype=kinds[str(f.type)]) for f in fields(FleetPoints)}
+    none["level"] = np.zeros((0, len(LEVEL)))
+    points = FleetPoints(**{k: np.concatenate([v, *(part[k] for part in parts)]) for k, v in none.items()})
     resources, use = _use(every)
     names, weights, limits = _limit_rows(case, resources)
     soft = any(w.soft is not None for w in case.workloads)
@@ -961,19 +950,14 @@ def _measured(case: FleetCase) -> FleetTables:
     ], dtype=np.intp)  # fmt: skip
     with np.errstate(divide="ignore", over="ignore"):
         busy = 1.0 / rate  # (W, n) deployment-seconds per request
-    loads, caps, of, rhos = [], [], [], []
+    service = busy * slots  # seconds in a slot
+    classes = [np.full(n, np.inf)] if q.model == "none" else _longest_services(service, q.service_classes)
+    loads, caps, rhos = [], [], []
     for rho in levels:
-        if q.model == "none":
-            loads.append(busy / rho)
-            caps.append(np.full(n, np.inf))
-            of.append(np.arange(n))
-            rhos.append(np.full(n, rho))
-            continue
-        service = busy * slots  # seconds in a slot
-        for cap in _longest_services(service, q.service_classes):
+        for cap in classes:
             load = busy / rho
             load[service > cap * (1 + 1e-12)] = np.inf
-            for i, d in enumerate(case.demands):
+            for i, d in enumerate(case.demands) if q.model != "none" else ():
                 slo = case.workload(d.workload).slo
                 for limit, base in ((slo.ttft_s, 0.0), (slo.deadline_s, service[i])):
                     seconds, percentile = seconds_and_quantile(limit)
@@ -985,9 +969,8 @@ def _measured(case: FleetCase) -> FleetTables:
                         load[i, base + wait > seconds] = np.inf
             loads.append(load)
             caps.append(cap)
-            of.append(np.arange(n))
             rhos.append(np.full(n, rho))
-    index = np.concatenate(of)
+    index = np.tile(np.arange(n), len(loads))
     every = [machines[k] for k in index]
     points = FleetPoints(
         usd_per_hour=cost[index], spot=np.array([any(r[2] == "spot" for r, _ in m) for m in every], dtype=bool),
