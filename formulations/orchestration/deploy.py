@@ -83,5 +83,5 @@ def _longest(case: OrchestrationCase, model: str) -> int | None:
     """Tokens of the longest request of a model, where requests are known one by one."""
     if case.trace is None:
         return None
-    mine = case.request_model == case.models.index(model)
-    return int((case.trace.prompt_tokens + case.trace.output_tokens)[mine].max(initial=1))
+    prompt, output, _ = case.lengths(case.models.index(model))
+    return int((prompt + output).max(initial=1))

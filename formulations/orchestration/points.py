@@ -332,12 +332,12 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     """
     case = problem.resolve()
     most = most_tokens(case)
-    prompt, output = _mean_lengths(case, most)
+    prompt, output, longest = _lengths(case, most)
     source = RateSource(case, prompt, output)
     found: list[Configuration] = []
     discarded: list[Discarded] = []
     t_slice = _t_slice(case, source)
-    for made in _candidates(case, source, prompt, output, most, t_slice):
+    for made in _candidates(case, source, prompt, output, longest, t_slice):
         if isinstance(made, Discarded):
             discarded.append(made)
         else:
@@ -426,53 +426,24 @@ def _held(case: OrchestrationCase, trace: Trace, most: Array) -> Mask:
     return held
 
 
-def _mean_lengths(case: OrchestrationCase, most: Array) -> tuple[Array, Array]:
-    """Mean prompt and output tokens of each model's requests that can be held (1 where it has none)."""
-    n = len(case.models)
-    prompt, output, count = np.zeros(n), np.zeros(n), np.zeros(n)
-    if case.trace is not None:
-        held = _held(case, case.trace, most).astype(float)
-        count += np.bincount(case.request_model, held, n)
-        prompt += np.bincount(case.request_model, case.trace.prompt_tokens * held, n)
-        output += np.bincount(case.request_model, case.trace.output_tokens * held, n)
-    for c in case.problem.requests.classes or ():
-        m = case.models.index(c.model)
-        if c.prompt_tokens + c.output_tokens > most[m] * HELD:
-            continue
-        weight = float(np.mean(c.requests_per_s))
-        count[m] += weight
-        prompt[m] += weight * c.prompt_tokens
-        output[m] += weight * c.output_tokens
-    safe = np.where(count > 0, count, 1.0)
-    return np.where(count > 0, prompt / safe, 1.0), np.where(count > 0, output / safe, 1.0)
-
-
-def _longest(case: OrchestrationCase, most: Array) -> Array:
-    """Longest prompt + output of each model's requests that can be held."""
-    longest = np.ones(len(case.models))
-    if case.trace is not None:
-        held = _held(case, case.trace, most)
-        tokens = case.trace.prompt_tokens + case.trace.output_tokens
-        np.maximum.at(longest, case.request_model[held], tokens[held])
-    for c in case.problem.requests.classes or ():
-        m = case.models.index(c.model)
-        if c.prompt_tokens + c.output_tokens <= most[m] * HELD:
-            longest[m] = max(longest[m], c.prompt_tokens + c.output_tokens)
-    return longest
+def _lengths(case: OrchestrationCase, most: Array) -> tuple[Array, Array, Array]:
+    """Mean prompt, mean output and longest sum of both of each model's requests that can be held (1 of none)."""
+    found = np.ones((3, len(case.models)))
+    for m, limit in enumerate(most * HELD):
+        prompt, output, weight = case.lengths(m)
+        held = prompt + output <= limit
+        found[2, m] = (prompt + output)[held].max(initial=1.0)
+        if (weight * held).any():
+            found[:2, m] = np.average((prompt, output), axis=1, weights=weight * held)
+    return found[0], found[1], found[2]
 
 
 def _candidates(
-    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array, most: Array, t_slice_s: Array
+    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array, longest: Array, t_slice_s: Array
 ) -> Iterator[Configuration | Discarded]:
     p = case.problem
     rule = p.memory.tokens_per_slot
-    tokens = (
-        prompt + output
-        if rule == "mean"
-        else _longest(case, most)
-        if rule == "max"
-        else np.full(len(prompt), float(rule))
-    )
+    tokens = prompt + output if rule == "mean" else longest if rule == "max" else np.full(len(prompt), float(rule))
     largest = [max((len(s.free) for s in case.servers if s.gpu == g), default=0) for g in range(len(case.gpu_types))]
     limits = p.continuous
     for m, served in enumerate(p.models):
@@ -588,20 +559,8 @@ def hits_of(case: OrchestrationCase, m: int, t_slice_s: float) -> Hits | None:
 
 def stream_of(case: OrchestrationCase, m: int) -> Stream:
     """A model's requests, or its classes; one of a token where it has none."""
-    if case.trace is not None:
-        mine = case.request_model == m
-        prompt, output = (v[mine].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
-        weight = np.ones(len(prompt))
-    else:
-        rows = [c for c in case.problem.requests.classes or () if case.models.index(c.model) == m]
-        prompt, output = (
-            np.array([getattr(c, k) for c in rows], dtype=float) for k in ("prompt_tokens", "output_tokens")
-        )
-        weight = np.array([float(np.mean(c.requests_per_s)) for c in rows])
-    if not weight.sum() > 0:
-        prompt, output, weight = (
-            x if len(prompt) else np.ones(1) for x in (prompt, output, np.ones(max(len(prompt), 1)))
-        )
+    prompt, output, weight = (x if len(x) else np.ones(1) for x in case.lengths(m))
+    weight = weight if weight.sum() > 0 else np.ones(len(weight))
     kind = Classes.of(np.maximum(prompt, 1.0), np.maximum(output, 1.0), weight=weight / weight.sum())
     return Stream(kind, *case.stream(m), case.problem.slo.itl_s)
 
@@ -710,7 +669,7 @@ def _from_trace(
     model = np.zeros(used, dtype=np.int64)
     model[code] = case.request_model
     last = float(trace.arrival_s[-1])
-    asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case, most)
+    asked, output = np.bincount(case.request_model, minlength=len(case.models)), _lengths(case, most)[1]
     service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
     engines = case.problem.continuous is not None
     if engines:  # whatever candidates there are: no limit on them changes bins or groups
@@ -827,10 +786,9 @@ def _requests_of(
     case: OrchestrationCase, classes: RequestClasses, class_of: Ints | None, deadline: Array | None, m: int
 ) -> tuple[Array, Array, Array, Ints]:
     """Prompt and output tokens, seconds they are due after and class of a model's requests, or of its classes."""
-    if class_of is not None and deadline is not None and case.trace is not None:
-        r = np.flatnonzero(case.request_model == m)
-        prompt, output = (v[r].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
-        return prompt, output, deadline[r], class_of[r]
+    if class_of is not None and deadline is not None:
+        mine = case.request_model == m
+        return *case.lengths(m)[:2], deadline[mine], class_of[mine]
     k = np.flatnonzero(classes.model == m)
     prompt, output, due = (v[k] for v in (classes.prompt_tokens, classes.output_tokens, classes.deadline_s))
     return prompt, output, due, k

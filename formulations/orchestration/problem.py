@@ -690,6 +690,17 @@ class OrchestrationCase:
         limit = self.problem.slo.ttft_s
         return math.inf if limit is None else limit
 
+    def lengths(self, m: int) -> tuple[Array, Array, Array]:
+        """Prompt and output tokens of a model's requests, of weight 1 each, or of its classes, with mean rates."""
+        if self.trace is not None:
+            mine = self.request_model == m
+            prompt, output = (v[mine].astype(float) for v in (self.trace.prompt_tokens, self.trace.output_tokens))
+            return prompt, output, np.ones(len(prompt))
+        rows = [c for c in self.problem.requests.classes or () if c.model == self.models[m]]
+        stated = [(c.prompt_tokens, c.output_tokens, float(np.mean(c.requests_per_s))) for c in rows]
+        prompt, output, rate = np.array(stated, dtype=float).reshape(-1, 3).T
+        return prompt, output, rate
+
     def stream(self, m: int) -> tuple[float, float]:
         """A model's requests per second in the mean, and the index of dispersion of their arrivals."""
         engine, trace = self.problem.continuous, self.trace

@@ -57,14 +57,8 @@ class CautiousSteps:
 
 def _shortest(case: OrchestrationCase, model: int) -> float:
     """Prompt and output of a model's shortest request, each counted as a token at least."""
-    if case.trace is not None:
-        mine = case.request_model == model
-        prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]
-    else:
-        rows = [c for c in case.problem.requests.classes or () if c.model == case.models[model]]
-        prompt, output = np.array([c.prompt_tokens for c in rows]), np.array([c.output_tokens for c in rows])
-    tokens = np.maximum(prompt, 1.0) + np.maximum(output, 1.0)
-    return float(tokens.min()) if len(tokens) else 2.0
+    prompt, output, _ = case.lengths(model)
+    return float((np.maximum(prompt, 1.0) + np.maximum(output, 1.0)).min()) if len(prompt) else 2.0
 
 
 class RateSource:

@@ -302,22 +302,11 @@ def _token_bytes(work: LayerWork, tp: int, copies: float) -> float:
 
 def _lengths(case: OrchestrationCase, m: int, held: float) -> tuple[float, float, float]:
     """Mean prompt, mean output and longest sum of both of a model's requests that can be held; 1 where it has none."""
-    count = prompt = output = 0.0
-    longest = 1.0
-    if case.trace is not None:
-        tokens = case.trace.prompt_tokens + case.trace.output_tokens
-        mine = (case.request_model == m) & (tokens <= held)
-        count, prompt, output = (float(v[mine].sum()) for v in
-                                 (np.ones(len(mine)), case.trace.prompt_tokens, case.trace.output_tokens))  # fmt: skip
-        longest = max(longest, float(tokens[mine].max(initial=0)))
-    for c in case.problem.requests.classes or ():
-        if c.model == case.models[m] and c.prompt_tokens + c.output_tokens <= held:
-            rate = float(np.mean(c.requests_per_s))
-            count += rate
-            prompt += rate * c.prompt_tokens
-            output += rate * c.output_tokens
-            longest = max(longest, c.prompt_tokens + c.output_tokens)
-    return (prompt / count, output / count, longest) if count > 0 else (1.0, 1.0, longest)
+    prompt, output, rate = case.lengths(m)
+    fits = prompt + output <= held
+    longest, rate = float((prompt + output)[fits].max(initial=1.0)), rate * fits
+    count = float(rate.sum())
+    return (float(rate @ prompt) / count, float(rate @ output) / count, longest) if count > 0 else (1.0, 1.0, longest)
 
 
 def _t_slice(case: OrchestrationCase, source: RateSource, m: int) -> float:
@@ -485,15 +474,9 @@ def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array
 
 def _asked(case: OrchestrationCase, m: int) -> Asked:
     """A model's requests, each of a token of prompt and of output at least; one of none."""
-    if case.trace is not None:
-        mine = case.request_model == m
-        rows = [(max(1.0, float(a)), max(1.0, float(b)), 1.0) for a, b in
-                zip(case.trace.prompt_tokens[mine], case.trace.output_tokens[mine], strict=True)]  # fmt: skip
-    else:
-        rows = [(max(1.0, c.prompt_tokens), max(1.0, c.output_tokens), float(np.mean(c.requests_per_s)))
-                for c in case.problem.requests.classes or () if c.model == case.models[m]]  # fmt: skip
-    prompt, output, weight = (np.array(column) for column in zip(*(rows or [(1.0, 1.0, 1.0)]), strict=True))
+    prompt, output, weight = (x if len(x) else np.ones(1) for x in case.lengths(m))
     weight = weight if weight.sum() > 0 else np.ones(len(weight))
+    prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
     return Asked(prompt, output, weight / weight.sum(), *case.stream(m), case.problem.slo.itl_s)
 
 
