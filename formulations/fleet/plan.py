@@ -138,12 +138,9 @@ class RoundLine(certification.RoundDocument):
 
 
 class CutLine(RankedDocument):
-    """Cut of a point by certification: an engine at one level, in whatever market and place.
+    """Cut of a point by certification: an engine at one level, in whatever market and place."""
 
-    Attributes:
-        POINT: fields that name the point.
-    """
-
+    # Fields that name the point.
     POINT: ClassVar = ("loads", "model", "stage", "gpu", "gpu_gib", "tensor_parallel", "attention_ranks", "step_s",
                        "wait_s", "most_of_wait", "place_wait_s")  # fmt: skip
 

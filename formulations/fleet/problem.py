@@ -41,7 +41,7 @@ from optmodels.batch.static import (
 )
 from optmodels.catalog import geography
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
-from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, spelled
+from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, Machine, Market, OwnGpus, spelled
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit
 from optmodels.engine.continuous import Percentile as Percentile
 from optmodels.engine.costs import ONE_OF_STATIC, AttentionRanks, ModelOnEngines, check_speculation, written_out
@@ -51,7 +51,7 @@ from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.memory import runtime_gib
-from optmodels.latency.resolve import ModelChoice, Source, StatedEngine, llm_name, read_source
+from optmodels.latency.resolve import ModelChoice, Safety, Source, StatedEngine, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price, either
 from optmodels.problem import Problem
@@ -459,10 +459,7 @@ class FleetLatency(Entry):
         default=None, description="latency model of engine steps; default: default with serving: continuous, else none"
     )
     engine: StatedEngine = Field(default="vllm", description="engine that deployments run")
-    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
-        default=None, gt=0, lt=1, allow_inf_nan=False,
-        description="prediction quantile: probability that measured latencies stay below the planned ones",
-    )  # fmt: skip
+    safety: Safety = None
 
     @model_validator(mode="after")
     def _consistent(self) -> FleetLatency:
@@ -576,9 +573,7 @@ class Fleet(Problem):
         "requests served within a budget",
     )
     workloads: tuple[FleetWorkload, ...] = Field(default=(), description="workloads to serve")
-    gpus: dict[str, Gpu] = Field(
-        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
-    )
+    gpus: OwnGpus = {}
     pool: PoolChoice | tuple[PoolChoice, ...] | None = Field(
         default=None, description="machines to choose from; a list of pools joins several clouds or regions"
     )

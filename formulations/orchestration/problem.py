@@ -17,7 +17,7 @@ from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
 from optmodels.arrays import Array, Ints
 from optmodels.catalog.spelling import llm, unknown_gpu, unknown_llm
-from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName
+from optmodels.catalog.types import AnyLlm, Architecture, Entry, Gpu, GpuName, OwnGpus
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Stage, latency_limit, seconds_and_quantile
 from optmodels.engine.costs import AttentionRanks, check_speculation, written_out
 from optmodels.engine.spelling import StoredModel, with_engines
@@ -515,9 +515,7 @@ class Orchestration(Problem):
     model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("latency"))
 
     formulation: Literal["orchestration"] = Field(description="formulation of the file")
-    gpus: dict[str, Gpu] = Field(
-        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
-    )
+    gpus: OwnGpus = {}
     cluster: GpuCluster
     models: tuple[ServedModel, ...] = Field(min_length=1, description="models to serve")
     candidates: Candidates = Field(

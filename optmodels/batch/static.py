@@ -26,6 +26,7 @@ from optmodels.catalog.types import (
     Gpu,
     Machine,
     Market,
+    OwnGpus,
     Prices,
     RegionName,
     spelled,
@@ -41,6 +42,7 @@ from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import (
     UNCALIBRATED,
     ModelChoice,
+    Safety,
     Source,
     StatedEngine,
     deployment,
@@ -304,13 +306,7 @@ class BatchLatency(Entry):
     calibration: str | Calibration | None = Field(
         default=None, description="calibration: a catalogue name or a YAML file"
     )
-    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        allow_inf_nan=False,
-        description="prediction quantile: probability that measured latencies stay below the planned ones",
-    )
+    safety: Safety = None
     operating_points: str | tuple[OperatingPoint, ...] | None = Field(
         default=None, description="operating points: a CSV file or rows"
     )
@@ -358,9 +354,7 @@ class StaticBatch(NamedModel, Problem):
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
         description="limits of the workload; kind states which there are"
     )
-    gpus: dict[str, Gpu] = Field(
-        default={}, description="GPUs of your own by name, added to the catalogue's or replacing them"
-    )
+    gpus: OwnGpus = {}
     pool: PoolChoice = Field(description="machines to choose from")
     markets: Markets = Markets()
     strategies: Strategies = Strategies()

@@ -81,6 +81,11 @@ class Gpu(Entry):
         return float(self.vram_gib if self.driver_gib is None else self.driver_gib)
 
 
+OwnGpus = Annotated[
+    dict[str, Gpu], Field(description="GPUs of your own by name, added to the catalogue's or replacing them")
+]
+
+
 class MoE(Entry):
     """Mixture-of-experts feed-forward: `active` of `experts` routed experts per token, plus shared ones."""
 

@@ -71,6 +71,14 @@ ModelChoice = Annotated[
         description="default: the built-in coefficients; roofline: times at hardware peaks; a file; or the documents"
     ),
 ]
+Safety = Annotated[
+    float | None,
+    Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6),
+    Field(
+        gt=0, lt=1, allow_inf_nan=False,
+        description="prediction quantile: probability that measured latencies stay below the planned ones",
+    ),
+]  # fmt: skip
 
 
 class StepLatency(Entry):
@@ -78,13 +86,7 @@ class StepLatency(Entry):
 
     model: ModelChoice = "default"
     engine: StatedEngine = Field(default="vllm", description="engine of the built-in coefficients")
-    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
-        default=None,
-        gt=0,
-        lt=1,
-        allow_inf_nan=False,
-        description="prediction quantile: probability that measured latencies stay below the planned ones",
-    )
+    safety: Safety = None
 
     @model_validator(mode="after")
     def _safety_of_something(self) -> StepLatency:
