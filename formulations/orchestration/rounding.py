@@ -10,7 +10,7 @@ from formulations.orchestration.assign import reserve
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import Assignment, kept_models, metrics
 from formulations.orchestration.model import dispatch, nonzeros
-from formulations.orchestration.packing import Room, fits_by_patterns
+from formulations.orchestration.packing import fits_by_patterns
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.points import OrchestrationTables
 from optmodels.arrays import Array, Ints
@@ -69,8 +69,8 @@ def scheduled(t: OrchestrationTables, counts: Ints, clock: Clock | None = None) 
 class Fits:
     """Whether numbers of instances fit the cluster and the limits on instances."""
 
-    def __init__(self, t: OrchestrationTables, rooms: tuple[Room, ...]) -> None:
-        self.t, self.rooms = t, rooms
+    def __init__(self, t: OrchestrationTables) -> None:
+        self.t, self.rooms = t, rooms_of(t)
         self.unit = np.array([x.unit for x in t.configurations], dtype=np.int64)
         self.units = np.array([x.units for x in t.configurations], dtype=np.int64)
         limits = [m.maximum_instances for m in t.case.problem.models]
@@ -96,7 +96,7 @@ class Fits:
 
 def rounded(t: OrchestrationTables, n: Array, clock: Clock | None = None) -> Scheduled | None:
     """Round fractional instances down, then add whole ones where most is missing, as long as one fits."""
-    fits = Fits(t, rooms_of(t))
+    fits = Fits(t)
     counts = np.floor(n + 1e-6).astype(np.int64)
     if not fits(counts):
         return None
@@ -130,7 +130,7 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, clock: Cloc
         bound: no plan is better: the search ends near it.
         clock: when to stop.
     """
-    fits = Fits(t, rooms_of(t))
+    fits = Fits(t)
     least = np.array([m.minimum_instances for m in t.case.problem.models])
     best, tried, left = start, {start.counts.tobytes()}, EVALUATIONS
     while left > 0:

@@ -16,7 +16,6 @@ from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.methods.by_model import Value, alone, best_split, by_model, separable
 from formulations.orchestration.model import FlowModel, dispatch
-from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.rounding import Fits, scheduled
 from optmodels.formulation import Options
@@ -55,7 +54,7 @@ def test_optimum_of_all_models_together(variant):
     assert split.objective == pytest.approx(together.objective, rel=2e-6)
     assert split.bound == pytest.approx(split.objective, rel=2e-6)
     assert scheduled(t, split.counts).objective == pytest.approx(split.objective, abs=1e-7)
-    assert Fits(t, rooms_of(t))(split.counts)
+    assert Fits(t)(split.counts)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -19,7 +19,6 @@ from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.methods import METHODS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.model import FlowModel, attach, build, dispatch
-from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.rounding import Fits, scheduled, without_idle
 from optmodels.formulation import Options
@@ -78,7 +77,7 @@ def test_exact_against_every_choice_of_instances(seed):
                    models=[{"model": "mistral-7b"}, {"model": "llama-3.2-3b"}],
                    candidates={"tp": [1, 2], "batch": [2, 4]})
     )  # fmt: skip
-    fits = Fits(t, rooms_of(t))
+    fits = Fits(t)
     best = -np.inf
     for counts in itertools.product(*(range(3 // int(g) + 1) for g in t.gpus_of)):
         n = np.array(counts)
@@ -219,7 +218,7 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
     )  # fmt: skip
 
     def best(t):
-        fits = Fits(t, rooms_of(t))
+        fits = Fits(t)
         choices = itertools.product(*(range(2 // int(g) + 1) for g in t.gpus_of))
         return max(scheduled(t, np.array(n)).objective for n in choices if fits(np.array(n)))
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from formulations.orchestration import points
 from formulations.orchestration.model import FlowModel
-from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules, restrict
@@ -84,8 +83,7 @@ def small(draw: st.DrawFn) -> Orchestration:
 
 def best(t: OrchestrationTables) -> float:
     """The best objective over all numbers of instances that fit, each with its exact schedule."""
-    rooms = rooms_of(t)
-    fits = Fits(t, rooms)
+    fits = Fits(t)
     most = [int(t.case.free_gpus[x.gpu]) // x.gpus for x in t.configurations]
     found = -np.inf
     for counts in product(*(range(n + 1) for n in most)):

@@ -29,7 +29,7 @@ from formulations.orchestration.methods.greedy_dp import maaso_printed, maaso_st
 from formulations.orchestration.methods.relaxed import lp_rounding
 from formulations.orchestration.methods.trials import scale
 from formulations.orchestration.model import FlowModel, dispatch, nonzeros
-from formulations.orchestration.place import rooms_of, running_counts
+from formulations.orchestration.place import running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -219,7 +219,7 @@ def _chosen(search: _InstanceSearch, clock: Clock) -> OrchestrationPlan | None:
 def _begin(search: _InstanceSearch, clock: Clock, starts: list[Ints]) -> None:
     """What costs next to nothing, then the heuristics, but where `_jointly` runs them."""
     t = search.t
-    fits = Fits(t, rooms_of(t))
+    fits = Fits(t)
     for counts in (running_counts(t), _fewest(t)):
         if fits(counts) and _enough(t, counts):
             made = reserve(t, counts, search.problem.objective.weights, clock.options.seed, clock=clock)

@@ -19,7 +19,6 @@ from formulations.orchestration.methods.by_model import alone
 from formulations.orchestration.methods.greedy_dp import Placement, finish, greedy_dp
 from formulations.orchestration.methods.search import MISSING, SearchGroup
 from formulations.orchestration.methods.trials import BOTH
-from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -76,10 +75,7 @@ class Exchanges:
         self.mine = [np.flatnonzero(t.model_of == m) for m in models]
         kept = dominated(t).keep & paper_rules(t).keep
         self.usable = [np.flatnonzero(kept[mine]) for mine in self.mine]
-        units: list[list[int]] = [[] for _ in t.case.gpu_types]
-        for x in t.configurations:
-            units[x.gpu].append(x.unit)
-        self.fits = Fits(t, rooms(t.case, units))
+        self.fits = Fits(t)
         self.least = np.array([m.minimum_instances for m in problem.models])
         self.gpus = np.zeros((len(t.configurations), len(t.case.gpu_types)), dtype=np.int64)
         self.gpus[np.arange(len(t.configurations)), t.gpu_of] = t.gpus_of

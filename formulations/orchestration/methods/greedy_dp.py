@@ -132,10 +132,7 @@ def deploy(
 
 def fitting(t: OrchestrationTables, groups: Sequence[SearchGroup]) -> list[SearchGroup]:
     """The groups less what does not fit the servers: of the largest instances one at a time, or a part of many."""
-    units: list[list[int]] = [[] for _ in t.case.gpu_types]
-    for x in t.configurations:
-        units[x.gpu].append(x.unit)
-    fits = Fits(t, rooms(t.case, units))
+    fits = Fits(t)
     kept = list(groups)
     while kept and not fits(Placement(tuple(kept), "maaso").counts(t)):
         i = max(range(len(kept)), key=lambda i: (t.configurations[kept[i].configuration].unit, kept[i].count))
