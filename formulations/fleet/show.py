@@ -28,7 +28,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.limits import quantity
 from optmodels.plans.replayed import PLACES
 from optmodels.reporting.certification import FOUND, certification_lines
-from optmodels.reporting.decision import is_refuted, slos_of, usd
+from optmodels.reporting.decision import LATENCY_NAMES, at_words, is_refuted, short_seconds, slos_of, usd
 from optmodels.reporting.sources import at_most, of_lengths, source_entries, source_lines
 from optmodels.reporting.text import first_lines, plain, titled, told_apart
 from optmodels.simulation.compiling import short_replay
@@ -42,7 +42,6 @@ ROUTINGS = {
     "first_block": "prompts that begin alike go to the same engine",
     "session": "requests of a session go to the same engine",
 }
-METRICS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -188,8 +187,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if missed := latency["missed_at_the_pessimistic_end"]:
             each = dict.fromkeys(
                 f"{plain(m['demand'])} exceeds capacity" if m["pessimistic_s"] is None else
-                f"{plain(m['demand'])} {METRICS[m['latency']]}"
-                f" {', SLO '.join(told_apart(m['pessimistic_s'], m['limit_s'], _seconds))}" for m in missed
+                f"{plain(m['demand'])} {LATENCY_NAMES[m['latency']]}"
+                f" {', SLO '.join(told_apart(m['pessimistic_s'], m['limit_s'], short_seconds))}" for m in missed
             )  # fmt: skip
             said = [*each][:PROMISES_SHOWN]
             more = f"; and {len(each) - len(said)} more" if len(each) > len(said) else ""
@@ -217,7 +216,7 @@ def _shares(found: Mapping[str, Any]) -> Table:
         promised, own, new = (r[k] for k in ("promised", "replayed", "out_of_sample"))
         table.add_row(
             plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}.get(r["latency"], "E2E"),
-            _seconds(r["limit_s"]), "mean" if promised is None else f"{promised:.1%}", _attained(own, promised),
+            short_seconds(r["limit_s"]), "mean" if promised is None else f"{promised:.1%}", _attained(own, promised),
             "none came" if new is None else _attained(new, promised),
         )  # fmt: skip
     if len(rows) > PROMISES_SHOWN:
@@ -316,17 +315,17 @@ def _promises(
     for demand, row in rows.items():
         slo, tight = limits.get(demand.partition("/")[0], {}), 0.0
         lines: list[tuple[bool, list[str]]] = []  # has a limit, cells
-        for key, name in METRICS.items():
+        for key, name in LATENCY_NAMES.items():
             if (value := row.get(key)) is None:
                 continue
-            limit, at = slo.get(key), " mean"
+            limit, at = slo.get(key), None
             if isinstance(limit, Mapping):
-                limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
+                limit, at = limit["at_most"], limit["percentile"]
             cells = [
                 _of(x, limit, not refuted) for x in (at_rates.get(demand, {}).get(key), late.get((demand, key)), value)
             ]
             tight = max(tight, 0.0 if limit is None else value / limit)
-            lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
+            lines.append((limit is not None, [f"{name} {at_words(at)}", *cells, _of(limit, None)]))
         if lines:
             kinds.append((tight, [(limited, [plain(demand), *cells]) for limited, cells in lines]))
     kinds.sort(key=lambda kind: -kind[0])
@@ -361,8 +360,8 @@ def _promises(
 def _of(seconds: float | None, limit: float | None, coloured: bool = True) -> str:
     """Seconds, by colour within a limit or beyond it; nothing where they are not known."""
     if seconds is None or limit is None:
-        return "" if seconds is None else _seconds(seconds)
-    text = told_apart(seconds, limit, _seconds)[0]
+        return "" if seconds is None else short_seconds(seconds)
+    text = told_apart(seconds, limit, short_seconds)[0]
     if seconds > limit * (1 + 1e-6):
         return f"[red]{text}[/red]"
     return f"[green]{text}[/green]" if coloured else text
@@ -386,9 +385,8 @@ def _certification(c: CertificationLine) -> list[Any]:
         },
         [cuts] if c.cuts else [],
         [
-            f"[red]{FOUND[x.found]}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
-            f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} "
-            f" {' of '.join(told_apart(x.seen_s, x.at_most_s, _seconds))}"
+            f"[red]{FOUND[x.found]}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {LATENCY_NAMES[x.latency]}"
+            f" {at_words(x.percentile)}  {' of '.join(told_apart(x.seen_s, x.at_most_s, short_seconds))}"
             for x in c.promises if x.found != "kept"
         ],
     )  # fmt: skip
@@ -397,11 +395,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 def _of_latency(name: str) -> str:
     """A demand and its latency, "chat/600x200: tpot_s", in words."""
     demand, _, latency = name.rpartition(": ")
-    return plain(f"{demand} {METRICS[latency]}" if latency in METRICS else name)
-
-
-def _seconds(value: float, more: int = 0) -> str:
-    return f"{value * 1e3:.{3 + more}g} ms" if value < 0.9995 else f"{value:.{3 + more}g} s"
+    return plain(f"{demand} {LATENCY_NAMES[latency]}" if latency in LATENCY_NAMES else name)
 
 
 def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], refuted: bool = False) -> list[Any]:
@@ -416,7 +410,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
     promises = _promises(p, problem, report, refuted)
     if promises is not None:
         out += ["", promises] if over else [promises]
-    if lost := [plain(x["demand"]) for x in seen if any(x.get(name, 0.0) is None for name in METRICS)]:
+    if lost := [plain(x["demand"]) for x in seen if any(x.get(name, 0.0) is None for name in LATENCY_NAMES)]:
         more = f" and {len(lost) - PROMISES_SHOWN} more" if len(lost) > PROMISES_SHOWN else ""
         out.append(
             f"  Not predicted, for their engines could not serve the rates planned in the long run:"
@@ -424,7 +418,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], report: Mapping[str, Any], r
         )
     for x in seen:
         if named := x.get("at_bound"):
-            names = " and ".join(METRICS[name] for name in named)
+            names = " and ".join(LATENCY_NAMES[name] for name in named)
             out.append(
                 f"  {plain(x['demand'])}: the estimate of {names} exceeds the bound, which is shown as predicted"
             )
