@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 MOST_SPARES = 20_000  # of a pool; a reserve that needs more is refused, not cut
 
 
@@ -12,14 +14,7 @@ def spares(size: int, unavailable: float, miss: float) -> int:
     """
     from scipy.special import bdtrc
 
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        if float(bdtrc(middle, size, unavailable)) <= miss:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return bisect_left(range(size), True, key=lambda k: float(bdtrc(k, size, unavailable)) <= miss)
 
 
 def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int, int]]:
@@ -40,14 +35,9 @@ def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int,
     table: list[tuple[int, int]] = []
     size = 0
     for k in range(MOST_SPARES + 1):
-        low, high = max(size, k), load + k
-        while low < high:  # P(more than k lost) grows with the pool
-            middle = (low + high + 1) // 2
-            if k >= middle or float(bdtrc(k, middle, unavailable)) <= miss:
-                low = middle
-            else:
-                high = middle - 1
-        size = low
+        size = max(size, k)
+        larger = range(size + 1, load + k + 1)  # P(more than k lost) grows with the pool
+        size += bisect_left(larger, True, key=lambda n, k=k: float(bdtrc(k, n, unavailable)) > miss)
         if size > k:  # otherwise every one of the pool may be lost
             table.append((k, size))
         if size >= load + k:

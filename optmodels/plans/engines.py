@@ -9,6 +9,7 @@ arrays; shares no code with it. The seconds of a step and the tokens that a cach
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -766,11 +767,7 @@ def of_all(bound: Callable[[str, float | None], float], shares: Mapping[str, flo
         return sum(share * max((g for y, g in at[k] if y <= x), default=0.0) for k, share in shares.items())
 
     # It grows with x: the first of the ascending candidates that is enough.
-    low, high = 0, len(candidates) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if within(candidates[middle]) >= quantile * (1 - 1e-9) else (middle + 1, high)
-    return candidates[low]
+    return candidates[bisect_left(candidates[:-1], True, key=lambda x: within(x) >= quantile * (1 - 1e-9))]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import wraps
 from typing import Any
@@ -92,13 +93,9 @@ def _more(problem: Fleet, tables: FleetTables, n: Index, used: Array, mine: Inde
         return _short(problem, tables, row, used, mine)
 
     lacks = max(short(0), 0)
-    low, high = lacks, lacks + MOST_SPARES
-    if not lacks or short(high) > 0:
+    if not lacks or short(lacks + MOST_SPARES) > 0:
         return 0
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if short(middle) <= 0 else (middle + 1, high)
-    return low
+    return lacks + bisect_left(range(lacks, lacks + MOST_SPARES), True, key=lambda more: short(more) <= 0)
 
 
 def broken(problem: Fleet, tables: FleetTables, choice: FleetChoice, plan: FleetPlan) -> list[str]:
