@@ -580,7 +580,7 @@ def _room(
     rates = np.array([s.requests_per_s for s in served]) / (d.count * (d.replicas_per_machine or 1))  # of an engine
     each = tables.capacities[:, [names.index(s.demand) for s in served]][:, :, rows] * replicas[rows]
     load = np.einsum("w,kwp->kp", rates, each).max(axis=0)
-    levels, at = np.unique(x.level[rows, :4], axis=0, return_inverse=True)
+    levels, at = np.unique(x.level[:4, rows].T, axis=0, return_inverse=True)
     least = np.full(len(levels), np.inf)
     np.minimum.at(least, at.ravel(), load)
     for (step, wait, most, place_wait), taken in zip(levels.tolist(), least.tolist(), strict=True):

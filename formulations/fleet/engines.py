@@ -34,7 +34,7 @@ import numpy as np
 
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
-from optmodels.arrays import Array, Index, Mask
+from optmodels.arrays import Array, Columns, Index, Mask
 from optmodels.engine.continuous import (
     FEW_CLASSES,
     FINE,
@@ -86,7 +86,7 @@ class EngineKind:
 
 
 @dataclass(frozen=True)
-class FleetLevels:
+class FleetLevels(Columns):
     """Levels of engines of one model, n rows; capacities of one engine, infinite where a bucket misses its SLO.
 
     Attributes:
@@ -251,20 +251,14 @@ def levels(
         )
         made = replace(made, engine=np.array(which, dtype=np.intp)[made.engine])
         # Levels told no more than the last choice are on that choice already, with more KV cache.
-        more, before = np.asarray(made.max_num_seqs > before), n
-        made = FleetLevels(**{f: getattr(made, f)[..., more] for f in FleetLevels.__dataclass_fields__})
-        parts.append((made, spread, why))
+        parts.append((made.take(np.asarray(made.max_num_seqs > before)), spread, why))
+        before = n
         which = [which[e] for e in lacking.tolist()]  # engines that lack slots before all else
         if not which:
             break
     blocked = [i for i in demands if all(i in why for *_, why in parts)]
-    return _joined([part for part, *_ in parts]), max(s for _, s, _ in parts), {i: parts[0][2][i] for i in blocked}
-
-
-def _joined(parts: Sequence[FleetLevels]) -> FleetLevels:
-    return FleetLevels(**{
-        f: np.concatenate([getattr(part, f) for part in parts], axis=-1) for f in FleetLevels.__dataclass_fields__
-    })  # fmt: skip
+    made = FleetLevels.joined([part for part, *_ in parts])
+    return made, max(s for _, s, _ in parts), {i: parts[0][2][i] for i in blocked}
 
 
 def _levels(
@@ -357,7 +351,7 @@ def _levels(
                 parts.append((of.at_best_steps(finer[placed], most, turns, able), []))
         can = of.within(points, MOST_OF_WAIT[-1]).can
     lacking = engines[lacks_slots(points.load, np.asarray(can))]
-    made = _joined([part for part, *_ in parts])
+    made = FleetLevels.joined([part for part, *_ in parts])
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[0][1][k] for k, i in enumerate(demands) if not served[k]}
     return made, points.spread(), why, lacking
@@ -369,8 +363,8 @@ def _one_by_one(
 ) -> tuple[FleetLevels, float, dict[int, str], Index]:  # fmt: skip
     """`_levels` of engines whose prefix caches have different shares of prompts."""
     parts = [_levels(case, demands, [kind], limits, stage, rest_s) for kind in kinds]
-    engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
-    made = replace(_joined([x for x, *_ in parts]), engine=engine)
+    engine = np.concatenate([np.full(len(part), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
+    made = replace(FleetLevels.joined([x for x, *_ in parts]), engine=engine)
     why = {i: parts[-1][2][i] for i in demands if all(i in blocked for _, _, blocked, _ in parts)}
     lacking = np.flatnonzero([len(lacks) > 0 for *_, lacks in parts])
     return made, max(spread for _, spread, *_ in parts), why, lacking

@@ -171,7 +171,7 @@ def _at_one_level(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
         fits = group[can & (load <= 1.0)]
         if not len(fits):
             continue
-        step, wait = x.level[fits, :2].T
+        step, wait = x.level[:2, fits]
         n, p = choice.n.copy(), fits[np.lexsort((wait, step))[0]]
         n[0, group] = 0
         n[0, p] = count
@@ -198,7 +198,7 @@ def _evened(tables: FleetTables, choice: FleetChoice) -> FleetChoice:
         alike: dict[tuple[object, ...], list[int]] = {}
         for p in np.flatnonzero((choice.n[t] > 0) & (x.stage == BOTH)):
             own = x.model[p], x.slots[p], x.rho[p], x.service_cap_s[p], x.pool[p] if x.spot[p] else None
-            key = (*own, x.level[p].tobytes(), *(c[:, p].tobytes() for c in columns))
+            key = (*own, x.level[:, p].tobytes(), *(c[:, p].tobytes() for c in columns))
             alike.setdefault(key, []).append(int(p))
         for group in (np.array(g) for g in alike.values() if len(g) > 1):
             mine = (moved.t == t) & np.isin(moved.p, group)
@@ -405,7 +405,7 @@ def _model_name(case: FleetCase, workload: str | None) -> str | None:
 def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
     """How the engines of a point batch; `used` (Q,) of each capacity."""
     case, limits = tables.models[tables.points.model[p]], tables.case.problem.engine
-    step_s, wait_s, most_of_wait, place_wait_s, kv_tokens = tables.points.level[p].tolist()
+    step_s, wait_s, most_of_wait, place_wait_s, kv_tokens = tables.points.level[:, p].tolist()
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))

@@ -31,7 +31,7 @@ from formulations.fleet.problem import (
     FleetPoint,
     StockLine,
 )
-from optmodels.arrays import Array, Index, Mask
+from optmodels.arrays import Array, Columns, Index, Mask
 from optmodels.batch.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
 from optmodels.batch.points import build_tables as build_single
 from optmodels.batch.queueing import variability, waiting
@@ -53,8 +53,8 @@ MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay e
 
 
 @dataclass(frozen=True)
-class FleetPoints:
-    """Deployments, one row each; shape (P,)."""
+class FleetPoints(Columns):
+    """Deployments; shape (P,)."""
 
     usd_per_hour: Array
     spot: Mask  # some part is bought on the spot market
@@ -67,21 +67,14 @@ class FleetPoints:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
-    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
+    level: Array  # (5, P) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
     model: Index  # of `FleetTables.models`
 
-    def __len__(self) -> int:
-        return len(self.usd_per_hour)
-
-    def take(self, rows: Index | Mask) -> FleetPoints:
-        """The given rows."""
-        return FleetPoints(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
 
 @dataclass(frozen=True)
-class PointLatencies:
+class PointLatencies(Columns):
     """Latencies of a demand on a point, seconds, shape (W, P); NaN: not modelled or impossible."""
 
     alpha: Array
@@ -89,10 +82,6 @@ class PointLatencies:
     tpot_s: Array
     itl_s: Array  # NaN without a limit
     e2e_s: Array
-
-    def take(self, columns: Index | Mask) -> PointLatencies:
-        """The given points."""
-        return PointLatencies(**{f.name: getattr(self, f.name)[:, columns] for f in fields(self)})
 
     def rows(self, rows: Index) -> PointLatencies:
         """The given demands."""
@@ -405,8 +394,8 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
 # ------------------------------------------------------------------------------------------------------ modelled
 
 
-@dataclass
-class _Rows:
+@dataclass(frozen=True)
+class _Rows(Columns):
     """Configurations × load levels of one model in one region, before markets."""
 
     block: Index
@@ -416,21 +405,12 @@ class _Rows:
     cap_s: Array
     load: Array  # (D, n)
     penalty: Array
-    latencies: dict[str, Array]  # (D, n)
-    level: Array  # (n, 5)
+    latencies: PointLatencies  # (D, n)
+    level: Array  # (5, n)
     capacities: Array | None = None  # (Q, D, n)
     spread: float = 1.0
     stage: Index | None = None  # (n,); None: both
     part_s: Array | None = None  # (D, n), of a deadline
-
-    def take(self, keep: Index) -> _Rows:
-        return _Rows(
-            self.block[keep], self.configuration[keep], self.slots[keep], self.rho[keep], self.cap_s[keep],
-            self.load[:, keep], self.penalty[:, keep], {k: v[:, keep] for k, v in self.latencies.items()},
-            self.level[keep], None if self.capacities is None else self.capacities[:, :, keep],
-            self.spread, None if self.stage is None else self.stage[keep],
-            None if self.part_s is None else self.part_s[:, keep],
-        )  # fmt: skip
 
     def besides(self, reserve: bool) -> Array:
         """Keys that compare the points of one machine set, capacities excepted, (n, keys)."""
@@ -507,24 +487,13 @@ def _region_rows(
             continue
         parts += list(_levels(case, demands, [o[b] for o in strict], [o[b] for o in relaxed], batch, len(blocks)))
         blocks.append(tables[b])
-    if not parts:
-        return None
-    joined: dict[str, Any] = {
-        f: np.concatenate([getattr(r, f) for r in parts]) for f in ("block", "configuration", "slots", "rho", "cap_s")
-    }
-    joined |= {f: np.concatenate([getattr(r, f) for r in parts], axis=1) for f in ("load", "penalty")}
-    rows = _Rows(
-        **joined,
-        level=np.full((len(joined["rho"]), len(LEVEL)), np.nan),
-        latencies={k: np.concatenate([r.latencies[k] for r in parts], axis=1) for k in parts[0].latencies},
-    )
-    return _cut(case, rows, blocks)
+    return _cut(case, _Rows.joined(parts), blocks) if parts else None
 
 
 def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | None:
     """Rows that serve something and that no other one of an equal machine set beats; None where there is none."""
     rows = rows.take(np.flatnonzero(np.isfinite(rows.load).any(axis=0)))
-    if not len(rows.block):
+    if not len(rows):
         return None
     each, of = np.unique(np.stack([rows.block, rows.configuration]), axis=1, return_inverse=True)
     sets = np.array([_machine_set(blocks[b], c) for b, c in each.T])[of]
@@ -609,11 +578,10 @@ def _engine_rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
         slots=joined("max_num_seqs").astype(np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
-        latencies={
-            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tpot_s": joined("tpot_s"),
-            "itl_s": joined("itl_s"), "e2e_s": e2e,
-        },
-        level=np.stack([joined(f) for f in LEVEL], axis=1), capacities=capacities, spread=spread,
+        latencies=PointLatencies(
+            np.zeros((len(demands), n)), joined("ttft_s"), joined("tpot_s"), joined("itl_s"), e2e
+        ),
+        level=np.stack([joined(f) for f in LEVEL]), capacities=capacities, spread=spread,
         stage=stage_of if apart else None,
         part_s=np.where(bounded[:, None] & (stage_of != BOTH), e2e, 0.0) if apart else None,
     )  # fmt: skip
@@ -655,16 +623,13 @@ def _levels(
     q = case.problem.queueing
     n = len(strict[0].feasible)
     workloads = [case.workload(case.demands[i].workload) for i in demands]
-    pick: list[dict[str, Array]] = []
+    pick: list[list[Array]] = []
     for o, r in zip(strict, relaxed, strict=True):
-        use_relaxed = np.zeros(n, dtype=bool) if r is None else ~o.feasible & r.feasible
-        ok = o.feasible | use_relaxed
-        pick.append({
-            name: np.where(ok, np.where(use_relaxed, getattr(r or o, source), getattr(o, source)), np.nan)
-            for name, source in (("alpha", "alpha"), ("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("e2e_s", "e2e_s"))
-        })  # fmt: skip
-    latencies = {k: np.stack([p[k] for p in pick]) for k in pick[0]}
-    e2e = latencies["e2e_s"]
+        late = np.zeros(n, dtype=bool) if r is None else ~o.feasible & r.feasible
+        found = [np.where(late, getattr(r or o, f), getattr(o, f)) for f in ("alpha", "ttft_s", "tpot_s", "e2e_s")]
+        pick.append([np.where(o.feasible | late, x, np.nan) for x in found])
+    alpha, ttft, tpot, e2e = np.stack(pick, axis=1)
+    latencies = PointLatencies(alpha, ttft, tpot, np.full_like(e2e, np.nan), e2e)
     if q.model == "none":
         levels = [(case.problem.max_load, np.full(n, np.inf))]
     else:
@@ -677,12 +642,12 @@ def _levels(
             with np.errstate(invalid="ignore"):
                 can = np.isfinite(e2e[k]) & (e2e[k] <= cap * (1 + 1e-12))
             excess = np.zeros(n)
-            for limit, base in ((w.slo.ttft_s, latencies["ttft_s"][k]), (w.slo.deadline_s, e2e[k])):
+            for limit, base in ((w.slo.ttft_s, ttft[k]), (w.slo.deadline_s, e2e[k])):
                 seconds, percentile = seconds_and_quantile(limit)
                 if np.isfinite(seconds):
                     wait = 0.0 if q.model == "none" else waiting(batch, rho, factor, percentile) * cap
                     excess = np.fmax(excess, (base + wait) / seconds)
-            excess = np.fmax(excess, latencies["tpot_s"][k] / seconds_and_quantile(w.slo.tpot_s)[0])
+            excess = np.fmax(excess, tpot[k] / seconds_and_quantile(w.slo.tpot_s)[0])
             if w.slo.tps is not None:
                 d = case.demands[demands[k]]
                 excess = np.fmax(excess, w.slo.tps * e2e[k] / (batch * d.tokens))
@@ -692,7 +657,7 @@ def _levels(
                 penalty[k] = np.where(excess > 1 + 1e-9, w.soft.usd_per_1000_requests / 1000.0, 0.0)
         yield _Rows(
             np.full(n, block, dtype=np.intp), np.arange(n), np.full(n, batch, dtype=np.intp), np.full(n, rho),
-            cap, load, penalty, latencies, np.full((n, len(LEVEL)), np.nan),
+            cap, load, penalty, latencies, np.full((len(LEVEL), n), np.nan),
         )  # fmt: skip
 
 
@@ -792,8 +757,10 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     part_s = np.zeros((W, total)) if apart else None
     stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
     groups: dict[tuple[int, str, int], int] = {}
-    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tpot_s", "itl_s", "e2e_s")}
-    parts: list[dict[str, Any]] = []
+    latencies = {f.name: np.full((W, total), np.nan) for f in fields(PointLatencies)}
+    kinds = {"Array": float, "Index": np.intp, "Mask": bool}
+    none = {f.name: np.zeros(0, dtype=kinds[str(f.type)]) for f in fields(FleetPoints)}
+    parts = [FleetPoints(**none | {"level": np.zeros((len(LEVEL), 0))})]
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}
     at = 0
@@ -803,8 +770,8 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         penalty[mine, here] = rows.penalty[:, row]
         if capacities is not None:
             capacities[:, mine, here] = rows.capacities[:, :, row]
-        for k, v in rows.latencies.items():
-            latencies[k][mine, here] = v[:, row]
+        for name, values in latencies.items():
+            values[mine, here] = getattr(rows.latencies, name)[:, row]
         block = rows.block[row]
         if part_s is not None and rows.part_s is not None and rows.stage is not None:
             part_s[mine, here] = rows.part_s[:, row]
@@ -817,31 +784,27 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             (blocks[b].candidates.main_market[s], blocks[b].candidates.ao_market[s])
             for b, s in zip(block, candidate, strict=True)
         ]
-        parts.append({
-            "usd_per_hour": cost, "rho": rows.rho[row], "slots": rows.slots[row], "service_cap_s": rows.cap_s[row],
-            "block": block, "configuration": rows.configuration[row], "level": rows.level[row],
-            "main_market": np.array([a for a, _ in markets], dtype=np.intp),
-            "ao_market": np.array([b for _, b in markets], dtype=np.intp),
-            "pool": np.array([
+        parts.append(FleetPoints(
+            usd_per_hour=cost, rho=rows.rho[row], slots=rows.slots[row], service_cap_s=rows.cap_s[row],
+            block=block, configuration=rows.configuration[row], level=rows.level[:, row],
+            main_market=np.array([a for a, _ in markets], dtype=np.intp),
+            ao_market=np.array([b for _, b in markets], dtype=np.intp),
+            pool=np.array([
                 pools.setdefault((model, int(s), m), len(pools)) for s, m in zip(stage[here], machines, strict=True)
             ], dtype=np.intp),
-            "stage": stage[here], "exchange": exchange[here], "model": np.full(len(row), model, dtype=np.intp),
-            "spot": np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
-            "unavailable": np.array([_unavailable(case, m) for m in machines]),
-        })  # fmt: skip
+            stage=stage[here], exchange=exchange[here], model=np.full(len(row), model, dtype=np.intp),
+            spot=np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
+            unavailable=np.array([_unavailable(case, m) for m in machines]),
+        ))  # fmt: skip
         every += machines
         at += len(row)
-    kinds = {"Array": float, "Index": np.intp, "Mask": bool}
-    none = {f.name: np.zeros(0, dtype=kinds[str(f.type)]) for f in fields(FleetPoints)}
-    none["level"] = np.zeros((0, len(LEVEL)))
-    points = FleetPoints(**{k: np.concatenate([v, *(part[k] for part in parts)]) for k, v in none.items()})
     resources, use = _use(every)
     names, weights, limits = _limit_rows(case, resources)
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
-        case, points, load, penalty if soft else None, PointLatencies(**latencies), tuple(blocks), resources, use,
-        weights, limits, names, blocked, capacities, max((rows.spread for _, _, rows, *_ in found), default=1.0),
-        part_s, case.by_model,
+        case, FleetPoints.joined(parts), load, penalty if soft else None, PointLatencies(**latencies), tuple(blocks),
+        resources, use, weights, limits, names, blocked, capacities,
+        max((rows.spread for _, _, rows, *_ in found), default=1.0), part_s, case.by_model,
     )  # fmt: skip
 
 
@@ -979,7 +942,7 @@ def _measured(case: FleetCase) -> FleetTables:
         pool=index.astype(np.intp),
         block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
-        ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(index), len(LEVEL)), np.nan),
+        ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(LEVEL), len(index)), np.nan),
         stage=stage[index], exchange=exchange[index], model=model[index],
     )  # fmt: skip
     load = np.concatenate(loads, axis=1)
@@ -1151,7 +1114,7 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
         same = [line.step_s, line.wait_s, most, line.place_wait_s]
-        level = np.isclose(x.level[:, :4], same, rtol=SAME_LEVEL, atol=0.0).all(axis=1)
+        level = np.isclose(x.level[:4].T, same, rtol=SAME_LEVEL, atol=0.0).all(axis=1)
         mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
         mine &= (tp == line.tensor_parallel) & (ranks == (line.attention_ranks or 1))
         mine &= x.stage == STAGES.index(line.stage)

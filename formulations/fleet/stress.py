@@ -275,6 +275,6 @@ def counts_of(tables: FleetTables, plan: FleetPlan) -> Array:
         mine = np.flatnonzero(engines.kind == kind)
         far = np.abs(x.slots[mine] - d.batch).astype(float)
         if d.engine is not None:
-            far = far + np.abs(x.level[mine, 0] - d.engine.step_s) + np.abs(x.level[mine, 1] - d.engine.wait_s)
+            far = far + np.abs(x.level[0, mine] - d.engine.step_s) + np.abs(x.level[1, mine] - d.engine.wait_s)
         n[mine[int(far.argmin())]] += d.count
     return n

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from optmodels.arrays import Array, Index, Mask
+from optmodels.arrays import Array, Columns, Index, Mask
 from optmodels.batch.static import MOST_PARTS, BatchCase, BatchLimits, OperatingPoint, StaticBatch
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
@@ -35,7 +35,7 @@ MOST_CONFIGURATIONS = 1_500_000  # of a family, which takes about 1 GB; more are
 
 
 @dataclass(frozen=True)
-class Configurations:
+class Configurations(Columns):
     """Physical configurations, one row each; shape (n,)."""
 
     family: Index  # index into FAMILIES
@@ -47,29 +47,15 @@ class Configurations:
     batch: Index  # requests per replica and pass (the largest part)
     ranks: Index  # attention ranks of a replica, of tp GPUs each; 1 but of engines
 
-    def __len__(self) -> int:
-        return len(self.family)
-
-    def take(self, rows: Index | Mask) -> Configurations:
-        """The given rows."""
-        return Configurations(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
-
 
 @dataclass(frozen=True)
-class BatchCandidates:
+class BatchCandidates(Columns):
     """Configurations × markets; shape (m,)."""
 
     configuration: Index
     main_market: Index  # index into MARKETS
     ao_market: Index  # the same, or NONE
     usd_per_hour: Array
-
-    def __len__(self) -> int:
-        return len(self.configuration)
-
-    def take(self, rows: Index | Mask) -> BatchCandidates:
-        """The given rows."""
-        return BatchCandidates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -316,9 +302,7 @@ def _modelled(case: BatchCase) -> tuple[Configurations, Curves]:
     ]
     if not parts:
         return _no_configurations(), constant_curves(case, np.zeros((0, 3)))
-    configurations = Configurations(
-        **{f.name: np.concatenate([getattr(c, f.name) for c, _ in parts]) for f in fields(Configurations)}
-    )
+    configurations = Configurations.joined([c for c, _ in parts])
     curves = concatenate([curve for _, curve in parts])
     if case.calibration is not None:
         gpus = [case.machines[i].gpu or "" for i in configurations.main]
@@ -430,9 +414,7 @@ def priced(case: BatchCase, c: Configurations) -> BatchCandidates:
             parts.append(
                 BatchCandidates(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both])
             )
-    return BatchCandidates(
-        **{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(BatchCandidates)}
-    )
+    return BatchCandidates.joined(parts)
 
 
 # ------------------------------------------------------------------------------------------------- evaluation

@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from optmodels.arrays import Array, Index, Mask
+from optmodels.arrays import Array, Columns, Index, Mask
 from optmodels.engine.continuous import (
     MEMORY,
     MOST_OF_WAIT,
@@ -63,7 +63,7 @@ HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
 
 @dataclass(frozen=True)
-class Levels:
+class Levels(Columns):
     """Levels of engines that serve a mixture of requests; shape (n,), of one engine.
 
     Attributes:
@@ -111,9 +111,6 @@ class Levels:
         later.
         """
         return float(in_flight / (self.alone_s[row] + in_flight * self.work_s[row]))
-
-    def __len__(self) -> int:
-        return len(self.engine)
 
 
 @dataclass(frozen=True)
@@ -209,17 +206,9 @@ class _Mixture:
         return Levels(*found), level
 
 
-def _joined(parts: Sequence[Levels]) -> Levels:
-    return Levels(**{f.name: np.concatenate([getattr(x, f.name) for x in parts], axis=-1) for f in fields(Levels)})
-
-
 def _told_more(at: Levels, max_num_seqs: int) -> Mask:
     """Levels told a larger max_num_seqs. The smaller one has all others already, with more KV cache."""
     return np.asarray(at.max_num_seqs > max_num_seqs)
-
-
-def _only(at: Levels, rows: Mask) -> Levels:
-    return Levels(**{f.name: getattr(at, f.name)[..., rows] for f in fields(Levels)})
 
 
 def _none() -> Levels:
@@ -252,11 +241,11 @@ def loop_levels(
         for placed in (False, True):
             at, each, lacks = _loops(of, users, placed)
             more = _told_more(at, before)
-            parts.append((_only(replace(at, engine=np.array(which, dtype=np.intp)[at.engine]), more), each[more]))
+            parts.append((replace(at, engine=np.array(which, dtype=np.intp)[at.engine]).take(more), each[more]))
             lacking |= lacks
         before = n
         which = [i for i, lacks in zip(which, lacking.tolist(), strict=True) if lacks]
-    return _joined([at for at, _ in parts]), np.concatenate([each for _, each in parts])
+    return Levels.joined([at for at, _ in parts]), np.concatenate([each for _, each in parts])
 
 
 def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mask]:
@@ -286,7 +275,7 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
     with np.errstate(invalid="ignore"):
         lacks = (users > ranks * points.slots[:, :, 0]) | (load[RUNNING] * rate > fit)
     each = users[np.concatenate([level for _, level in parts])]
-    return _joined([at for at, _ in parts]), each, lacks.any(axis=1)
+    return Levels.joined([at for at, _ in parts]), each, lacks.any(axis=1)
 
 
 def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
@@ -408,10 +397,10 @@ def levels(
         which = list(mine)
         at, lacking = _levels([*mine.values()], limits.choosing(n), kind, ttft, tpot, waiting_s, deadline, reach, itl)
         at = replace(at, engine=np.array(which, dtype=np.intp)[at.engine])
-        parts.append(_only(at, _told_more(at, before)))
+        parts.append(at.take(_told_more(at, before)))
         before = n
         which = [e for e, more in zip(which, lacking.tolist(), strict=True) if more]
-    return _joined(parts)
+    return Levels.joined(parts)
 
 
 def _levels(
@@ -501,9 +490,8 @@ def _levels(
             prefill = points.prefill_waits(turns)
             able = able & scarce[:, None] & (wait > prefill)
         parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
-    made = _joined(parts)
+    made = Levels.joined(parts)
     rounded = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:
         rounded["e2e_s"] = rounded["deadline_s"]
-    found = Levels(**({f.name: getattr(made, f.name) for f in fields(Levels)} | rounded))
-    return found, lacks_slots(rows[..., None], within_limits[..., None])
+    return replace(made, **rounded), lacks_slots(rows[..., None], within_limits[..., None])

@@ -85,7 +85,7 @@ def test_the_model_alone_has_no_plan(problem):
 
 def test_a_cut_derates_every_point_of_its_engine_and_takes_pairs_out(problem, solved):
     tables = build_tables(optmodels.load(CERTIFIED | {"certify": "none", "workloads": BATCHING["workloads"]}))
-    step, wait, most = tables.points.level[0, :3]
+    step, wait, most = tables.points.level[:3, 0]
     of = FleetPlan.model_validate(solved.plan).certification.cuts[0]
     line = of.model_copy(update={
         "step_s": step, "wait_s": wait, "most_of_wait": None if most == float("inf") else most, "keep": 0.5,

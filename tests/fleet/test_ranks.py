@@ -257,7 +257,7 @@ def test_engines_of_ranks_take_their_gpus_and_hold_their_caches():
     short = instance()
     short["workloads"][0]["buckets"] = [LONG | {"input_tokens": 300, "output_tokens": 300}]
     assert set(x.slots.tolist()) == {256} and min(build_tables(optmodels.load(short)).points.slots) > 256
-    for b, k, slots, level in zip(x.block, x.configuration, x.slots, x.level, strict=True):
+    for b, k, slots, level in zip(x.block, x.configuration, x.slots, x.level.T, strict=True):
         c = tables.blocks[b].configurations
         assert level[LEVEL.index("kv_tokens")] == tokens_held(int(c.tp[k]), int(c.ranks[k]), int(slots))
 

@@ -128,7 +128,7 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
     )
     first = np.flatnonzero((tables.points.stage == PREFILL) & np.isfinite(tables.load[at]))[0]
     assert tables.capacities[-1, at, first] == pytest.approx(12000 * 131072 / 6.25e9)
-    alike = np.flatnonzero((other.points.level[:, :3] == tables.points.level[first, :3]).all(axis=1)
+    alike = np.flatnonzero((tables.points.level[:3, first] == other.points.level[:3].T).all(axis=1)
                            & (other.points.stage == PREFILL)
                            & (other.points.configuration == tables.points.configuration[first]))  # fmt: skip
     if len(alike):

@@ -85,7 +85,7 @@ class PointModel:
         self.price = np.zeros(len(self.groups))
         np.maximum.at(self.price, self.group, tables.points.usd_per_hour)
         self.prices, self.of_price = np.unique(self.price, return_inverse=True)
-        order = np.lexsort((*tables.points.level.T[::-1], tables.points.configuration, self.group))
+        order = np.lexsort((*tables.points.level[::-1], tables.points.configuration, self.group))
         self.rank = np.argsort(order)  # of points, by group, configuration, step and wait
         load = np.where(np.isfinite(tables.each_load), tables.each_load, 0.0)
         self.each = load * tables.rates[0][None, :, None]  # (Q, W, P)
