@@ -387,31 +387,17 @@ def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receive
 
 
 def _pauses(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
-    """Time between two tokens of each bucket at the quantile of its limit, at most, (P, L, D); NaN without a limit.
-
-    Where only decoding happens a request's first one lasts until it joins: one of n, that all others leave room for.
-    """
+    """Time between two tokens of each bucket at the quantile of its limit, at most, (P, L, D); NaN without a limit."""
     found = np.full(points.work_s.shape, np.nan)
     limits = [w.slo.itl_s for w in works]
     if stage == "prefill" or not any(limit is not None for limit in limits):
         return found
-    each = {q: points.itl_s(q) for q in {seconds_and_quantile(limit)[1] for limit in limits if limit is not None}}
-    joins = _joins(points, receives_s) if stage == "decode" else None
+    joins = _joins(points, receives_s)
+    asked = [None if limit is None else seconds_and_quantile(limit)[1] for limit in limits]
+    each = {q: points.itl_of_joining_s(q, joins) if stage == "decode" else points.itl_s(q) for q in {*asked}}
     for k, limit in enumerate(limits):
-        if limit is None:
-            continue
-        quantile = seconds_and_quantile(limit)[1]
-        found[..., k] = each[quantile][..., k]
-        if joins is None:
-            continue
-        n = np.maximum((points.steps - points.chunks)[..., k], 1.0)
-        if quantile is None:
-            found[..., k] += joins[..., k] / n
-            continue
-        found[..., k] += joins[..., k]
-        left = ((1.0 - quantile) * n - 1.0) / np.maximum(n - 1.0, 1e-9)  # of the others, that may last longer
-        others = points.itl_s(1.0 - np.clip(left, 1e-9, 0.5)[..., None])[..., k]
-        found[..., k] = np.where(left > 1e-9, np.minimum(others, found[..., k]), found[..., k])
+        if limit is not None:
+            found[..., k] = each[asked[k]][..., k]
     return found
 
 

@@ -32,12 +32,14 @@ def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int,
         return [(0, load)]
     from scipy.special import bdtrc
 
+    def protected(k: int, size: int) -> int:  # P(more than k lost) grows with the pool
+        larger = range(size + 1, load + k + 1)
+        return size + bisect_left(larger, True, key=lambda n: float(bdtrc(k, n, unavailable)) > miss)
+
     table: list[tuple[int, int]] = []
     size = 0
     for k in range(MOST_SPARES + 1):
-        size = max(size, k)
-        larger = range(size + 1, load + k + 1)  # P(more than k lost) grows with the pool
-        size += bisect_left(larger, True, key=lambda n, k=k: float(bdtrc(k, n, unavailable)) > miss)
+        size = protected(k, max(size, k))
         if size > k:  # otherwise every one of the pool may be lost
             table.append((k, size))
         if size >= load + k:

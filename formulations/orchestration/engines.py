@@ -219,24 +219,17 @@ class PlannedEngine:
     def itl_s(self) -> float | None:
         """Time between tokens at the quantile of its limit, at most, of the request of which it is longest.
 
-        None without a limit, and of engines that decode nothing. Where engines only decode, a request's first one
-        lasts until it joins: one of n, that all others leave room for.
+        None without a limit, and of engines that decode nothing.
         """
-        decodes = (self.points.steps - self.points.chunks)[0, 0]
         some = self.fits & (self.stream.kind.output_tokens.max(axis=1) > 1.0) & (self.stream.kind.weight > 0)
         if self.stream.itl is None or self.stage == "prefill" or not some.any():
             return None
         quantile = seconds_and_quantile(self.stream.itl)[1]
-        found = self.points.itl_s(quantile)[0, 0]
         if self.stage == "decode":
-            n, joins = np.maximum(decodes, 1.0), self.joins_s(self.stream.kind.input_tokens)
-            if quantile is None:
-                found = found + joins / n
-            else:
-                left = ((1.0 - quantile) * n - 1.0) / np.maximum(n - 1.0, 1e-9)
-                others = self.points.itl_s(1.0 - np.clip(left, 1e-9, 0.5))[0, 0]
-                found = np.where(left > 1e-9, np.minimum(others, found + joins), found + joins)
-        return float(found[some].max())
+            found = self.points.itl_of_joining_s(quantile, self.joins_s(self.stream.kind.input_tokens))
+        else:
+            found = self.points.itl_s(quantile)
+        return float(found[0, 0, some].max())
 
     @property
     def pauses_longer(self) -> bool:

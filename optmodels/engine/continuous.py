@@ -995,6 +995,18 @@ class Points:
         found = found + pause.max(axis=2, keepdims=True)
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, found, 0.0)
 
+    def itl_of_joining_s(self, quantile: float | None, joins_s: Array) -> Array:
+        """`itl_s` of engines that only decode, where a request's first time between tokens lasts until it joins.
+
+        It is one of n, that all others leave room for: at a quantile they may be this much longer, or the first is.
+        """
+        n, found = np.maximum(self.steps - self.chunks, 1.0), self.itl_s(quantile)
+        if quantile is None:
+            return np.asarray(found + joins_s / n)
+        left = ((1.0 - quantile) * n - 1.0) / np.maximum(n - 1.0, 1e-9)
+        others = self.itl_s(1.0 - np.clip(left, 1e-9, 0.5))
+        return np.where(left > 1e-9, np.minimum(others, found + joins_s), found + joins_s)
+
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and this many times ω.
 
