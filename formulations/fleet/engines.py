@@ -26,8 +26,9 @@ Each point cut here has another in its place that is q (`_needless`, `_short_eno
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -346,10 +347,8 @@ def _levels(
         for placed, most, turns in ways:
             if alone:
 
-                def missed(step_s: Array, placed: bool = placed, most: float = most, turns: float = turns) -> Array:
-                    return of.missed(at(step_s, placed), most, turns)
-
-                chosen = at(with_best_steps(steps, missed), placed)
+                seen = partial(of.seen, at, placed, most, turns)
+                chosen = at(with_best_steps(steps, seen), placed)
             else:
                 chosen = by_place[placed]
             if placed:
@@ -559,18 +558,23 @@ class _Engines:
                     needs[..., k] = points.place_waits(before, most, over_time)
         return can, before, needs
 
-    def missed(self, points: Points, most: float, turns: float) -> Array:
+    def seen(
+        self, at: Callable[[Array, bool], Points], placed: bool, most: float, turns: float, step_s: Array
+    ) -> tuple[Array, Array]:
         """Whether steps are too long for the only bucket with the longest wait that it keeps: 2, else 1, (P, L).
 
-        Infinite where it keeps no limit at all, 0 where a step is too short for a level.
+        Infinite where it keeps no limit at all, 0 where a step is too short for a level. And the requests/s that time
+        carries: all of them, at a step that is not too long.
         """
+        points = at(step_s, placed)
         of = self.within(points, most)
         can, before, needs = self.ends(points, of, most, turns)
         fits = can & (of.missed <= 1.0) & (needs <= of.allowed_s - before[..., None])
         if not points.placed:
             fits &= points.waiting(np.where(of.can, of.allowed_s, 1.0), most)[:, :, 0] <= points.load[TIME]
         beyond = np.where(of.can & (of.missed <= 1.0), 2.0, np.inf)
-        return np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
+        missed = np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
+        return missed, np.where(points.exists, 1.0 / points.load[TIME, ..., 0], 0.0)
 
     def with_waits(self, points: Points, most: float, turns: float) -> tuple[FleetLevels, list[str]]:
         """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
@@ -618,7 +622,8 @@ class _Engines:
         """
         of, time = self.within(points, most), points.load[TIME]
         can, before, needs = self.ends(points, of, most, turns)
-        can &= scarce[:, None, None]
+        # A longer step takes less of time, but where prompts make contexts dearer. Only such steps count, at any limit.
+        can &= scarce[:, None, None] & (time <= np.minimum.accumulate(time, axis=1)).all(axis=2, keepdims=True)
         ends = [(can & (of.missed <= 1.0), of.allowed_s), (can, of.soft_s)]
         ends = ends if any(w.soft is not None for w in self.works) else ends[:1]
         found: list[Array] = []

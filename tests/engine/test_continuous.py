@@ -415,18 +415,18 @@ def test_the_best_level_lies_where_a_limit_per_token_binds():
 
     def missed(step_s, at_most=0.031):
         p = operating_points([PLAIN, EVERYTHING], np.array([1e6, 1e6]), limits, classes, step_s)
-        return p.missed(p.tpot_s(None), at_most)[..., 0]
+        return p.missed(p.tpot_s(None), at_most)[..., 0], np.where(p.exists, 1.0 / p.load[TIME, ..., 0], 0.0)
 
     every = with_best_steps(levels, missed)
     assert every.shape == (2, levels.shape[1] + 1) and (np.diff(every, axis=1) >= 0).all()
     longest = np.zeros(2)
     for e in range(2):
         assert np.isin(levels[e], every[e]).all()
-        kept = every[e][missed(every)[e] <= 1]
-        assert missed(np.full((2, 1), kept.max()))[e, 0] == pytest.approx(1.0, rel=1e-3)
+        kept = every[e][missed(every)[0][e] <= 1]
+        assert missed(np.full((2, 1), kept.max()))[0][e, 0] == pytest.approx(1.0, rel=1e-3)
     for at_most in np.linspace(0.02, 0.06, 30):
         found = with_best_steps(levels, lambda t, at_most=at_most: missed(t, at_most))
-        now = np.where(missed(found, at_most) <= 1, found, 0.0).max(axis=1)
+        now = np.where(missed(found, at_most)[0] <= 1, found, 0.0).max(axis=1)
         assert (now >= longest).all()
         longest = now
 
@@ -459,7 +459,7 @@ def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row
 
     def missed(step_s):
         p = operating_points([PLAIN], np.array([1e5]), limits, classes, step_s, stage)
-        return p.missed(np.zeros_like(p.work_s), np.inf)[..., 0]
+        return p.missed(np.zeros_like(p.work_s), np.inf)[..., 0], np.where(p.exists, 1.0 / p.load[TIME, ..., 0], 0.0)
 
     (step,) = set(with_best_steps(levels, missed)[0]) - set(levels[0])
     assert (step < 0.0154) == (stage == "both")  # the shortest level's, 0.01/(1 - 0.35)
