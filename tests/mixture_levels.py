@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from optmodels.engine import levels
 from optmodels.engine.continuous import EngineLimits, levels_of_loads
@@ -129,7 +129,7 @@ class Mixture:
         if last == len(steps) - 1 or (self.level(steps[last]) is None and of[last + 1] is None):
             return []
         low, high = steps[last], steps[last + 1]
-        for _ in range(25):
+        for _ in range(16):
             middle = (low + high) / 2
             low, high = (middle, high) if self.level(middle) is None or fits(middle) else (low, middle)
         return [low]
@@ -212,9 +212,11 @@ class Mixture:
         ways: list[tuple[float | None, float | None]] = [(4.0, None), (None, None)]
         ways = [(4.0, 1.0), (4.0, 4.0)] if self.placed else ways
 
-        def waits(level: Level, t: float, most: float | None, turns: float | None) -> list[float]:
+        @cache
+        def waits(t: float, most: float | None, turns: float | None) -> list[float]:
             """For prefill and for a place; none where limits leave none."""
-            if self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
+            level = self.level(t)
+            if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
                 return []
             longest = self._longest(level, t, most, ttft, deadline, queue_s)
             wait = longest if turns is None else turns * self.turn(level, t)
@@ -223,8 +225,7 @@ class Mixture:
         def fits(t: float, at: tuple[float, float], most: float | None, turns: float | None) -> bool | None:
             """Whether time is scarcest, with TTFT and E2E like this."""
             level = self.level(t)
-            assert level is not None
-            if not (both := waits(level, t, most, turns)):
+            if level is None or not (both := waits(t, most, turns)):
                 return None
             takes = self.takes(level, t, both[0], most, both[1])
             if max(takes.values()) > max(takes["time"], takes["chunks"]) * (1 + 1e-8):
@@ -242,7 +243,7 @@ class Mixture:
         for most, turns in ways:
             for t in [*self.steps(), *more]:
                 level = self.level(t)
-                if level is not None and (both := waits(level, t, most, turns)):
+                if level is not None and (both := waits(t, most, turns)):
                     row = self._row(level, t, both[0], most, ttft, tpot, deadline, both[1])
                     if row.rate > 0:
                         yield row

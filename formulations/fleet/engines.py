@@ -14,8 +14,8 @@ to one of `WAITS` from a second to the next two, which keeps the order.
 *Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w meets its limits with it and takes
 no more of anything than of time. A relaxed limit does not shorten it. The point of (t, g), t = t_w for some w, serves
 S = {v : t_v ≥ t} alone. At a relaxed limit q is the point at t' = the least t_v of S. It serves S, t' ≥ t, and takes no
-more of anything than of time, and less time than p, as a longer step does. Of one bucket t_w is found exactly, with
-the longest wait that it keeps (`with_best_steps`).
+more of anything than of time, and no more time than p: steps that take more of it than a shorter one are none of the
+fixed ones. Of one bucket t_w is found by halving, with the longest wait that it keeps (`longest_steps` has the proof).
 
 *Stages.* An engine that only prefills leaves decoding what remains of a deadline, so that a longer wait or step is not
 better: with deadlines the fixed steps are offered with fixed waits alone.
@@ -346,7 +346,6 @@ def _levels(
         parts = []
         for placed, most, turns in ways:
             if alone:
-
                 seen = partial(of.seen, at, placed, most, turns)
                 chosen = at(with_best_steps(steps, seen), placed)
             else:
@@ -622,7 +621,7 @@ class _Engines:
         """
         of, time = self.within(points, most), points.load[TIME]
         can, before, needs = self.ends(points, of, most, turns)
-        # A longer step takes less of time, but where prompts make contexts dearer. Only such steps count, at any limit.
+        # A longer step takes less of time, but where more steps carry prompts and contexts cost more beside these.
         can &= scarce[:, None, None] & (time <= np.minimum.accumulate(time, axis=1)).all(axis=2, keepdims=True)
         ends = [(can & (of.missed <= 1.0), of.allowed_s), (can, of.soft_s)]
         ends = ends if any(w.soft is not None for w in self.works) else ends[:1]

@@ -3,12 +3,17 @@
 A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
 of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
-*Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit, and the
-one at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
-requests. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
+*Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit. Besides
+these there is the longest step at which time or chunks are scarcest (`longest_steps`): within the limits, and within
+each TTFT and E2E that round trips leave. A step carries more with a longer wait, so each has the longest that the
+limits allow. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
 ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
+
+A relaxed limit on TTFT, TPOT, ITL or E2E carries no less at any round trip. It allows every fixed step that the tighter
+one allows, with no shorter wait. And a step between these carries what its time and chunks carry, whatever the limits:
+`longest_steps` proves that the relaxed limit has one that carries as much.
 
 *Closed-loop runs* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second:
 those that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them

@@ -84,7 +84,7 @@ def step_times(c: StepCosts, limits: Any, parts: int = 1) -> list[float]:
     """Steps of these loads, of the largest a₀ and shorter ones of the least; the first is too short for a level."""
     at_loads = loads(getattr(limits, "most_load", None), parts, getattr(limits, "least_load", None))
     long, short = ([a0 / (1.0 - rho) for rho in at_loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    return sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
+    return sorted([c.fixed_s, *long, *(t for t in short if t < largest_fixed_s(c) / (1.0 - loads()[0]))])
 
 
 def longest_step(times: Sequence[float], beyond: Callable[[float], float]) -> float | None:
@@ -957,45 +957,48 @@ def ways(
             which there is the longest level besides.
     """
 
-    def late(x: Level, most: float, asked: Any, within: tuple[float, float]) -> float:
-        of = Bounds(c, slower, kinds, x, most)
-        whole = of.e2e(deadline[1], _wait_within(of, asked, ttft, waiting_s, deadline))
-        return 2.0 if of.ttft(ttft[1], 0.0) > within[0] or whole > within[1] else 0.0
+    weights = [k.weight for k in kinds]
 
-    def farther(asked: Any, cache: float, most: float, place: bool = False) -> Iterator[Level]:
-        known = set(step_times(c, asked))
-        for within in reach:
-            for x in levels(
-                c,
-                kinds,
-                asked,
-                cache,
-                ranks=ranks,
-                place=place,
-                beyond=lambda x, w=within: max(too_long(kinds, tpot)(x), late(x, most, asked, w)),
-            ):  # type: ignore[misc]
-                if x.step_s not in known:
-                    yield x
+    def fills_time(of: Bounds, asked: Any, turn: int, within: tuple[float, float]) -> float:
+        """1 where time or chunks are scarcest with the longest wait; 2: not, or too far; infinite: beyond a limit."""
+        omega = _wait_within(of, asked, ttft, waiting_s, deadline)
+        before = before_places(of.x)[turn] if of.x.place else omega
+        if of.tpot(tpot[1]) > tpot[0] or omega <= 0 or (of.x.place and omega <= before):
+            return math.inf
+        rows = mean_row(weights, of.x.rows)
+        if of.x.ranks * max(of.x.turn_s) > of.most * before * (1 + HAIR) or before <= 0:
+            return 2.0
+        if of.x.place and max(rows) <= max(rows[0], rows[4]):
+            rows = mean_row(
+                weights, of.x.with_places(before, of.x.place_load(before, omega - before, asked.most_used)).rows
+            )
+        scarce = max(*rows, of.queue(before)) > max(rows[0], rows[4])
+        far = of.ttft(ttft[1], 0.0) > within[0] or of.e2e(deadline[1], omega) > within[1]
+        return 2.0 if scarce or far else 1.0
+
+    def best(asked: Any, cache: float, place: bool) -> Iterator[Way]:
+        """Of the fixed steps and of the longest that fill time, within each reach."""
+        ways = [(CLASSES_OF_WAIT[0], k) for k in range(len(BEFORE))] if place else [(m, 0) for m in CLASSES_OF_WAIT]
+        every = {}
+        for (most, turn), within in itertools.product(ways, [(math.inf, math.inf), *reach]):
+
+            def beyond(x: Level, most: float = most, turn: int = turn, at: tuple[float, float] = within) -> float:
+                return fills_time(Bounds(c, slower, kinds, x, most), asked, turn, at)
+
+            every |= {x.step_s: x for x in levels(c, kinds, asked, cache, ranks=ranks, place=place, beyond=beyond)}
+        for most in {most: None for most, _ in ways}:
+            for x in every.values():
+                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
 
     for seqs in choices(limits, c.drafts):
-        asked, cache, full = beside(limits, seqs), kv(seqs), False
+        asked, cache = beside(limits, seqs), kv(seqs)
         if cache <= 0:
             return
-        at: dict[str, Any] = {"ranks": ranks, "beyond": too_long(kinds, tpot)}
-        found = levels(c, kinds, asked, cache, **at)
-        for most in CLASSES_OF_WAIT:
-            for x in [*found, *farther(asked, cache, most)]:
-                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
-        mixed = [mean_row([k.weight for k in kinds], x.rows) for x in found]
-        n = places(kinds, c.drafts, seqs, cache, ranks)
-        if n and binds(mixed, (1, 2)):
-            asked = beside(limits, n)
-            placed = levels(c, kinds, asked, cache, **at, place=True)
-            for x in [*placed, *farther(asked, cache, CLASSES_OF_WAIT[0], place=True)]:
-                of = Bounds(c, slower, kinds, x, CLASSES_OF_WAIT[0])
-                yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, deadline)
-        full = binds(mixed, (1,))
-        if not full:
+        yield from best(asked, cache, place=False)
+        mixed = [mean_row(weights, x.rows) for x in levels(c, kinds, asked, cache, ranks=ranks)]
+        if (n := places(kinds, c.drafts, seqs, cache, ranks)) and binds(mixed, (1, 2)):
+            yield from best(beside(limits, n), cache, place=True)
+        if not binds(mixed, (1,)):
             return
 
 
