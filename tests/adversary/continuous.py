@@ -7,6 +7,7 @@ product come the seconds of an engine's step on a deployment (`StepCosts`), no m
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -425,7 +426,7 @@ def binds(rows: Iterable[Sequence[float]], which: Sequence[int]) -> bool:
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, *, stage: str = "both",
     moved_s: Sequence[float] = (), ranks: int = 1, place: bool = False,
-    beyond: Callable[[Level], float] | None = None,
+    beyond: Callable[[Level], float] | None = None, known: dict[float, Level | None] | None = None,
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and the best one.
 
@@ -433,13 +434,15 @@ def levels(
     be shorter than the shortest of these: down to what a step takes whatever is in it.
 
     `place`: requests wait for one of `max_num_seqs` places, of which as many are taken as may ever be.
+    `known`: those of step times that were asked before, of the same engine.
     """
-    times = step_times(c, limits)
+    times, known = step_times(c, limits), {} if known is None else known
 
-    @cache
     def at(t: float) -> Level | None:
-        x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
-        return x.with_places(0.0, limits.most_used) if x is not None and place else x
+        if t not in known:
+            x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
+            known[t] = x.with_places(0.0, limits.most_used) if x is not None and place else x
+        return known[t]
 
     def m(t: float) -> float:
         """0 where there is no level, as the step is too short for one."""
@@ -959,33 +962,42 @@ def ways(
 
     weights = [k.weight for k in kinds]
 
-    def fills_time(of: Bounds, asked: Any, turn: int, within: tuple[float, float]) -> float:
-        """1 where time or chunks are scarcest with the longest wait; 2: not, or too far; infinite: beyond a limit."""
+    def fills_time(of: Bounds, asked: Any, turn: int) -> tuple[float, float, float]:
+        """1 where time or chunks are scarcest with the longest wait, 2: not, infinite: beyond a limit; TTFT and E2E."""
         omega = _wait_within(of, asked, ttft, waiting_s, deadline)
         before = before_places(of.x)[turn] if of.x.place else omega
         if of.tpot(tpot[1]) > tpot[0] or omega <= 0 or (of.x.place and omega <= before):
-            return math.inf
+            return math.inf, math.inf, math.inf
         rows = mean_row(weights, of.x.rows)
         if of.x.ranks * max(of.x.turn_s) > of.most * before * (1 + HAIR) or before <= 0:
-            return 2.0
+            return 2.0, math.inf, math.inf
         if of.x.place and max(rows) <= max(rows[0], rows[4]):
-            rows = mean_row(
-                weights, of.x.with_places(before, of.x.place_load(before, omega - before, asked.most_used)).rows
-            )
+            waits = of.x.with_places(before, of.x.place_load(before, omega - before, asked.most_used))
+            rows = mean_row(weights, waits.rows)
         scarce = max(*rows, of.queue(before)) > max(rows[0], rows[4])
-        far = of.ttft(ttft[1], 0.0) > within[0] or of.e2e(deadline[1], omega) > within[1]
-        return 2.0 if scarce or far else 1.0
+        return 1.0 + scarce, of.ttft(ttft[1], 0.0), of.e2e(deadline[1], omega)
 
     def best(asked: Any, cache: float, place: bool) -> Iterator[Way]:
         """Of the fixed steps and of the longest that fill time, within each reach."""
         ways = [(CLASSES_OF_WAIT[0], k) for k in range(len(BEFORE))] if place else [(m, 0) for m in CLASSES_OF_WAIT]
-        every = {}
-        for (most, turn), within in itertools.product(ways, [(math.inf, math.inf), *reach]):
+        known: dict[float, Level | None] = {}
+        every: dict[float, Level] = {}
+        for most, turn in ways:
 
-            def beyond(x: Level, most: float = most, turn: int = turn, at: tuple[float, float] = within) -> float:
-                return fills_time(Bounds(c, slower, kinds, x, most), asked, turn, at)
+            @functools.cache
+            def seen(t: float, most: float = most, turn: int = turn) -> tuple[float, float, float]:
+                x = known[t]
+                assert x is not None
+                return fills_time(Bounds(c, slower, kinds, x, most), asked, turn)
 
-            every |= {x.step_s: x for x in levels(c, kinds, asked, cache, ranks=ranks, place=place, beyond=beyond)}
+            for within in [(math.inf, math.inf), *reach]:
+
+                def beyond(x: Level, of: Any = seen, at: tuple[float, float] = within) -> float:
+                    fills, first, whole = of(x.step_s)
+                    return 2.0 if fills == 1.0 and (first > at[0] or whole > at[1]) else float(fills)
+
+                found = levels(c, kinds, asked, cache, ranks=ranks, place=place, beyond=beyond, known=known)
+                every |= {x.step_s: x for x in found}
         for most in {most: None for most, _ in ways}:
             for x in every.values():
                 yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
