@@ -30,6 +30,7 @@ from optmodels import catalog
 from optmodels.engine.continuous import (
     MOST_OF_WAIT,
     QUANTILES,
+    TIME,
     Classes,
     Coefficients,
     EngineLimits,
@@ -259,7 +260,8 @@ def capacity():
 
         def missed(step_s, at=at, tpot_s=tpot_s):
             points = at(step_s)
-            return points.missed(points.tpot_s(None), tpot_s)[..., 0]
+            carried = np.where(points.exists, 1.0 / points.load[TIME, ..., 0], 0.0)
+            return points.missed(points.tpot_s(None), tpot_s)[..., 0], carried
 
         points, best = at(with_best_steps(levels_of_loads([costs], loads_of_levels()), missed)), 0.0
         for most in MOST_OF_WAIT:

@@ -6,12 +6,9 @@ They are levels at which requests seldom wait for slots or KV cache, and levels 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-
-from scipy.optimize import brentq
+from functools import cache, partial
 
 from optmodels.engine import levels
 from optmodels.engine.continuous import EngineLimits, levels_of_loads
@@ -109,9 +106,9 @@ class Mixture:
             for r in level.requests.values() if level.can_hold(r)
         )  # fmt: skip
 
-    def lacks_places(self, tpot: Limit) -> bool:
+    def lacks_places(self) -> bool:
         """Whether slots or KV cache are what is scarcest on any level."""
-        for level, t in ((self.level(t), t) for t in self.steps(tpot)):
+        for level, t in ((self.level(t), t) for t in self.steps()):
             if level is not None:
                 takes = self.takes(level, t, 1.0, None)
                 others = max(takes[row] for row in ("time", "tokens", "chunks"))
@@ -119,26 +116,23 @@ class Mixture:
                     return True
         return False
 
-    def steps(self, tpot: Limit) -> list[float]:
-        """Step times of loads, and the best one."""
-        c = self.e.costs
-        steps = levels_of_loads([c], levels.loads_of_levels(self.limits.load))[0].tolist()
+    def steps(self) -> list[float]:
+        """Step times of loads."""
+        found: list[float] = levels_of_loads([self.e.costs], levels.loads_of_levels(self.limits.load))[0].tolist()
+        return found
 
-        def beyond(t: float) -> float:
-            level = self.level(t)
-            if level is None:
-                return -1.0
-            takes = self.takes(level, t, 1.0, None)
-            if self.placed:
-                takes["running"] = takes["memory"] = self._all_places(level) / self.limits.busiest
-            room = max(takes[row] / takes["time"] for row in ("running", "memory", "tokens"))
-            return max(self.seen(level, t, 0.0, None, 1, tpot[1]) / tpot[0], room) - 1
-
-        kept = max(t for t in (c.fixed_s, *steps) if beyond(t) <= 0)
-        after = min((t for t in steps if t > kept), default=None)
-        if after is None or (beyond(kept) == -1.0 and math.isinf(beyond(after))):
-            return steps
-        return [*steps, brentq(beyond, kept, after) * (1 - 1e-9)]
+    def longest_step(self, fits: Callable[[float], bool | None]) -> list[float]:
+        """The longest that fits, a little longer than the longest of `steps` that does; None: no level at all."""
+        steps = self.steps()
+        of = [fits(t) if self.level(t) is not None else True for t in steps]
+        last = max(k for k, x in enumerate(of) if x)
+        if last == len(steps) - 1 or (self.level(steps[last]) is None and of[last + 1] is None):
+            return []
+        low, high = steps[last], steps[last + 1]
+        for _ in range(16):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.level(middle) is None or fits(middle) else (low, middle)
+        return [low]
 
     def _all_places(self, level: Level) -> float:
         """Share of what full engines serve that one request/s is, where none waits for prefill."""
@@ -205,7 +199,7 @@ class Mixture:
             if told.e.kv_tokens <= 0:
                 return
             found = [*told._rows(ttft, tpot, deadline, queue_s, reach)]
-            if told.lacks_places(tpot) and (other := told.with_places()) is not None:
+            if told.lacks_places() and (other := told.with_places()) is not None:
                 placed = [*other._rows(ttft, tpot, deadline, queue_s, reach)]
                 found += [replace(row, full=row.full and other.limits.slots == slots) for row in placed]
             yield from found
@@ -215,36 +209,44 @@ class Mixture:
     def _rows(
         self, ttft: Limit, tpot: Limit, deadline: Limit, queue_s: float, reach: tuple[float, float]
     ) -> Iterator[Row]:
-        steps = self.steps(tpot)
-        for most in (4.0,) if self.placed else (4.0, None):
+        ways: list[tuple[float | None, float | None]] = [(4.0, None), (None, None)]
+        ways = [(4.0, 1.0), (4.0, 4.0)] if self.placed else ways
 
-            def beyond(t: float, most: float | None = most) -> float:
-                level = self.level(t)
-                if level is None:
-                    return -1.0
-                first, whole = self.seen(level, t, 0.0, most, 0, ttft[1]), 0.0
-                if math.isfinite(reach[1]):
-                    wait = self._longest(level, t, most, ttft, deadline, queue_s)
-                    whole = self.seen(level, t, wait, most, 2, deadline[1])
-                return max(first / reach[0], whole / reach[1]) - 1.0
+        @cache
+        def waits(t: float, most: float | None, turns: float | None) -> list[float]:
+            """For prefill and for a place; none where limits leave none."""
+            level = self.level(t)
+            if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
+                return []
+            longest = self._longest(level, t, most, ttft, deadline, queue_s)
+            wait = longest if turns is None else turns * self.turn(level, t)
+            return [wait, longest - wait] if longest > 0 and (turns is None or longest > wait) else []
 
-            more: list[float] = []
-            if math.isfinite(min(reach)):
-                times = sorted(steps)
-                after = bisect_left(times, True, key=lambda t: beyond(t) > 0)
-                if 0 < after < len(times) and beyond(times[after - 1]) > -1.0:
-                    more = [brentq(beyond, times[after - 1], times[after], rtol=1e-6) * (1 - 3e-6)]
-            for t in [*steps, *more]:
+        def fits(t: float, at: tuple[float, float], most: float | None, turns: float | None) -> bool | None:
+            """Whether time is scarcest, with TTFT and E2E like this."""
+            level = self.level(t)
+            if level is None or not (both := waits(t, most, turns)):
+                return None
+            takes = self.takes(level, t, both[0], most, both[1])
+            if max(takes.values()) > max(takes["time"], takes["chunks"]) * (1 + 1e-8):
+                return False
+            seen = ((0.0, 0, ttft[1]), (sum(both), 2, deadline[1]))
+            return all(
+                math.isinf(x) or self.seen(level, t, wait, most, which, q) <= x
+                for x, (wait, which, q) in zip(at, seen, strict=True)
+            )
+
+        more = [
+            t for most, turns in ways for at in {(math.inf, math.inf), reach}
+            for t in self.longest_step(partial(fits, at=at, most=most, turns=turns))
+        ]  # fmt: skip
+        for most, turns in ways:
+            for t in [*self.steps(), *more]:
                 level = self.level(t)
-                if level is None or self.seen(level, t, 0.0, None, 1, tpot[1]) > tpot[0]:
-                    continue
-                longest = self._longest(level, t, most, ttft, deadline, queue_s)
-                for turns in (1.0, 4.0) if self.placed else (None,):
-                    wait = longest if turns is None else turns * self.turn(level, t)
-                    if longest > 0 and (turns is None or longest > wait):
-                        row = self._row(level, t, wait, most, ttft, tpot, deadline, longest - wait)
-                        if row.rate > 0:
-                            yield row
+                if level is not None and (both := waits(t, most, turns)):
+                    row = self._row(level, t, both[0], most, ttft, tpot, deadline, both[1])
+                    if row.rate > 0:
+                        yield row
 
     def _longest(
         self, level: Level, t: float, most: float | None, ttft: Limit, deadline: Limit, queue_s: float

@@ -2,12 +2,14 @@
 
 Of a random instance of the adversary, within whose limits there may or may not be a plan, one thing is made looser: a
 limit (any that the schema marks) is loosened or dropped, every price is multiplied by a number below one, or a machine
-that could not be bought can be. What had a plan still has one, and the optimum is no worse.
+that could not be bought can be. What had a plan still has one, and the optimum is no worse. With ``--rewritten`` also:
+lists in another order, whose optimum is the same, and a limit that fewer of the requests have to meet.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import tempfile
 from collections import Counter
@@ -27,6 +29,7 @@ from tests.adversary import harness
 FORMULATIONS = harness.FORMULATIONS
 SAME = 2e-6  # relative
 SECONDS = 60.0  # of a pair
+LISTS = {"machines", "regions", "services", "workloads", "models", "servers"}
 FACTORS = (0.02, 0.1, 0.35, 0.6, 1.0, 3.0)  # by which a limit is loosened
 
 
@@ -34,13 +37,16 @@ FACTORS = (0.02, 0.1, 0.35, 0.6, 1.0, 3.0)  # by which a limit is loosened
 class Pair:
     """Settings of an instance, of which the second allow all that the first do.
 
-    `problem`: the instance, from whose limits follows what machines serve; for prices, written out.
+    `problem`: the instance, from whose limits follows what machines serve; for prices, written out. `rewritten`: the
+    looser one, where settings do not make it. `same`: neither is looser.
     """
 
     what: str
     tight: Settings
     loose: Settings
     problem: Any
+    rewritten: Any = None
+    same: bool = False
 
 
 def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) -> Iterator[Pair]:
@@ -76,22 +82,53 @@ def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
 
     ``kept``: nothing; ``nothing to lose``: the tighter one has no plan; ``unsettled``: one of the two is not proved.
     """
-    answers, oracle.problem = [], pair.problem
-    for settings in (pair.tight, pair.loose):
+    answers = []
+    for settings, problem in ((pair.tight, pair.problem), (pair.loose, pair.rewritten or pair.problem)):
+        oracle.problem, oracle._tables = problem, None
         oracle.budget = Budget(SECONDS, 4)
         answer = oracle.solve(settings, 0.0)
         if answer.feasible is None or (answer.feasible and not answer.optimal):
             return "unsettled", ""
         answers.append(answer)
     tight, loose = answers
-    if not tight.feasible:
+    if not tight.feasible and not (pair.same and loose.feasible):
         return "nothing to lose", ""
-    if not loose.feasible:
-        return "lost", f"has a plan of {tight.objective!r}, and none when looser: {loose.reason}"
+    if not tight.feasible or not loose.feasible:
+        one, other = (tight, loose) if tight.feasible else (loose, tight)
+        return "lost", f"has a plan of {one.objective!r}, and none when changed: {other.reason}"
     assert tight.objective is not None and loose.objective is not None
-    if oracle.better(loose.objective, tight.objective) < -SAME * max(abs(tight.objective), 1e-9):
+    worse = -oracle.better(loose.objective, tight.objective)
+    if (abs(worse) if pair.same else worse) > SAME * max(abs(tight.objective), 1e-9):
         return "lost", f"{tight.objective!r} becomes {loose.objective!r}"
     return "kept", ""
+
+
+def rewritten(data: dict[str, Any], rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """The instance with its lists in another order (the same), and with a lower percentile of one limit."""
+    other = copy.deepcopy(data)
+    for of in (other, other.get("pool", {})):
+        for key in sorted(LISTS & of.keys()):
+            if key == "regions" and "noise" in str(data):  # drawn by region after region
+                continue
+            if isinstance(of[key], list) and all(isinstance(x, dict) for x in of[key]):
+                of[key] = [of[key][i] for i in rng.permutation(len(of[key]))]
+    if other != data:
+        yield "lists in another order", other, True
+    other = copy.deepcopy(data)
+    if found := list(percentiles(other, "")):
+        path, limit = found[rng.integers(len(found))]
+        before = limit["percentile"]
+        limit["percentile"] = round(float(rng.uniform(min(0.5, 0.9 * before), before)), 4)
+        yield f"{path}: percentile {before} → {limit['percentile']}", other, False
+
+
+def percentiles(data: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Limits that a share of the requests meets, and where they are."""
+    if isinstance(data, dict) and {"at_most", "percentile"} <= data.keys():
+        yield path, data
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from percentiles(value, f"{path}.{key}")
 
 
 def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
@@ -109,8 +146,13 @@ def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
             slo["itl_s"] = {"at_most": at_most, "percentile": percentile}
 
 
-def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) -> tuple[Counter[str], list[str]]:
-    """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost."""
+def run(
+    name: str, count: int, seed: int, each: int = 2, engines: bool = False, also: bool = False
+) -> tuple[Counter[str], list[str]]:  # fmt: skip
+    """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost.
+
+    `also`: those of `rewritten`, besides.
+    """
     form, seen, lost = formulation.get(name), Counter[str](), list[str]()
     while seen["kept"] + seen["lost"] < count:
         data = harness.instance(name, seed)
@@ -124,11 +166,14 @@ def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) 
                 problem = load(harness.written(data, Path(folder)), limits_may_fail=True)
                 oracle = InstanceOracle(form, problem, Budget(SECONDS, 4))
                 some = list(pairs(oracle, rng, continuous))[:each]
+                for k, (what, other, same) in enumerate(rewritten(data, rng) if also else ()):
+                    (beside := Path(folder) / str(k)).mkdir()
+                    looser = load(harness.written(other, beside), limits_may_fail=True)
+                    some.append(Pair(what, {}, {}, problem, looser, same))
             except InputError:
                 seen["refused"] += 1
                 continue
             for pair in some:
-                oracle._tables = None
                 outcome, found = judge(oracle, pair)
                 seen[outcome] += 1
                 if found:
@@ -142,10 +187,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="pairs a formulation whose tighter instance has a plan")
     parser.add_argument("--seed", type=int, default=0, help="of the first instance")
     parser.add_argument("--each", type=int, default=2, help="pairs an instance")
+    parser.add_argument("--rewritten", action="store_true", help="also other orders and lower percentiles")
     parser.add_argument("--engines", action="store_true", help="instances with continuous batching alone")
     given, failed = parser.parse_args(), False
     for name in given.formulations or FORMULATIONS:
-        seen, lost = run(name, given.count, given.seed, given.each, given.engines)
+        seen, lost = run(name, given.count, given.seed, given.each, given.engines, given.rewritten)
         said = ", ".join(f"{n} {k}" for k, n in sorted(seen.items()))
         sys.stdout.write("\n".join([f"{name}: {said}", *lost]) + "\n")
         sys.stdout.flush()

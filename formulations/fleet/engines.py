@@ -14,8 +14,8 @@ to one of `WAITS` from a second to the next two, which keeps the order.
 *Best steps.* Fix a wait g, and let t_w be the longest of some fixed steps at which w meets its limits with it and takes
 no more of anything than of time. A relaxed limit does not shorten it. The point of (t, g), t = t_w for some w, serves
 S = {v : t_v ≥ t} alone. At a relaxed limit q is the point at t' = the least t_v of S. It serves S, t' ≥ t, and takes no
-more of anything than of time, and less time than p, as a longer step does. Of one bucket t_w is found exactly, with
-the longest wait that it keeps (`with_best_steps`).
+more of anything than of time, and no more time than p: steps that take more of it than a shorter one are none of the
+fixed ones. Of one bucket t_w is found by halving, with the longest wait that it keeps (`longest_steps` has the proof).
 
 *Stages.* An engine that only prefills leaves decoding what remains of a deadline, so that a longer wait or step is not
 better: with deadlines the fixed steps are offered with fixed waits alone.
@@ -26,8 +26,9 @@ Each point cut here has another in its place that is q (`_needless`, `_short_eno
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -336,11 +337,8 @@ def _levels(
         parts = []
         for placed, most, turns in ways:
             if alone:
-
-                def missed(step_s: Array, placed: bool = placed, most: float = most, turns: float = turns) -> Array:
-                    return of.missed(at(step_s, placed), most, turns)
-
-                chosen = at(with_best_steps(steps, missed), placed)
+                seen = partial(of.seen, at, placed, most, turns)
+                chosen = at(with_best_steps(steps, seen), placed)
             else:
                 chosen = by_place[placed]
             if placed:
@@ -536,18 +534,23 @@ class _Engines:
                     needs[..., k] = points.place_waits(before, most, over_time)
         return can, before, needs
 
-    def missed(self, points: Points, most: float, turns: float) -> Array:
+    def seen(
+        self, at: Callable[[Array, bool], Points], placed: bool, most: float, turns: float, step_s: Array
+    ) -> tuple[Array, Array]:
         """Whether steps are too long for the only bucket with the longest wait that it keeps: 2, else 1, (P, L).
 
-        Infinite where it keeps no limit at all, 0 where a step is too short for a level.
+        Infinite where it keeps no limit at all, 0 where a step is too short for a level. And the requests/s that time
+        carries: all of them, at a step that is not too long.
         """
+        points = at(step_s, placed)
         of = self.within(points, most)
         can, before, needs = self.ends(points, of, most, turns)
         fits = can & (of.missed <= 1.0) & (needs <= of.allowed_s - before[..., None])
         if not points.placed:
             fits &= points.waiting(np.where(of.can, of.allowed_s, 1.0), most)[:, :, 0] <= points.load[TIME]
         beyond = np.where(of.can & (of.missed <= 1.0), 2.0, np.inf)
-        return np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
+        missed = np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
+        return missed, np.where(points.exists, 1.0 / points.load[TIME, ..., 0], 0.0)
 
     def with_waits(self, points: Points, most: float, turns: float) -> tuple[FleetLevels, list[str]]:
         """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
@@ -595,7 +598,8 @@ class _Engines:
         """
         of, time = self.within(points, most), points.load[TIME]
         can, before, needs = self.ends(points, of, most, turns)
-        can &= scarce[:, None, None]
+        # A longer step takes less of time, but where more steps carry prompts and contexts cost more beside these.
+        can &= scarce[:, None, None] & (time <= np.minimum.accumulate(time, axis=1)).all(axis=2, keepdims=True)
         ends = [(can & (of.missed <= 1.0), of.allowed_s), (can, of.soft_s)]
         ends = ends if any(w.soft is not None for w in self.works) else ends[:1]
         found: list[Array] = []

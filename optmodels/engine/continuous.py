@@ -1178,53 +1178,72 @@ def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAS
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     """Step times (P, L) at which loads ρ are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
-    The former are for steps shorter than any of the latter's. In place of the others, and first, stands
-    a step without a level: `StepCosts.fixed_s`, which every step of a level is longer than.
+    The former are for steps shorter than any of the latter's at the default `engine.least_load`, whatever the loads: a
+    smaller one adds steps and drops none. In place of the others, and first, stands a step without a level:
+    `StepCosts.fixed_s`, which every step of a level is longer than.
     """
     c = Coefficients.stack(costs)
     least, most = c.least_fixed_s[:, :, 0], c.largest_fixed_s[:, :, 0]
     short, long = least / (1.0 - loads), most / (1.0 - loads)
     none = c.fixed_s[:, :, 0]
-    short = np.where(short < long.min(axis=1, keepdims=True), short, none)
+    short = np.where(short < most / (1.0 - loads_of_levels()[0]), short, none)
     some = (short > none).any(axis=0)
     return np.sort(np.concatenate([none, short[:, some], long], axis=1), axis=1)
 
 
-def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
-    """Step times of levels, and the one that is best for the only class of each deployment, (P, L + 1).
+def with_best_steps(step_s: Array, seen: Callable[[Array], tuple[Array, Array]]) -> Array:
+    """Step times of levels, and the one that is best for the only class of each deployment, ascending.
 
     A longer step takes less of time and more of everything else: the longest one at which the class meets its limits
-    and time is still scarcest carries most requests. It may be shorter than every level. Found between two levels by
-    `HALVINGS`, so that it is one of as many fixed steps, and with a relaxed limit no shorter.
+    and time is still scarcest carries most requests. It may be shorter than every level. `longest_steps` finds it, so
+    that a relaxed limit does not carry less.
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
-        missed: excess of step times (P, J) over the right ones, (P, J); above 1 they are, 0: too short for a
-            level.
+        seen: as in `longest_steps`, of step times (P, J).
     """
-    best = longest_steps(step_s, missed(step_s)[None], missed)
+    missed, carried = seen(step_s)
+    best = longest_steps(step_s, missed[None], carried, lambda step_s, _: seen(step_s))
     return np.sort(np.concatenate([step_s, best], axis=1), axis=1)
 
 
-def longest_steps(step_s: Array, seen: Array, missed: Callable[[Array], Array]) -> Array:
-    """The longest steps that are not too long in each of N cases, (P, N); the first step where there is none.
+def longest_steps(
+    step_s: Array, missed: Array, carried: Array, seen: Callable[[Array, Index], tuple[Array, Array]]
+) -> Array:  # fmt: skip
+    """The longest steps that fit each of N cases, beside the given ones; the first step where there is none, (P, N·J).
+
+    A relaxed case carries no less at the steps given and found, whatever the functions of the step look like. It fits
+    at every step at which the tighter one does; requests/s depend on the step alone. Each search lies between two
+    neighbours of `step_s`, of which the shorter fits and the longer does not. It halves `HALVINGS` times and goes on to
+    the middle only if that fits, carries at least what the lower end does, and at most what each end refused so far
+    does. If the relaxed case fits at the longer neighbour, that carries as much as all that the tighter one may find.
+    If not, both searches ask the same middles until one fits the relaxed case alone. There the relaxed one goes on to
+    steps that carry no less than this middle, and the tighter one to steps that carry no more.
 
     Args:
         step_s: `levels_of_loads`, ascending, (P, L).
-        seen: `missed` of these in every case, (N, P, L).
-        missed: as in `with_best_steps`, of one step of each case, (P, N).
+        missed: excess of these over the right ones in every case, (N, P, L): above 1 they do not fit; 0: too short
+            for a level; infinite: no request can be on the level.
+        carried: requests/s of these, 0 where there is no level, (P, L); of all cases.
+        seen: (step times, (P, K), case of each column, (K,)) → `missed` and `carried` of these, (P, K) both.
     """
-    L = step_s.shape[1]
-    fits = seen <= 1.0
-    last = L - 1 - np.argmax(fits[..., ::-1], axis=2)  # the longest that does, (N, P)
-    following = np.minimum(last + 1, L - 1)
-    low, high = (np.take_along_axis(step_s, k.T, axis=1) for k in (last, following))
-    at, after = (np.take_along_axis(seen, k[..., None], axis=2)[..., 0].T for k in (last, following))
-    wanted = fits.any(axis=2).T & (last.T < L - 1) & ((at > 0.0) | np.isfinite(after))
+    fits = missed <= 1.0
+    ends = fits[..., :-1] & ~fits[..., 1:] & ((missed[..., :-1] > 0.0) | np.isfinite(missed[..., 1:]))
+    count = int(ends.sum(axis=2).max(initial=0))
+    if not count:
+        return step_s[:, :1]
+    chosen = np.argsort(~ends, axis=2, kind="stable")[..., :count]  # (N, P, J)
+    wanted, below = (
+        x.transpose(1, 0, 2).reshape(len(step_s), -1) for x in (np.take_along_axis(ends, chosen, axis=2), chosen)
+    )
+    case = np.repeat(np.arange(len(missed)), count)
+    low, high, least, most = (np.take_along_axis(x, below + k, axis=1) for x in (step_s, carried) for k in (0, 1))
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
-        keeps = missed(middle) <= 1.0
-        low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
+        excess, here = seen(middle, case)
+        keeps = (excess <= 1.0) & (here >= least) & (here <= most)
+        low, least = np.where(keeps, middle, low), np.where(keeps, here, least)
+        high, most = np.where(keeps, high, middle), np.where(keeps, most, np.minimum(most, here))
     found: Array = np.where(wanted, low, step_s[:, :1])
     return found
 

@@ -3,12 +3,17 @@
 A level is a step time t (`optmodels.engine.continuous`) with a wait ω. A request/s of the mixture takes Σ f_w·load_k,w
 of capacity k, and limits are on means and percentiles over all its classes (`optmodels.engine.lengths`, M1).
 
-*Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit, and the
-one at which the mixture takes least of what it is most of. Of the waits the longest that the limits allow carries most
-requests. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
+*Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit. Besides
+these there is the longest step at which time or chunks are scarcest (`longest_steps`): within the limits, and within
+each TTFT and E2E that round trips leave. A step carries more with a longer wait, so each has the longest that the
+limits allow. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
 ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
+
+A relaxed limit on TTFT, TPOT, ITL or E2E carries no less at any round trip. It allows every fixed step that the tighter
+one allows, with no shorter wait. And a step between these carries what its time and chunks carry, whatever the limits:
+`longest_steps` proves that the relaxed limit has one that carries as much.
 
 *Closed-loop runs* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second:
 those that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them
@@ -27,17 +32,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from optmodels.arrays import Array, Columns, Index, Mask
 from optmodels.engine.continuous import (
+    CHUNKS,
     MEMORY,
     MOST_OF_WAIT,
     PLACE_HALVINGS,
     ROWS,
     RUNNING,
+    TIME,
     TURNS,
     Classes,
     Coefficients,
@@ -51,7 +57,6 @@ from optmodels.engine.continuous import (
     operating_points,
     seconds_and_quantile,
     waits_for_places,
-    with_best_steps,
 )
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import over_classes, shares_bounded
@@ -413,14 +418,6 @@ def _levels(
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e, itl), [e.costs for e in engines]
     at_itl = seconds_and_quantile(itl)[0]
 
-    def missed_at(points: Points) -> Array:
-        each = np.fmax(of.per_token_s(points) / at_tpot, of.pause_s(points) / at_itl)[..., None]
-        found: Array = points.missed(each, 1.0, of.mean(points.rows_of_step())[..., None])[..., 0]
-        return found
-
-    def missed(step_s: Array, placed: bool = False) -> Array:
-        return missed_at(of.at(step_s, placed))
-
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
         return -over_classes(-spare / per[:, None, None], of.weight, quantile)
@@ -445,51 +442,67 @@ def _levels(
         kept = (of.per_token_s(points) <= at_tpot) & ~(of.pause_s(points) > at_itl)
         return wait, points.exists & kept & (wait > 0)
 
-    def reaching(placed: bool, most: float) -> Array:
-        """The longest step of every engine within its limits and each row of `reach`, (E, N)."""
+    def seen(points: Points, most: float, turns: float) -> tuple[Array, Array, Array, Array]:
+        """`missed` and `carried` of `longest_steps`, TTFT and E2E at their quantiles, (E, L) each.
 
-        def seen(step_s: Array) -> tuple[Array, Array, Array]:
-            points = of.at(step_s, placed)
-            _, first, late = waits(points, most)
-            return missed_at(points), first, late
+        Steps fit where longer ones only carry more: time or chunks are scarcest, with the longest wait.
+        """
+        wait, first, late = waits(points, most)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            load = of.mean(points.rows_of_step())
+            lessened = load[[TIME, CHUNKS]].max(axis=0)
+            prefill = points.prefill_waits(turns) if points.placed else wait
+            able = points.exists & ~(of.per_token_s(points) > at_tpot) & ~(of.pause_s(points) > at_itl) & (wait > 0.0)
+            able &= (wait > prefill) | (not points.placed)
+            before = np.where(able, prefill, 1.0)
+            fits = able & (load.max(axis=0) <= lessened)
+            fits &= of.mean(points.waiting(before[..., None], most)[:, :, 0]) <= lessened
+            if points.placed:
+                fits &= points.place_waits(before, most, lambda taken: of.mean(taken) / lessened) <= wait - prefill
+            carried = np.where(points.exists & (lessened > 0.0), 1.0 / lessened, 0.0)
+        missed = np.where(points.exists, np.where(fits, 1.0, np.where(able, 2.0, np.inf)), 0.0)
+        return missed, carried, first, late
 
-        def beyond(of_limits: Array, first: Array, late: Array, at: tuple[Array, Array]) -> Array:
-            over = np.where((first > at[0]) | (late > at[1]), 2.0, 0.0)
-            return np.where(of_limits > 0.0, np.maximum(of_limits, over), 0.0)
+    def reaching(points: Points, ways: Sequence[tuple[float, float]]) -> Array:
+        """The longest steps that fit within the limits, and within each row of `reach`, in any of the ways, (E, N)."""
+        at = np.concatenate([np.full((1, 2), np.inf), reach])
 
-        every = (reach[:, 0, None, None], reach[:, 1, None, None])
-        each = (reach[None, :, 0], reach[None, :, 1])
-        return longest_steps(steps, beyond(*seen(steps), every), lambda step_s: beyond(*seen(step_s), each))
+        def beyond(seen: tuple[Array, Array, Array, Array], at: Array) -> Array:
+            missed, _, first, late = seen
+            over = (first > at[..., 0]) | (late > at[..., 1])
+            return np.where(over & (missed == 1.0), 2.0, missed)
+
+        def each(step_s: Array, case: Index) -> tuple[Array, Array]:
+            points = of.at(step_s, bool(ways[0][1]))
+            way, row = np.divmod(case, len(at))
+            found = [seen(points, *w) for w in ways]
+            missed = np.stack([beyond(x, at[row]) for x in found])
+            return missed[way, :, np.arange(len(case))].T, found[0][1]
+
+        of_ways = [seen(points, *w) for w in ways]
+        every = np.concatenate([beyond(x, at[:, None, None]) for x in of_ways])
+        return longest_steps(points.step_s, every, of_ways[0][1], each)
 
     steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
-    crowd = of.at(with_best_steps(steps, missed))
-    rows = np.concatenate([of.mean(crowd.load), np.zeros_like(crowd.step_s)[None]])
+    fixed = of.at(steps)
+    rows = np.concatenate([of.mean(fixed.load), np.zeros_like(fixed.step_s)[None]])
     scarce = np.asarray(waits_for_places(rows).any(axis=1))
-    ways = [(most, 0.0) for most in MOST_OF_WAIT]  # and turns that requests wait for prefill, where for places, too
-    ways += [(MOST_OF_WAIT[0], turns) for turns in TURNS] if scarce.any() else []
-    by_place = {False: crowd}
-    if scarce.any():
-        by_place[True] = of.at(with_best_steps(steps, partial(missed, placed=True)), True)
+    within_limits = np.zeros(fixed.step_s.shape, dtype=bool)
     parts: list[Levels] = []
-    within_limits = np.zeros(crowd.step_s.shape, dtype=bool)
-    reached: dict[tuple[bool, float], Points] = {}
-    for most, turns in ways:
-        placed = turns > 0.0
-        points = by_place[placed]
-        wait, able = within(points, most)
-        if not placed:
-            within_limits |= able
-        if len(reach):
-            if (placed, most) not in reached:
-                more = np.concatenate([points.step_s, reaching(placed, most)], axis=1)
-                reached[placed, most] = of.at(np.sort(more, axis=1), placed)
-            points = reached[placed, most]
+    for placed in (False, True) if scarce.any() else (False,):
+        # Turns that requests wait for prefill, where for places, too.
+        ways = [(MOST_OF_WAIT[0], turns) for turns in TURNS] if placed else [(most, 0.0) for most in MOST_OF_WAIT]
+        fixed = of.at(steps, True) if placed else fixed
+        points = of.at(np.sort(np.concatenate([steps, reaching(fixed, ways)], axis=1), axis=1), placed)
+        for most, turns in ways:
             wait, able = within(points, most)
-        prefill = wait
-        if placed:
-            prefill = points.prefill_waits(turns)
-            able = able & scarce[:, None] & (wait > prefill)
-        parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
+            prefill = wait
+            if placed:
+                prefill = points.prefill_waits(turns)
+                able = able & scarce[:, None] & (wait > prefill)
+            else:
+                within_limits |= within(fixed, most)[1]
+            parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
     made = Levels.joined(parts)
     rounded = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:

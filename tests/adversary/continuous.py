@@ -7,6 +7,7 @@ product come the seconds of an engine's step on a deployment (`StepCosts`), no m
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,7 +85,7 @@ def step_times(c: StepCosts, limits: Any, parts: int = 1) -> list[float]:
     """Steps of these loads, of the largest a₀ and shorter ones of the least; the first is too short for a level."""
     at_loads = loads(getattr(limits, "most_load", None), parts, getattr(limits, "least_load", None))
     long, short = ([a0 / (1.0 - rho) for rho in at_loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    return sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
+    return sorted([c.fixed_s, *long, *(t for t in short if t < largest_fixed_s(c) / (1.0 - loads()[0]))])
 
 
 def longest_step(times: Sequence[float], beyond: Callable[[float], float]) -> float | None:
@@ -425,7 +426,7 @@ def binds(rows: Iterable[Sequence[float]], which: Sequence[int]) -> bool:
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, *, stage: str = "both",
     moved_s: Sequence[float] = (), ranks: int = 1, place: bool = False,
-    beyond: Callable[[Level], float] | None = None,
+    beyond: Callable[[Level], float] | None = None, known: dict[float, Level | None] | None = None,
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and the best one.
 
@@ -433,13 +434,15 @@ def levels(
     be shorter than the shortest of these: down to what a step takes whatever is in it.
 
     `place`: requests wait for one of `max_num_seqs` places, of which as many are taken as may ever be.
+    `known`: those of step times that were asked before, of the same engine.
     """
-    times = step_times(c, limits)
+    times, known = step_times(c, limits), {} if known is None else known
 
-    @cache
     def at(t: float) -> Level | None:
-        x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
-        return x.with_places(0.0, limits.most_used) if x is not None and place else x
+        if t not in known:
+            x = level(c, kinds, limits, kv, t, stage, moved_s, ranks)
+            known[t] = x.with_places(0.0, limits.most_used) if x is not None and place else x
+        return known[t]
 
     def m(t: float) -> float:
         """0 where there is no level, as the step is too short for one."""
@@ -957,45 +960,57 @@ def ways(
             which there is the longest level besides.
     """
 
-    def late(x: Level, most: float, asked: Any, within: tuple[float, float]) -> float:
-        of = Bounds(c, slower, kinds, x, most)
-        whole = of.e2e(deadline[1], _wait_within(of, asked, ttft, waiting_s, deadline))
-        return 2.0 if of.ttft(ttft[1], 0.0) > within[0] or whole > within[1] else 0.0
+    weights = [k.weight for k in kinds]
 
-    def farther(asked: Any, cache: float, most: float, place: bool = False) -> Iterator[Level]:
-        known = set(step_times(c, asked))
-        for within in reach:
-            for x in levels(
-                c,
-                kinds,
-                asked,
-                cache,
-                ranks=ranks,
-                place=place,
-                beyond=lambda x, w=within: max(too_long(kinds, tpot)(x), late(x, most, asked, w)),
-            ):  # type: ignore[misc]
-                if x.step_s not in known:
-                    yield x
+    def fills_time(of: Bounds, asked: Any, turn: int) -> tuple[float, float, float]:
+        """1 where time or chunks are scarcest with the longest wait, 2: not, infinite: beyond a limit; TTFT and E2E."""
+        omega = _wait_within(of, asked, ttft, waiting_s, deadline)
+        before = before_places(of.x)[turn] if of.x.place else omega
+        if of.tpot(tpot[1]) > tpot[0] or omega <= 0 or (of.x.place and omega <= before):
+            return math.inf, math.inf, math.inf
+        rows = mean_row(weights, of.x.rows)
+        if of.x.ranks * max(of.x.turn_s) > of.most * before * (1 + HAIR) or before <= 0:
+            return 2.0, math.inf, math.inf
+        if of.x.place and max(rows) <= max(rows[0], rows[4]):
+            waits = of.x.with_places(before, of.x.place_load(before, omega - before, asked.most_used))
+            rows = mean_row(weights, waits.rows)
+        scarce = max(*rows, of.queue(before)) > max(rows[0], rows[4])
+        return 1.0 + scarce, of.ttft(ttft[1], 0.0), of.e2e(deadline[1], omega)
+
+    def best(asked: Any, cache: float, place: bool) -> Iterator[Way]:
+        """Of the fixed steps and of the longest that fill time, within each reach."""
+        ways = [(CLASSES_OF_WAIT[0], k) for k in range(len(BEFORE))] if place else [(m, 0) for m in CLASSES_OF_WAIT]
+        known: dict[float, Level | None] = {}
+        every: dict[float, Level] = {}
+        for most, turn in ways:
+
+            @functools.cache
+            def seen(t: float, most: float = most, turn: int = turn) -> tuple[float, float, float]:
+                x = known[t]
+                assert x is not None
+                return fills_time(Bounds(c, slower, kinds, x, most), asked, turn)
+
+            for within in [(math.inf, math.inf), *reach]:
+
+                def beyond(x: Level, of: Any = seen, at: tuple[float, float] = within) -> float:
+                    fills, first, whole = of(x.step_s)
+                    return 2.0 if fills == 1.0 and (first > at[0] or whole > at[1]) else float(fills)
+
+                found = levels(c, kinds, asked, cache, ranks=ranks, place=place, beyond=beyond, known=known)
+                every |= {x.step_s: x for x in found}
+        for most in {most: None for most, _ in ways}:
+            for x in every.values():
+                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
 
     for seqs in choices(limits, c.drafts):
-        asked, cache, full = beside(limits, seqs), kv(seqs), False
+        asked, cache = beside(limits, seqs), kv(seqs)
         if cache <= 0:
             return
-        at: dict[str, Any] = {"ranks": ranks, "beyond": too_long(kinds, tpot)}
-        found = levels(c, kinds, asked, cache, **at)
-        for most in CLASSES_OF_WAIT:
-            for x in [*found, *farther(asked, cache, most)]:
-                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
-        mixed = [mean_row([k.weight for k in kinds], x.rows) for x in found]
-        n = places(kinds, c.drafts, seqs, cache, ranks)
-        if n and binds(mixed, (1, 2)):
-            asked = beside(limits, n)
-            placed = levels(c, kinds, asked, cache, **at, place=True)
-            for x in [*placed, *farther(asked, cache, CLASSES_OF_WAIT[0], place=True)]:
-                of = Bounds(c, slower, kinds, x, CLASSES_OF_WAIT[0])
-                yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, deadline)
-        full = binds(mixed, (1,))
-        if not full:
+        yield from best(asked, cache, place=False)
+        mixed = [mean_row(weights, x.rows) for x in levels(c, kinds, asked, cache, ranks=ranks)]
+        if (n := places(kinds, c.drafts, seqs, cache, ranks)) and binds(mixed, (1, 2)):
+            yield from best(beside(limits, n), cache, place=True)
+        if not binds(mixed, (1,)):
             return
 
 

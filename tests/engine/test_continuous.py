@@ -24,6 +24,7 @@ from optmodels.engine.continuous import (
     crowd_quantile,
     levels_of_loads,
     loads_of_levels,
+    longest_steps,
     longest_wait,
     operating_points,
     predict,
@@ -415,26 +416,63 @@ def test_the_best_level_lies_where_a_limit_per_token_binds():
 
     def missed(step_s, at_most=0.031):
         p = operating_points([PLAIN, EVERYTHING], np.array([1e6, 1e6]), limits, classes, step_s)
-        return p.missed(p.tpot_s(None), at_most)[..., 0]
+        return p.missed(p.tpot_s(None), at_most)[..., 0], np.where(p.exists, 1.0 / p.load[TIME, ..., 0], 0.0)
 
     every = with_best_steps(levels, missed)
     assert every.shape == (2, levels.shape[1] + 1) and (np.diff(every, axis=1) >= 0).all()
     longest = np.zeros(2)
     for e in range(2):
         assert np.isin(levels[e], every[e]).all()
-        kept = every[e][missed(every)[e] <= 1]
-        assert missed(np.full((2, 1), kept.max()))[e, 0] == pytest.approx(1.0, rel=1e-3)
+        kept = every[e][missed(every)[0][e] <= 1]
+        assert missed(np.full((2, 1), kept.max()))[0][e, 0] == pytest.approx(1.0, rel=1e-3)
     for at_most in np.linspace(0.02, 0.06, 30):
         found = with_best_steps(levels, lambda t, at_most=at_most: missed(t, at_most))
-        now = np.where(missed(found, at_most) <= 1, found, 0.0).max(axis=1)
+        now = np.where(missed(found, at_most)[0] <= 1, found, 0.0).max(axis=1)
         assert (now >= longest).all()
         longest = now
+
+
+def test_a_relaxed_case_carries_no_less_whatever_the_functions_look_like():
+    """Steps that fit and requests/s drawn at random: the relaxed case fits wherever the tighter one does."""
+    gained = searched = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        P, L = 3, int(rng.integers(2, 7))
+        steps = np.sort(rng.uniform(0.01, 0.1, (P, L)), axis=1)
+        rough, smooth = rng.choice([0.0, 0.02, 1.0]), rng.uniform(-1.0, 20.0)
+        limit = np.array([rng.uniform(0.02, 0.1), rng.uniform(0.02, 0.1)])
+        limit.sort()
+
+        def noise(t, salt, seed=seed):
+            return np.modf(np.abs(np.sin(t * 1e4 * (seed + salt + 1.0))) * 1e3)[0]
+
+        def carried(t, rough=rough, smooth=smooth, noise=noise):
+            return 1.0 + smooth * t + rough * noise(t, 0.5)
+
+        def seen(t, case, limit=limit, rough=rough, noise=noise):
+            fits = t + 0.05 * rough * noise(t, 0.25) <= limit[case]
+            return np.where(fits, 1.0, 2.0), carried(t)
+
+        missed = np.stack([seen(steps, np.array([n]))[0] for n in (0, 1)])
+        found = longest_steps(steps, missed, carried(steps), seen)
+        J = found.shape[1] // 2
+        best = []
+        for n in (0, 1):
+            every = np.concatenate([steps, found[:, n * J : n * J + J]], axis=1)
+            fits = seen(every, np.array([n]))[0] <= 1.0
+            best.append(np.where(fits, carried(every), 0.0).max(axis=1))
+            searched += int((fits[:, L:] & (every[:, L:] > steps[:, :1])).sum())
+        assert (best[1] >= best[0]).all(), seed
+        gained += int((best[1] > best[0]).sum())
+    assert gained > 100 and searched > 100
 
 
 def test_fixed_loads_are_among_finer_ones_and_among_those_of_a_larger_load():
     for parts in (4, 16):
         assert np.isin(loads_of_levels(), loads_of_levels(parts=parts)).all()
     assert np.isin(loads_of_levels(0.5), loads_of_levels(0.95)).all()
+    few, some, all_of = (levels_of_loads([EVERYTHING], loads_of_levels(least=x)) for x in (0.2, 0.01, 1e-6))
+    assert np.isin(few, some).all() and np.isin(some, all_of).all()
     assert loads_of_levels()[-1] == pytest.approx(0.95) and loads_of_levels(0.949)[-1] < 0.949
 
 
@@ -459,7 +497,7 @@ def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row
 
     def missed(step_s):
         p = operating_points([PLAIN], np.array([1e5]), limits, classes, step_s, stage)
-        return p.missed(np.zeros_like(p.work_s), np.inf)[..., 0]
+        return p.missed(np.zeros_like(p.work_s), np.inf)[..., 0], np.where(p.exists, 1.0 / p.load[TIME, ..., 0], 0.0)
 
     (step,) = set(with_best_steps(levels, missed)[0]) - set(levels[0])
     assert (step < 0.0154) == (stage == "both")  # the shortest level's, 0.01/(1 - 0.35)

@@ -11,3 +11,9 @@ from tests import relations
 def test_what_is_looser_loses_nothing(name: str) -> None:
     seen, lost = relations.run(name, 4, seed=100, engines=True)
     assert not lost and seen["kept"] >= 4, (seen, lost)
+
+
+def test_a_search_between_two_steps_loses_nothing_without_a_deadline() -> None:
+    """Without its limit on E2E an engine had one iteration time, which carried less than those within the limit."""
+    seen, lost = relations.run("reserved_capacity", 2, seed=20089, engines=True)
+    assert not lost and seen["kept"] >= 2, (seen, lost)
