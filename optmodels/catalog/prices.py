@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optmodels import catalog
+from optmodels.catalog import spelling
 from optmodels.catalog.types import MARKETS, Machine, Market, Prices
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.tables import csv_lines
@@ -259,30 +260,18 @@ def _in_catalogue(row: PriceRow) -> Machine | None:
     return next((m for p in catalog.pools() for m in catalog.machines(p) if m.machine == row.machine), None)
 
 
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
 def gpu_of(row: PriceRow) -> str | None:
-    """The catalogue's key of a row's GPU: by its name, then by its memory, then by the machine's name."""
+    """The catalogue's key of a row's GPU: by its name, then by its memory, then by form factors in the machine's name."""
     if row.gpu is None:
         return None
-    said = _letters(re.sub(r"(?i)nvidia|amd|tesla|instinct", "", row.gpu))
-    all_keys = {key: _letters(key) for key in catalog.gpus()}
-    if exact := [key for key, name in all_keys.items() if name == said]:
-        near = [key for key, name in all_keys.items() if name.startswith(said)]
-        named = [k for k in near if k not in exact and all(p in _letters(row.machine) for p in k.split("-"))]
-        return max(named, key=len) if named else exact[0]
-    near = [key for key, name in all_keys.items() if said and (name.startswith(said) or said.startswith(name))]
+    near = spelling.gpus_of(row.gpu)
+    family = [key for key in catalog.gpus() if any(key == n or key.startswith(f"{n}-") for n in near)]
     if row.vram_gib is not None and row.gpu_count:
         each = row.vram_gib / row.gpu_count
-        near = [k for k in near if abs(float(catalog.gpus()[k].vram_gib) / each - 1.0) <= MEMORY_WITHIN]
-    if not near or len({float(catalog.gpus()[k].vram_gib) for k in near if k.startswith(said[:4])}) > 1:
-        return None
-    shortest = sorted(near, key=lambda k: (-len(_common(_letters(k), said)), len(k)))
-    return shortest[0]
-
-
-def _common(a: str, b: str) -> str:
-    n = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return a[:n]
+        family = [k for k in family if abs(float(catalog.gpus()[k].vram_gib) / each - 1.0) <= MEMORY_WITHIN]
+        near = [k for k in near if k in family] or family
+    elif len({float(catalog.gpus()[k].vram_gib) for k in near}) > 1:
+        return None  # of two sizes
+    forms = {k: {"pcie", "nvl"} & set(k.split("-")) for k in family}
+    said = set(re.split(r"[^a-z0-9]+", row.machine.lower()))
+    return next((k for k in family if forms[k] and forms[k] <= said), next(iter(near), None))
