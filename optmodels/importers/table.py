@@ -22,7 +22,7 @@ TITLE = "plain CSV or JSON"
 LISTED = 12
 # Names of columns as people write them; times have their unit at the end.
 _OTHER_NAMES = {
-    "concurrency": ("conc", "users", "clients", "num_users", "max_concurrency", "num_concurrency", "concurrent_requests"),
+    "concurrency": ("conc", "users", "clients", "num_users", "max_concurrency", "num_concurrency"),
     "input_tokens": NAMES["prompt_tokens"], "output_tokens": NAMES["output_tokens"],
     "tp": ("tp_size", "tensor_parallel", "tensor_parallel_size"),
     "ttft_s": ("ttft", "mean_ttft", "avg_ttft", "ttft_mean", "ttft_avg", "time_to_first_token"),

@@ -88,7 +88,8 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
             with io.TextIOWrapper(io.BufferedReader(_Limited(stream, name), 2**20), "utf-8-sig", newline="") as text:
                 yield text
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise InputError(Mistake(name, "", str(error)[:80], "a complete compressed file")) from None
+        kind = "gzip" if first == b"\x1f\x8b" else "compressed"
+        raise InputError(Mistake(name, "", str(error)[:80], f"a complete {kind} file")) from None
     except UnicodeDecodeError:
         raise InputError(Mistake(name, "", not_utf8(first), what)) from None
     except OSError as error:

@@ -25,9 +25,10 @@ NAMES = {
         "arrival", "arrival_time", "arrived_at", "arrival_timestamp", "arrival_ts", "request_received_ts",
         "request_arrival_time", "request_arrived_at", "timestamp", "time", "ts", "created", "created_at",
         "created_time", "creation_time", "start_time", "started_at", "start_timestamp", "start_ts", "request_time",
-        "request_timestamp", "request_start_time", "request_start", "request_created_at", "requested_at", "logging_time",
-        "log_time", "submitted_at", "submission_time", "enqueued_at", "event_timestamp", "received_at", "launch_time", "sent_at",
-        "send_time", "queued", "queued_ts", "event_time", "datetime", "date_time", "date", "when", "start",
+        "request_timestamp", "request_start_time", "request_start", "request_created_at", "requested_at",
+        "logging_time", "log_time", "submitted_at", "submission_time", "enqueued_at", "event_timestamp",
+        "received_at", "launch_time", "sent_at", "send_time", "queued", "queued_ts", "event_time", "datetime",
+        "date_time", "date", "when", "start",
         "timing_events_0_timestamp",
     ),
     "prompt_tokens": (
@@ -116,7 +117,9 @@ class Role:
 def roles(column: str) -> tuple[Role, ...]:
     """The fields that a column may hold by its name; of a key within objects, its last word."""
     parts = re.split(r"[.\[\]]+", column.strip("]"))
-    if len(parts) > 1 and any(set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]):
+    if len(parts) > 1 and any(
+        plain(p) != "usage_details" and set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]
+    ):
         return ()
     if len(parts) > 1 and parts[-1] == "value":
         parts = parts[:-1]
