@@ -200,7 +200,8 @@ FOCUS = (
 )
 AWS = (
     '"FormatVersion","v1.0"\n"OfferCode","AmazonEC2"\n"SKU","TermType","Unit","PricePerUnit","Currency",'
-    '"LeaseContractLength","PurchaseOption","OfferingClass","Instance Type","Tenancy","Operating System","Region Code"\n'
+    '"LeaseContractLength","PurchaseOption","OfferingClass","Instance Type","Tenancy","Operating System",'
+    '"Region Code"\n'
     '"A","OnDemand","Hrs","55.04","USD","","","","p5.48xlarge","Shared","Linux","us-east-1"\n'
     '"A","Reserved","Hrs","31.46","USD","1yr","No Upfront","standard","p5.48xlarge","Shared","Linux","us-east-1"\n'
     '"A","OnDemand","Hrs","63.87","USD","","","","p5.48xlarge","Shared","Windows","us-east-1"\n'
