@@ -160,7 +160,7 @@ def _is_request_log(source: ResultFile) -> bool:
 # Files that are no table of results: how they are known, their name, and the file expected instead.
 _OTHERS: tuple[tuple[Callable[[ResultFile], bool], str, str], ...] = (
     (
-        _is_mlperf, "MLPerf results",
+        _is_mlperf, "an MLPerf log or table",
         "a benchmark's results: MLPerf's state neither prompt lengths nor concurrency",
     ),
     (
