@@ -26,7 +26,8 @@ NAMES = {
         "request_arrival_time", "request_arrived_at", "timestamp", "time", "ts", "created", "created_at",
         "created_time", "creation_time", "start_time", "started_at", "start_timestamp", "start_ts", "request_time",
         "request_timestamp", "request_start_time", "request_start", "request_created_at", "requested_at",
-        "logging_time", "log_time", "submitted_at", "submission_time", "enqueued_at", "event_timestamp",
+        "logging_time", "log_time", "asctime", "time_generated", "submitted_at", "submission_time", "enqueued_at",
+        "event_timestamp",
         "received_at", "launch_time", "sent_at", "send_time", "queued", "queued_ts", "event_time", "datetime",
         "date_time", "date", "when", "start",
         "timing_events_0_timestamp",
@@ -36,7 +37,8 @@ NAMES = {
         "num_prefill_tokens", "prefill_tokens", "num_prompt_tokens", "num_input_tokens", "n_prompt_tokens",
         "n_input_tokens", "prompt_size", "input_size", "request_tokens", "input_toks", "prompt_toks", "isl",
         "input_sequence_length", "input_token_count", "prompt_token_count", "input_token_length", "tokens_in",
-        "in_tokens", "num_prefill", "in", "input_token", "prompt_token", "usage_input", "usage_details_input",
+        "in_tokens", "num_prefill", "in", "input_token", "prompt_token", "prompt_token_cnt", "input_token_cnt",
+        "usage_input", "usage_details_input",
         "tokens_input", "tokens_prompt", "token_count_input", "token_count_prompt",
     ),
     "output_tokens": (
@@ -46,7 +48,8 @@ NAMES = {
         "output_size", "response_tokens", "response_len", "response_length", "output_toks", "completion_toks", "osl",
         "output_sequence_length", "output_token_count", "completion_token_count", "candidates_token_count",
         "output_token_length", "tokens_out", "out_tokens", "gen_tokens", "gen_len", "num_decode", "out",
-        "output_token", "completion_token", "usage_output", "usage_details_output", "tokens_output",
+        "output_token", "completion_token", "response_token_cnt", "output_token_cnt", "usage_output",
+        "usage_details_output", "tokens_output",
         "tokens_completion", "token_count_output", "token_count_completion",
     ),
     "session": ("session", "session_id", "conversation_id", "conversation", "dialog_id"),
@@ -70,7 +73,7 @@ NAMES = {
         "end_time", "ended_at",
     ),
 }  # fmt: skip
-_OWNERS = re.compile(r"(?:(?:attributes|gen_ai|llm|usage|request|response|number|metrics)_)+")  # of a column
+_OWNERS = re.compile(r"(?:(?:attributes|gen_ai|ai|llm|usage|request|response|number|metrics)_)+")  # of a column
 _SEVERAL = {"num_model_requests", "num_requests", "number_of_requests", "n_requests", "request_count", "requests"}
 _PARTS_OF_COUNTS = {"cache", "cached", "details", "cost", "price", "prices", "limit", "limits"}  # of tokens, not all
 FAILED = {
@@ -125,8 +128,9 @@ def roles(column: str) -> tuple[Role, ...]:
         parts = parts[:-1]
     found: list[Role] = []
     names = (plain("_".join(parts)), plain(parts[-1]), plain("_".join(parts[-2:])))
-    own = (_OWNERS.sub("", names[0], count=1) if _OWNERS.match(names[0]) else names[0],)
-    for depth, name in zip((0, len(parts), len(parts), len(parts) + 1), dict.fromkeys((*names, *own)), strict=False):
+    own = (_OWNERS.sub("", name, count=1) for name in names[:2] if _OWNERS.match(name))
+    for i, name in enumerate(dict.fromkeys((*names, *own))):
+        depth = len(parts) + i if i else 0  # outer keys first
         bare, seconds = with_unit(name)
         for field, ranks in _RANK.items():
             if any(r.field == field for r in found):

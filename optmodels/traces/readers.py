@@ -692,6 +692,8 @@ class _Reader:
             since = epoch_unit(middle)
             if since is not None and self._may_say_so(name):
                 seconds = since
+            if layout.title == MOONCAKE.title and since is None:
+                self._check_milliseconds(known, name)
             self.since_1970 = since is not None and since == seconds and layout is not OURS
             if seconds is None:
                 seconds = self._guessed(known, name, notes)
@@ -717,6 +719,18 @@ class _Reader:
         if spec is not None:
             return spec == name
         return layout is not OURS and not (layout.title == _BY_NAME and layout.seconds is not None)
+
+    def _check_milliseconds(self, known: Floats, name: str) -> None:
+        """Refuse arrivals with fractions, which Mooncake's milliseconds have not, where nothing else tells the format.
+
+        Raises:
+            InputError: with the two readings.
+        """
+        told = "arrival_s" in self.table.mapped or self.rows.blocks is not None or "delay" in self.table.names
+        if not told and (known != np.floor(known)).any():
+            found, hint = [float(x) for x in known[:3]], f"--column arrival_s={name}:s, or arrival_s={name}:ms"
+            expected = "whole milliseconds, as in Mooncake's files, or a unit: these may be seconds"
+            raise InputError(Mistake(self.check.file, name, found, expected, hint=hint))
 
     def _guessed(self, known: Floats, name: str, notes: list[str]) -> float:
         """Seconds of one unit where nothing states it: numbers with fractions are seconds.

@@ -60,6 +60,9 @@ TRACES = {
         {"key": "gen_ai.usage.output_tokens", "type": "int64", "value": o}]}]} for a, p, o in ROWS]}),
     "inside": json.dumps({"meta": {"n": 4}, "results": {"items": [
         {"timestamp": a, "input_tokens": p, "output_tokens": o} for a, p, o in ROWS]}}, indent=1),
+    "posthog": lines(lambda a, p, o: {"timestamp": iso(a), "properties": {"$ai_input_tokens": p,
+    "$ai_output_tokens": o}}),
+    "warehouse": table(("request_ts", "prompt_token_cnt", "response_token_cnt"), lambda a, p, o: (iso(a), p, o)),
     "utc": table(OURS, lambda a, p, o: (day(a).strftime("%Y-%m-%d %H:%M:%S.%f UTC"), p, o)),
     "python": table(OURS, lambda a, p, o: (day(a).strftime('"%Y-%m-%d %H:%M:%S,%f"'), p, o)),
 }  # fmt: skip
@@ -106,6 +109,7 @@ def test_compressed_traces_and_columns_within_columns(tmp_path):
     (table(OURS, lambda a, p, o: (day(a).strftime("%m/%d/%Y %H:%M:%S"), p, o)), "may be of January or of May"),
     (table(OURS, lambda a, p, o: (day(a).strftime("%H:%M:%S"), p, o)), "a date and time such as"),
     (table(OURS, lambda a, p, o: (iso(a), p if a else "", o)), "--skip-bad leaves such rows out"),
+    (lines(lambda a, p, o: {"timestamp": a, "input_length": p, "output_length": o}), "may be seconds"),
 ])  # fmt: skip
 def test_traces_that_are_refused(text, words, tmp_path):
     (tmp_path / "t").write_text(text)
