@@ -160,7 +160,7 @@ def _several(given: str | Sequence[str]) -> Sequence[str]:
 
 
 @contextmanager
-def _as_given(file: Path | None, trace: str | PathLike[str] | None) -> Iterator[None]:
+def _as_given(file: Path | None, trace: File | None) -> Iterator[None]:
     """Within the block mistakes in a copy of a trace name the trace as it was given."""
     try:
         yield

@@ -102,3 +102,10 @@ def test_a_changed_summary_is_noticed():
     document = result.document()
     document["summary"]["usd_per_month"] *= 0.9
     assert any("summary.usd_per_month" in v.requirement for v in optmodels.check(document).violations)
+
+
+def test_a_replay_that_refutes_nothing_it_names_is_no_traceback():
+    from optmodels.plans.replayed import missed
+
+    assert missed({"replayed": {"kept": False, "missed": [], "requests": "3 requests"}})
+    assert missed({"replayed": {"kept": True, "missed": []}}) is None
