@@ -22,15 +22,27 @@ _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", 
 _NUMBER_UNIT = re.compile(
     r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(/?[A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
 )
+_GROUPS = re.compile(r"([1-9][0-9]{0,2})((?:[,_'][0-9]{3})+)(?![0-9,])")  # thousands
+_MONEY_FIRST = re.compile(r"^(?:US)?(?:\$|USD)\s*([0-9.]+)\s*(?=/)")
 REQUESTS = "requests/s"
 _PER_TOKEN = re.compile(r"(?:output)?(?:tokens?|tok|t)/(?:s|sec|second)|tps")
-_OF_REQUESTS = re.compile(r"(?:requests?|reqs?|r|queries|q|prompts|calls)?/(s|sec|second|m|min|minute|h|hour|d|day)")
-_SHORT_RATES = {"rps": "s", "qps": "s", "rpm": "m", "qpm": "m", "rph": "h"}
+_OF_REQUESTS = re.compile(
+    r"(?:requests?|reqs?|r|queries|q|prompts|calls|messages|msgs|chats|completions)?/(s|sec|second|m|min|minute|h|hour|d|day)"
+)
+_SHORT_RATES = {"rps": "s", "qps": "s", "rpm": "m", "qpm": "m", "rph": "h", "hz": "s"}
 _SECONDS_OF = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TOKENS = re.compile(
     r"^\s*([0-9]+(?:[,_][0-9]{3})*(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([kKmM]?)(?:\s*(?:tokens?|tok))?\s*$"
 )
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "K": 2**10, "M": 2**20}
+# Units as typed, in small letters → as `COMMON` and pint have them.
+_TYPED = {
+    "s": {"m": "min", "mins": "min", "millis": "ms", "msec": "ms", "msecs": "ms"},
+    "GiB": {"gb": "GB", "gib": "GiB", "gi": "GiB", "tb": "TB", "tib": "TiB", "ti": "TiB", "mb": "MB", "mib": "MiB"},
+    "Gbps": {"gbps": "Gbps", "gbit/s": "Gbps", "mbps": "Mbps", "mbit/s": "Mbps"},
+    "FLOP/s": {f"{p}flop{end}": f"{p.upper()}FLOP/s" for p in "gtp" for end in ("s", "/s", "s/s")},
+    "USD/h": {"us$/h": "USD/h", "usd/hr": "USD/h", "$/hr": "USD/h"},
+}  # fmt: skip
 # The most frequent units, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
 COMMON = {
     ("us", "s"): 1e-6, ("µs", "s"): 1e-6, ("ms", "s"): 1e-3, ("min", "s"): 60.0, ("h", "s"): 3600.0,
@@ -64,13 +76,17 @@ def convert(value: object, unit: str) -> object:
         raise PydanticCustomError("quantity", "a number, not true/false")
     if not isinstance(value, str):
         return value
-    match = _NUMBER_UNIT.match(re.sub(r"\s+(?:per|/)\s*", "/", value))
+    text = _plain(value, unit)
+    if not unit and text.endswith("%") and (share := _NUMBER_UNIT.match(text[:-1])) is not None and not share[2]:
+        return float(share[1]) / 100.0
+    match = _NUMBER_UNIT.match(text)
     if match is None:
         point = " (decimals have a point)" if re.search(r"[0-9],[0-9]", value) else ""
         raise PydanticCustomError(
             "quantity", f"a number, or a number and a unit as in '1 {{unit}}'{point}", {"unit": unit}
         )
-    number, own = float(match[1]), (match[2] or "").replace("$", "USD")
+    number, own = float(match[1]), match[2] or ""
+    own = _TYPED.get(unit, {}).get(own.lower(), own).replace("$", "USD")
     if unit == "s":  # whatever the capitals; of a token
         own = re.sub(r"/(?:output)?(?:token|tok)$", "", own.lower())
         if number and _PER_TOKEN.fullmatch(own):
@@ -93,6 +109,18 @@ def convert(value: object, unit: str) -> object:
         ) from None
 
 
+def _plain(value: str, unit: str) -> str:
+    """A quantity with ``/`` for *per*, without separators of thousands, and with the unit after the number."""
+    text = re.sub(r"\s+(?:per|a|/)\s*", "/", value.strip().replace("μ", "µ"))
+    groups = _GROUPS.search(text)  # 1,500 may be 1.5 elsewhere: 1,000, 1,500,000 and 1,500.5 may not
+    if groups is not None and (groups[2].count(",") != 1 or "." in text or (groups[2] == ",000" and unit != "s")):
+        text = text.replace(groups[0], re.sub("[,_']", "", groups[0]), 1)
+    if unit == REQUESTS:
+        text = re.sub(r"\s*million\b", "M", text)
+        text = re.sub(r"(?<=[0-9])\s*([kM])\s+(?=[a-z])", r"\1", text)
+    return _MONEY_FIRST.sub(r"\1 USD", text) if unit == "USD/h" else text
+
+
 def _requests_per_s(own: str) -> float:
     """Requests/s of a rate of 1: ``/s``, ``requests/min``, ``rps``, ``k/min``, ``M/day``."""
     times, rest = (own[0], own[1:]) if own[0] in "kKM" else ("", own)
@@ -111,7 +139,7 @@ def tokens(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    match = _TOKENS.match(value)
+    match = _TOKENS.match(re.sub(r"(?i)\s*tok(en)?s?\s*$", "", value))
     number = float(re.sub("[,_]", "", match[1])) * _THOUSANDS[match[2]] if match else 0.5
     if number != int(number):
         raise PydanticCustomError("quantity", "a whole number of tokens, as in 8000, 8k (8,000) or 8K (8,192)")

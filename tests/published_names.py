@@ -24,8 +24,10 @@ SAME = {
     "llama-3.3-70b": "meta-llama/Llama-3.3-70B-Instruct unsloth/Llama-3.3-70B-Instruct llama3.3:70b Llama-3.3-70B"
     " Llama_3.3_70B_Instruct",
     "llama-4-scout": "meta-llama/Llama-4-Scout-17B-16E-Instruct unsloth/Llama-4-Scout-17B-16E-Instruct"
-    " meta-llama/Llama-4-Scout",
-    "llama-4-maverick": "meta-llama/Llama-4-Maverick-17B-128E-Instruct unsloth/Llama-4-Maverick-17B-128E-Instruct",
+    " meta-llama/Llama-4-Scout"
+    " llama4:16x17b",
+    "llama-4-maverick": "meta-llama/Llama-4-Maverick-17B-128E-Instruct unsloth/Llama-4-Maverick-17B-128E-Instruct"
+    " llama4:128x17b",
     "qwen2.5-7b": "Qwen/Qwen2.5-7B Qwen/Qwen2.5-7B-Instruct unsloth/Qwen2.5-7B-Instruct qwen2.5:7b",
     "qwen2.5-14b": "Qwen/Qwen2.5-14B-Instruct unsloth/Qwen2.5-14B-Instruct",
     "qwen2.5-32b": "Qwen/Qwen2.5-32B-Instruct Qwen/Qwen2.5-32B",
@@ -38,30 +40,37 @@ SAME = {
     "qwen3-32b": "Qwen/Qwen3-32B unsloth/Qwen3-32B qwen3:32b QWEN3_32B qwen3-32B Qwen3_32B",
     "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B unsloth/Qwen3-30B-A3B qwen3:30b-a3b QWEN3_30B_A3B",
     "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B unsloth/Qwen3-235B-A22B",
-    "qwen3-coder-480b-a35b": "Qwen/Qwen3-Coder-480B-A35B-Instruct unsloth/Qwen3-Coder-480B-A35B-Instruct",
-    "qwen3-next-80b-a3b": "Qwen/Qwen3-Next-80B-A3B-Thinking Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "qwen3-coder-480b-a35b": "Qwen/Qwen3-Coder-480B-A35B-Instruct unsloth/Qwen3-Coder-480B-A35B-Instruct"
+    " qwen3-coder:480b",
+    "qwen3-next-80b-a3b": "Qwen/Qwen3-Next-80B-A3B-Thinking Qwen/Qwen3-Next-80B-A3B-Instruct qwen3-next:80b",
     "qwen3.5-27b": "Qwen/Qwen3.5-27B Qwen/Qwen3.6-27B",
     "qwen3.5-35b-a3b": "Qwen/Qwen3.5-35B-A3B Qwen/Qwen3.6-35B-A3B",
     "qwen3.5-122b-a10b": "Qwen/Qwen3.5-122B-A10B",
     "qwen3.5-397b-a17b": "Qwen/Qwen3.5-397B-A17B",
     "mistral-7b": "mistralai/Mistral-7B-v0.3 mistralai/Mistral-7B-Instruct-v0.3 unsloth/mistral-7b-instruct-v0.3",
-    "mistral-small-24b": "mistralai/Mistral-Small-24B-Instruct-2501 unsloth/Mistral-Small-24B-Instruct-2501",
+    "mistral-small-24b": "mistralai/Mistral-Small-24B-Instruct-2501 unsloth/Mistral-Small-24B-Instruct-2501"
+    " mistralai/Mistral-Small-24B-Base-2501",
     "mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1 mistralai/Mixtral-8x7B-Instruct-v0.1 mixtral:8x7b",
     "mixtral-8x22b": "mistralai/Mixtral-8x22B-v0.1 mistralai/Mixtral-8x22B-Instruct-v0.1 mixtral:8x22b",
     "deepseek-moe-16b": "deepseek-ai/deepseek-moe-16b-base deepseek-ai/deepseek-moe-16b-chat",
     "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite deepseek-ai/DeepSeek-V2-Lite-Chat",
-    "deepseek-v3": "deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V3-0324 deepseek-ai/DeepSeek-V3-Base",
-    "deepseek-v3.1": "deepseek-ai/DeepSeek-V3.1 unsloth/DeepSeek-V3.1 DEEPSEEK_V3.1",
+    "deepseek-v3": "deepseek-ai/DeepSeek-V3 deepseek-ai/DeepSeek-V3-0324 deepseek-ai/DeepSeek-V3-Base deepseek-v3:671b",
+    "deepseek-v3.1": "deepseek-ai/DeepSeek-V3.1 unsloth/DeepSeek-V3.1 DEEPSEEK_V3.1"
+    " deepseek-ai/DeepSeek-V3.1-Terminus"
+    " deepseek-ai/DeepSeek-V3.1-Base",
     "deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2",
-    "deepseek-r1": "deepseek-ai/DeepSeek-R1 deepseek-ai/DeepSeek-R1-0528 unsloth/DeepSeek-R1-0528 DeepSeekR1",
-    "gpt-oss-20b": "openai/gpt-oss-20b unsloth/gpt-oss-20b gpt-oss:20b gpt_oss_20b",
+    "deepseek-r1": "deepseek-ai/DeepSeek-R1 deepseek-ai/DeepSeek-R1-0528 unsloth/DeepSeek-R1-0528 DeepSeekR1"
+    " deepseek-r1:671b",
+    "gpt-oss-20b": "openai/gpt-oss-20b unsloth/gpt-oss-20b gpt-oss:20b gpt_oss_20b"
+    " openai/gpt-oss-safeguard-20b"
+    " gptoss20b",
     "gpt-oss-120b": "openai/gpt-oss-120b unsloth/gpt-oss-120b gpt-oss:120b GPT-OSS-120B",
     "minimax-m2": "MiniMaxAI/MiniMax-M2 MiniMax_M2",
     "minimax-m2.5": "MiniMaxAI/MiniMax-M2.5",
-    "kimi-k2": "moonshotai/Kimi-K2-Instruct unsloth/Kimi-K2-Instruct",
+    "kimi-k2": "moonshotai/Kimi-K2-Instruct unsloth/Kimi-K2-Instruct moonshotai/Kimi-K2-Base kimi-k2:1t",
     "kimi-k2.5": "moonshotai/Kimi-K2.5 moonshotai/Kimi-K2.6 moonshotai/Kimi-K2.7-Code",
-    "glm-4.5": "zai-org/GLM-4.5 unsloth/GLM-4.5",
-    "glm-4.5-air": "zai-org/GLM-4.5-Air unsloth/GLM-4.5-Air GLM4.5_Air",
+    "glm-4.5": "zai-org/GLM-4.5 unsloth/GLM-4.5 zai-org/GLM-4.5-Base",
+    "glm-4.5-air": "zai-org/GLM-4.5-Air unsloth/GLM-4.5-Air GLM4.5_Air zai-org/GLM-4.5-Air-Base",
     "deepseek-v4-flash": "deepseek-ai/DeepSeek-V4-Flash",
     "deepseek-v4-pro": "deepseek-ai/DeepSeek-V4-Pro",
     "gemma-4-26b-a4b": "google/gemma-4-26B-A4B google/gemma-4-26B-A4B-it",
@@ -71,20 +80,20 @@ SAME = {
     "nemotron-h-56b": "nvidia/Nemotron-H-56B-Base-8K",
     "llama-3.3-nemotron-super-49b": "nvidia/Llama-3_3-Nemotron-Super-49B-v1",
     "step-3.7-flash": "stepfun-ai/Step-3.7-Flash",
-    "mimo-7b": "XiaomiMiMo/MiMo-7B-Base",
+    "mimo-7b": "XiaomiMiMo/MiMo-7B-Base XiaomiMiMo/MiMo-7B-SFT XiaomiMiMo/MiMo-7B-RL",
     "mimo-v2-flash": "XiaomiMiMo/MiMo-V2-Flash",
     "kimi-k3": "moonshotai/Kimi-K3",
     "qwen3-vl-2b": "Qwen/Qwen3-VL-2B-Instruct",
     "qwen3-vl-4b": "Qwen/Qwen3-VL-4B-Instruct",
-    "qwen3-vl-8b": "Qwen/Qwen3-VL-8B-Instruct",
+    "qwen3-vl-8b": "Qwen/Qwen3-VL-8B-Instruct Qwen/Qwen3-VL-8B-Thinking",
     "qwen3-vl-32b": "Qwen/Qwen3-VL-32B-Instruct",
     "qwen3-vl-30b-a3b": "Qwen/Qwen3-VL-30B-A3B-Instruct",
     "qwen3-vl-235b-a22b": "Qwen/Qwen3-VL-235B-A22B-Instruct",
     "glm-5": "zai-org/GLM-5 zai-org/GLM-5.1",
     "glm-5.2": "zai-org/GLM-5.2 zai-org/GLM-5.3",
     "gemma-3-4b": "google/gemma-3-4b-it google/gemma-3-4b unsloth/gemma-3-4b-it gemma3:4b",
-    "gemma-3-12b": "google/gemma-3-12b-it unsloth/gemma-3-12b-it gemma3:12b",
-    "gemma-3-27b": "google/gemma-3-27b-it unsloth/gemma-3-27b-it gemma3:27b",
+    "gemma-3-12b": "google/gemma-3-12b-it unsloth/gemma-3-12b-it gemma3:12b google/gemma-3-12b-pt",
+    "gemma-3-27b": "google/gemma-3-27b-it unsloth/gemma-3-27b-it gemma3:27b google/gemma-3-27b-pt",
 }
 
 STATED = {
@@ -170,12 +179,12 @@ STATED = {
         "deepseek-v3.1": "nvidia/DeepSeek-V3.1-NVFP4",
         "deepseek-v3.2": "nvidia/DeepSeek-V3.2-NVFP4",
         "deepseek-r1": "nvidia/DeepSeek-R1-FP4 nvidia/DeepSeek-R1-NVFP4 nvidia/DeepSeek-R1-0528-FP4"
-        " nvidia/DeepSeek-R1-0528-NVFP4",
+        " nvidia/DeepSeek-R1-0528-NVFP4 nvidia/DeepSeek-R1-0528-NVFP4-v2",
         "kimi-k2.5": "nvidia/Kimi-K2.5-NVFP4",
         "glm-5": "nvidia/GLM-5-NVFP4",
     },
     "mxfp4": {
-        "deepseek-r1": "amd/DeepSeek-R1-MXFP4 amd/DeepSeek-R1-0528-MXFP4",
+        "deepseek-r1": "amd/DeepSeek-R1-MXFP4 amd/DeepSeek-R1-0528-MXFP4 amd/DeepSeek-R1-0528-MXFP4-Preview",
         "llama-3.3-70b": "x/Llama-3.3-70B-MXFP4",
     },
     "int4": {
@@ -198,7 +207,7 @@ STATED = {
         "qwen2.5-32b": "Qwen/Qwen2.5-32B-Instruct-AWQ Qwen/Qwen2.5-32B-Instruct-GPTQ-Int4",
         "qwen2.5-72b": "Qwen/Qwen2.5-72B-Instruct-AWQ Qwen/Qwen2.5-72B-Instruct-GPTQ-Int4",
         "qwen3-4b": "Qwen/Qwen3-4B-AWQ RedHatAI/Qwen3-4B-quantized.w4a16",
-        "qwen3-8b": "Qwen/Qwen3-8B-AWQ RedHatAI/Qwen3-8B-quantized.w4a16",
+        "qwen3-8b": "Qwen/Qwen3-8B-AWQ kaitchup/Qwen3-8B-autoround-4bit-gptq RedHatAI/Qwen3-8B-quantized.w4a16",
         "qwen3-14b": "Qwen/Qwen3-14B-AWQ RedHatAI/Qwen3-14B-quantized.w4a16",
         "qwen3-32b": "Qwen/Qwen3-32B-AWQ RedHatAI/Qwen3-32B-quantized.w4a16 JunHowie/Qwen3-32B-GPTQ-Int4",
         "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B-GPTQ-Int4 RedHatAI/Qwen3-30B-A3B-quantized.w4a16",
@@ -211,7 +220,7 @@ STATED = {
         " casperhansen/mixtral-instruct-8x7b-v0.1-awq",
         "mixtral-8x22b": "MaziyarPanahi/Mixtral-8x22B-Instruct-v0.1-AWQ",
         "gemma-3-27b": "RedHatAI/gemma-3-27b-it-quantized.w4a16",
-        "deepseek-r1": "cognitivecomputations/DeepSeek-R1-AWQ",
+        "deepseek-r1": "cognitivecomputations/DeepSeek-R1-AWQ Intel/DeepSeek-R1-0528-int4-AutoRound",
         "deepseek-v3": "cognitivecomputations/DeepSeek-V3-AWQ cognitivecomputations/DeepSeek-V3-0324-AWQ",
     },
 }

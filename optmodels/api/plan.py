@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,12 +104,14 @@ def plan(
     )  # fmt: skip
     folder = file.parent if file is not None and target is None else Path() if target is None else target.parent
     try:
-        made = question.instance(asked, folder)
+        with _as_given(file, trace):
+            made = question.instance(asked, folder)
     except InputError as error:
         raise InputError(replace(m, value=str(write)) if m.path == "--write" else m for m in error.mistakes) from None
     text = question.as_yaml(made, command or "optmodels.plan")
     try:
-        problem = load(made, folder=folder, computed=False)
+        with _as_given(file, trace):
+            problem = load(made, folder=folder, computed=False)
     except InputError as error:
         percentiles = {
             "--ttft": (ttft_p95, ttft_p99),
@@ -154,6 +157,18 @@ def plan(
 
 def _several(given: str | Sequence[str]) -> Sequence[str]:
     return [given] if isinstance(given, str) else given
+
+
+@contextmanager
+def _as_given(file: Path | None, trace: File | None) -> Iterator[None]:
+    """Within the block mistakes in a copy of a trace name the trace as it was given."""
+    try:
+        yield
+    except InputError as error:
+        if file is None or file == Path(str(trace)):
+            raise
+        given = path_text(Path(str(trace)))
+        raise InputError(replace(m, file=given) if m.file == str(file) else m for m in error.mistakes) from None
 
 
 def _on_disk(trace: Path, write: Path | None) -> Path:

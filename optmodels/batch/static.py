@@ -632,8 +632,8 @@ def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tu
 def _selected(pool: PoolChoice, machine: Machine) -> bool:
     """Whether the name patterns keep a machine."""
     name = machine.machine
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in pool.include) and not any(
-        fnmatch.fnmatchcase(name, pattern) for pattern in pool.exclude
+    return any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in pool.include) and not any(
+        fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in pool.exclude
     )
 
 

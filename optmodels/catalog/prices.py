@@ -4,6 +4,7 @@
 * FOCUS      ``ChargeCategory, PricingCategory, EffectiveCost, PricingQuantity, RegionId, SkuId``: effective cost by the
              hour; Standard is on demand, Dynamic spot, Committed reserved for a year (for three where the row states
              so)
+* AWS        the price list of EC2 as CSV: Linux, shared tenancy, reserved without upfront payment
 * ours       ``machine, region, gpu, gpu_count, vram_gib, vcpu, ram_gib, note`` and ``on_demand_usd_per_hour``,
              ``reserved_1y_usd_per_month`` …; prices of one GPU as ``on_demand_usd_per_gpu_hour``, sold from
              ``least_gpus`` to ``most_gpus`` in multiples of ``least_gpus`` times powers of two
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optmodels import catalog
+from optmodels.catalog import spelling
 from optmodels.catalog.types import MARKETS, Machine, Market, Prices
 from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.tables import csv_lines
@@ -37,6 +39,10 @@ _SKYPILOT = {
 }  # fmt: skip
 _FOCUS = {"ChargeCategory", "EffectiveCost", "PricingCategory"}
 _FOCUS_MARKETS: dict[str, Market] = {"standard": "on_demand", "dynamic": "spot", "committed": "reserved_1y"}
+_PER_HOUR = re.compile(r"(?i)\s*(usd)?\s*(hourly|per hour|/ ?h(ou)?r?)?$")
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
+_OTHER_MONEY = re.compile(r"(?i)(?<![a-z])(eur|gbp|cny|rmb|jpy|inr|chf)(?![a-z])|[€£¥]")
+_INSTANCE = re.compile(r'"(?:InstanceType|x_InstanceType|ServiceType)"\s*:\s*"([^"]+)"')  # of FOCUS' SkuPriceDetails
 _EMPTY = {"", "null", "none", "nan", "n/a"}
 
 
@@ -68,7 +74,11 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
         InputError: unreadable, no column of machines or prices, a bad cell, by line.
     """
     rows, lines = csv_lines(path)
+    start = next((i for i, r in enumerate(rows) if {"SKU", "TermType", "PricePerUnit"} <= set(r)), 0)  # of AWS's list
+    rows, lines = rows[start:], lines[start:]
     header = [c.strip() for c in rows[0]] if rows else []
+    if double := [c for i, c in enumerate(header) if c and c in header[:i]]:
+        raise InputError(Mistake(str(path), double[0], "a second column of that name", "every column once", lines[0]))
     mapped = dict(columns or {})
     if unknown := [k for k in mapped if k not in OURS]:
         expected = f"one of {', '.join(OURS)}"
@@ -76,9 +86,13 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
     for ours, theirs in mapped.items():
         if theirs not in header and _number(theirs) is None:
             raise InputError(Mistake(str(path), f"columns.{ours}", theirs, f"a column of the file: {_list(header)}", 1))
+    if money := [c for c in {*header, *mapped.values()} if _OTHER_MONEY.search(c.replace("_", " "))]:
+        raise InputError(Mistake(str(path), "header", money[0], "prices in USD", lines[0] if lines else 1))
     cells = [dict(zip(header, (c.strip() for c in r), strict=False)) for r in rows[1:]]
     table = list(zip(lines[1:], cells, strict=True))
-    if set(header) >= _FOCUS:
+    if start:
+        found = _aws_list(path, table)
+    elif set(header) >= _FOCUS:
         found = _focus(path, header, table, mapped)
     else:
         sky = {ours: theirs for ours, theirs in _SKYPILOT.items() if theirs in header and "InstanceType" in header}
@@ -91,7 +105,9 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
             )
             hint = "name them: columns: {machine: …, on_demand_usd_per_hour: …}"
             raise InputError(Mistake(str(path), "header", None, expected, 1, hint))
-        found = [r for line, row in table for r in _rows(path, line, row, names)]
+        priced_cells = [row.get(names[c], "") for c in priced for _, row in table]
+        decimal = any(re.fullmatch(r"\d+,(\d{1,2}|\d{4,})", cell) for cell in priced_cells)  # 20,5 but not 1,234
+        found = [r for line, row in table for r in _rows(path, line, row, names, "." if decimal else "")]
     return _merged(found)
 
 
@@ -99,14 +115,20 @@ def _list(header: Sequence[str], most: int = 15) -> str:
     return ", ".join(header[:most]) + (", …" if len(header) > most else "")
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str | None, comma: str = "") -> float | None:
+    """The number of a cell; `comma` is what a comma between digits means, empty: thousands."""
+    bare = _PER_HOUR.sub("", (text or "").strip().replace("$", "")).strip()
+    if not comma and "," in bare and not _THOUSANDS.fullmatch(bare):
+        return None
     try:
-        return float((text or "").replace("$", "").replace(",", ""))
+        return float(bare.replace(",", comma))
     except ValueError:
         return None
 
 
-def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str]) -> list[PriceRow]:
+def _rows(
+    path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str], comma: str = ""
+) -> list[PriceRow]:  # fmt: skip
     """The machines of a row; none where it has no price, one for each number of GPUs where prices are of one GPU."""
 
     def text(ours: str) -> str | None:
@@ -120,7 +142,7 @@ def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str
         value = text(ours)
         if value is None:
             return None
-        found = _number(value)
+        found = _number(value, comma)
         if found is None or not 0 < found < 1e12:
             raise InputError(Mistake(str(path), names[ours], value, "a number > 0", line))
         return found
@@ -132,12 +154,14 @@ def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str
         if (value := number(column)) is not None:
             (each if by_gpu else whole)[market] = value * factor
     gpu, count = text("gpu"), number("gpu_count")
+    if count is not None and count != round(count):  # a part of a GPU, whose latencies are not modelled
+        gpu, count = None, None
     machine = text("machine") or (gpu or "")
     vram, vcpu, ram, net = (number(c) for c in ("vram_gib", "vcpu", "ram_gib", "net_gbps"))
     if vram is None and (memory := _memory_gib(row.get("GpuInfo", ""))) is not None:
         vram = memory * max(1.0, count or 1.0)
     one = PriceRow(
-        machine, text("region") or "", line, whole, gpu, None if count is None else max(1, round(count)), vram,
+        machine, text("region") or "", line, whole, gpu, None if count is None else round(count), vram,
         None if vcpu is None else max(1, round(vcpu)), ram, net, text("note") or "",
     )  # fmt: skip
     found = [one] if whole and machine else []
@@ -160,6 +184,34 @@ def _memory_gib(info: str) -> float | None:
     return float(found[1]) / 1024 if found is not None and int(found[1]) else None
 
 
+def _aws_list(path: Path, table: Sequence[tuple[int, dict[str, str]]]) -> list[PriceRow]:
+    """Machines of AWS's own price list: Linux without further software, shared tenancy, reserved without upfront."""
+    found = []
+    for line, row in table:
+        years = {"1yr": "1y", "3yr": "3y"}.get(row.get("LeaseContractLength", ""))
+        market: Market | None = "on_demand" if row["TermType"] == "OnDemand" else None
+        if years is not None and row.get("PurchaseOption") == "No Upfront" and row.get("OfferingClass") == "standard":
+            market = "reserved_1y" if years == "1y" else "reserved_3y"
+        plain = all(
+            row.get(column, value) in (value, "")
+            for column, value in (
+                ("Operating System", "Linux"), ("Tenancy", "Shared"), ("Pre Installed S/W", "NA"),
+                ("CapacityStatus", "Used"), ("Unit", "Hrs"),
+            )
+        )  # fmt: skip
+        name = row.get("Instance Type", "")
+        if not plain or market is None or not name:
+            continue
+        if row.get("Currency", "USD") not in ("USD", ""):
+            raise InputError(Mistake(str(path), "Currency", row["Currency"], "USD", line))
+        price = _number(row["PricePerUnit"])
+        if price is None:
+            raise InputError(Mistake(str(path), "PricePerUnit", row["PricePerUnit"], "a number", line))
+        if price > 0:
+            found.append(PriceRow(name, row.get("Region Code") or row.get("Location", ""), line, {market: price}))
+    return found
+
+
 def _focus(
     path: Path, header: Sequence[str], table: Sequence[tuple[int, dict[str, str]]], mapped: Mapping[str, str]
 ) -> list[PriceRow]:  # fmt: skip
@@ -167,6 +219,11 @@ def _focus(
     quantity = next((c for c in ("PricingQuantity", "ConsumedQuantity") if c in header), None)
     unit = "PricingUnit" if quantity == "PricingQuantity" else "ConsumedUnit"
     machine, region = mapped.get("machine", "SkuId"), mapped.get("region", "RegionId")
+    if "machine" not in mapped:
+        for _, row in table:
+            details = row.get("SkuPriceDetails") or row.get("x_SkuDetails") or ""
+            if (named := _INSTANCE.search(details)) is not None:
+                row[machine] = named[1]
     if quantity is None or machine not in header:
         expected = "PricingQuantity, and SkuId or columns: {machine: …} that has the instance type"
         raise InputError(Mistake(str(path), "header", None, f"{expected}; it has {_list(header)}", 1))
@@ -174,7 +231,7 @@ def _focus(
     first: dict[tuple[str, str], int] = {}
     for line, row in table:
         market = _FOCUS_MARKETS.get(row.get("PricingCategory", "").lower())
-        hours = row.get(unit, "Hours").lower().startswith(("hour", "hr"))
+        hours = re.fullmatch(r"1? ?(hours?|hrs?)(\b.*)?", row.get(unit, "Hours").lower()) is not None
         unused = row.get("CommitmentDiscountStatus", "").lower() == "unused"
         if row.get("ChargeCategory", "").lower() != "usage" or market is None or not hours or unused:
             continue
@@ -259,30 +316,18 @@ def _in_catalogue(row: PriceRow) -> Machine | None:
     return next((m for p in catalog.pools() for m in catalog.machines(p) if m.machine == row.machine), None)
 
 
-def _letters(text: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", text.lower())
-
-
 def gpu_of(row: PriceRow) -> str | None:
-    """The catalogue's key of a row's GPU: by its name, then by its memory, then by the machine's name."""
+    """The catalogue's key of a row's GPU: by its name, its memory, and form factors in the machine's name."""
     if row.gpu is None:
         return None
-    said = _letters(re.sub(r"(?i)nvidia|amd|tesla|instinct", "", row.gpu))
-    all_keys = {key: _letters(key) for key in catalog.gpus()}
-    if exact := [key for key, name in all_keys.items() if name == said]:
-        near = [key for key, name in all_keys.items() if name.startswith(said)]
-        named = [k for k in near if k not in exact and all(p in _letters(row.machine) for p in k.split("-"))]
-        return max(named, key=len) if named else exact[0]
-    near = [key for key, name in all_keys.items() if said and (name.startswith(said) or said.startswith(name))]
+    near = spelling.gpus_of(row.gpu)
+    family = [key for key in catalog.gpus() if any(key == n or key.startswith(f"{n}-") for n in near)]
     if row.vram_gib is not None and row.gpu_count:
         each = row.vram_gib / row.gpu_count
-        near = [k for k in near if abs(float(catalog.gpus()[k].vram_gib) / each - 1.0) <= MEMORY_WITHIN]
-    if not near or len({float(catalog.gpus()[k].vram_gib) for k in near if k.startswith(said[:4])}) > 1:
-        return None
-    shortest = sorted(near, key=lambda k: (-len(_common(_letters(k), said)), len(k)))
-    return shortest[0]
-
-
-def _common(a: str, b: str) -> str:
-    n = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return a[:n]
+        family = [k for k in family if abs(float(catalog.gpus()[k].vram_gib) / each - 1.0) <= MEMORY_WITHIN]
+        near = [k for k in near if k in family] or family
+    elif len({float(catalog.gpus()[k].vram_gib) for k in near}) > 1:
+        return None  # of two sizes
+    forms = {k: {"pcie", "nvl"} & set(k.split("-")) for k in family}
+    said = set(re.split(r"[^a-z0-9]+", row.machine.lower()))
+    return next((k for k in family if forms[k] and forms[k] <= said), next(iter(near), None))

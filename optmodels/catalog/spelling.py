@@ -36,7 +36,8 @@ def squash(name: str) -> str:
 _FORMATS: dict[str, tuple[str, ...]] = {
     "bf16": ("fp16",), "bfloat16": ("fp16",), "fp16": ("fp16",), "float16": ("fp16",), "f16": ("fp16",),
     "fp8": ("fp8", "fp8_block"), "float8": ("fp8", "fp8_block"), "nvfp4": ("fp4",), "fp4": ("fp4",),
-    "mxfp4": ("mxfp4",), "int4": ("int4",), "awq": ("int4",), "gptq": ("int4", "int8"), "w4a16": ("int4",),
+    "mxfp4": ("mxfp4",), "int4": ("int4",), "awq": ("int4",), "gptq": ("int4", "int8"), "gptqmodel": ("int4", "int8"),
+    "autoround": ("int4", "int8"), "w4a16": ("int4",),
     "int8": ("int8",), "w8a8": ("int8", "fp8"), "w8a16": ("int8",),
     "gguf": ("GGUF",), "bnb": ("bitsandbytes",), "nf4": ("bitsandbytes",), "mlx": ("MLX",), "exl2": ("EXL2",),
     "exl3": ("EXL3",), "hqq": ("HQQ",), "aqlm": ("AQLM",), "w4a8": ("W4A8",), "nvfp4a16": ("NVFP4A16",),
@@ -46,12 +47,15 @@ _DETAILS: dict[str, tuple[str, ...]] = {  # words next to a format that choose a
 }  # fmt: skip
 _EXTRAS = {
     "dynamic", "static", "kv", "pertensor", "tensorwise", "channelwise", "e4m3", "g128", "128g", "sym", "asym", "ct",
-    "marlin", "quantized", "quant",
+    "marlin", "quantized", "quant", "preview", "v2",
 }  # fmt: skip
 _PLAIN_PRECISIONS = {
-    "16bit": "fp16", "half": "fp16", "fp8e4m3": "fp8", "e4m3": "fp8", "float8e4m3fn": "fp8", "fp8dynamic": "fp8",
+    "16bit": "fp16", "half": "fp16", "torchbfloat16": "fp16", "torchfloat16": "fp16", "fp8e4m3": "fp8",
+    "fp8e4m3fn": "fp8", "e4m3": "fp8", "float8e4m3fn": "fp8", "fp8dynamic": "fp8",
     "fp8static": "fp8", "fp8block": "fp8_block", "blockfp8": "fp8_block", "gptqint4": "int4", "awqint4": "int4",
-    "gptq4bit": "int4", "awq4bit": "int4", "int4awq": "int4", "gptq": "int4",
+    "gptq4bit": "int4", "awq4bit": "int4", "int4awq": "int4", "gptq": "int4", "awqmarlin": "int4",
+    "gptqmarlin": "int4", "modeloptfp4": "fp4",
+    "modeloptfp8": "fp8", "w8a8fp8": "fp8",
 }  # fmt: skip
 _KV = {
     **dict.fromkeys(("auto", "bf16", "bfloat16", "fp16", "float16", "half", "16bit"), "fp16"),
@@ -223,10 +227,11 @@ _OWN_GPUS: ContextVar[frozenset[str]] = ContextVar("own GPUs", default=frozenset
 _GPU_WORDS = {
     "nvidia", "amd", "intel", "tesla", "instinct", "habana", "aws", "google", "cloud", "tensor", "core", "gpu", "gpus",
     "accelerator", "hbm2", "hbm2e", "hbm3", "hbm3e", "gddr6", "gddr7", "server", "edition", "blackwell", "hopper",
-    "ampere", "grace", "superchip", "mega", "radeon", "nvl72",
+    "ampere", "grace", "superchip", "mega", "radeon", "nvl72", "hgx", "dgx", "ac", "slice",
 }  # fmt: skip
 _CHIPS = {
-    "trn2": "trainium2", "v5e": "tpuv5e", "tpuv5litepod": "tpuv5e", "tpuv5lite": "tpuv5e", "v6e": "tpuv6e",
+    "trn2": "trainium2", "hl325l": "gaudi3", "v5litepod": "tpuv5e", "tpuv5litepodslice": "tpuv5e", "v5e": "tpuv5e",
+    "tpuv5litepod": "tpuv5e", "tpuv5lite": "tpuv5e", "v6e": "tpuv6e",
     "trillium": "tpuv6e", "tputrillium": "tpuv6e", "rtx6000pro": "rtxpro6000", "pro6000": "rtxpro6000",
     "rtx4500pro": "rtxpro4500", "pro4500": "rtxpro4500", "prov520": "v520",
 }  # fmt: skip
@@ -238,6 +243,7 @@ def _gpu_parts(name: str) -> tuple[str, str | None, float | None]:
     """Chip, form factor and memory in GB that a GPU's name states."""
     text = re.sub(r"(\d)\s*(gib|gb)\b", r"\1g", name.lower())
     text = re.sub(r"max-?q", "maxq", text)
+    text = re.sub(r"(?<=\d)(sxm\d?|pcie|nvl)\b", r" \1", text)
     chip, form, memory = "", None, None
     for word in re.findall(r"[a-z0-9]+", text):
         if re.fullmatch(r"sxm\d?|oam", word):
@@ -316,11 +322,13 @@ def unknown_gpu(path: str, name: str, known: Iterable[str] | None = None, what: 
 
 _CLOUDS = {
     "amazon": "aws", "amazonwebservices": "aws", "ec2": "aws", "awsec2": "aws", "google": "gcp", "googlecloud": "gcp",
-    "googlecloudplatform": "gcp", "gce": "gcp", "microsoft": "azure", "microsoftazure": "azure", "azurevm": "azure",
+    "googlecloudplatform": "gcp", "gcloud": "gcp", "amazonaws": "aws", "msazure": "azure", "gce": "gcp",
+    "microsoft": "azure", "microsoftazure": "azure", "azurevm": "azure",
 }  # fmt: skip
 _MARKETS = {
     "ondemand": "on_demand", "payg": "on_demand", "payasyougo": "on_demand", "spot": "spot", "preemptible": "spot",
     "reserved1y": "reserved_1y", "reserved1yr": "reserved_1y", "reserved1year": "reserved_1y", "1y": "reserved_1y",
+    "1yr": "reserved_1y", "1year": "reserved_1y", "3yr": "reserved_3y", "3years": "reserved_3y", "od": "on_demand",
     "reserved3y": "reserved_3y", "reserved3yr": "reserved_3y", "reserved3years": "reserved_3y", "3y": "reserved_3y",
 }  # fmt: skip
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "sgl": "sglang"} | dict.fromkeys(

@@ -113,13 +113,20 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def quota_of(text: str) -> tuple[str, int]:
-    """A GPU type and how many of them at most, of ``h100=16``."""
+    """A GPU type and how many of them at most, of ``h100=16``, ``16xH100``, ``16 H100`` or ``H100 x16``."""
+    from optmodels.catalog import spelling
     from optmodels.errors import InputError, Mistake
 
-    gpu, equals, most = (part.strip() for part in text.replace(":", "=").partition("="))
-    if not (gpu and equals and most.isascii() and most.isdigit()):
-        raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
-    return gpu, int(most)
+    most = r"(?P<most>[0-9]{1,9})"
+    forms = (
+        rf"(?P<gpu>[^=]+?)\s*[=:]\s*{most}", rf"{most}\s*[x×*]\s*(?P<gpu>[a-z].*)", rf"{most}\s+(?P<gpu>[a-z].*)",
+        rf"(?P<gpu>.*?\S)\s+[x×*]\s*{most}", rf"(?P<gpu>[a-z]+[0-9]+[a-z]*)\s+{most}",
+    )  # fmt: skip
+    for form in forms:
+        found = re.fullmatch(form, text.strip(), re.I)
+        if found is not None and (form is not forms[-1] or not spelling.gpus_of(text)):  # A100 40 may be GB
+            return found["gpu"].strip(), int(found["most"])
+    raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
 
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]

@@ -15,14 +15,18 @@ RESULTS = Path("results")
 def result_of(given: Path) -> Path:
     """The result that a verb is asked about.
 
-    A problem file means its newest result below results/. If a newer result lies next to the given one (NAME-2,
-    NAME-3, …), a note on stderr names it.
+    A problem file means its newest result below results/, the folder of ``--out`` its newest result. If a newer
+    result lies next to the given one (NAME-2, NAME-3, …), a note on stderr names it.
 
     Raises:
         InputError: a problem file without a result.
     """
     if given.suffix in (".yaml", ".yml") and given.is_file():
         return _newest_of(given)
+    if given.is_dir() and not (given / "plan.json").is_file() and (within := [*given.glob("*/plan.json")]):
+        given = max(within, key=_written).parent
+        if len(within) > 1:
+            sys.stderr.write(f"note: {path_text(given)}, the newest of {len(within)} results\n")
     folder = given if given.is_dir() else given.parent
     if (folder / "plan.json").is_file() and (given.is_dir() or given.name == "plan.json"):
         name = re.sub(r"-\d+$", "", folder.resolve().name)

@@ -148,7 +148,9 @@ def _detected(source: ResultFile) -> ModuleType:
 
 
 def _is_mlperf(source: ResultFile) -> bool:
-    return ":::MLLOG" in source.text[:100_000] or "MLPerf Results Summary" in source.text[:100_000]
+    start = source.text[:100_000]
+    table = {"Submitter", "Scenario", "# of Accelerators"} <= source.header
+    return table or ":::MLLOG" in start or "MLPerf Results Summary" in start
 
 
 def _is_request_log(source: ResultFile) -> bool:
@@ -158,8 +160,8 @@ def _is_request_log(source: ResultFile) -> bool:
 # Files that are no table of results: how they are known, their name, and the file expected instead.
 _OTHERS: tuple[tuple[Callable[[ResultFile], bool], str, str], ...] = (
     (
-        _is_mlperf, "an MLPerf log",
-        "a benchmark's results: MLPerf's logs state neither prompt lengths nor concurrency",
+        _is_mlperf, "an MLPerf log or table",
+        "a benchmark's results: MLPerf's state neither prompt lengths nor concurrency",
     ),
     (
         _is_request_log, "LLMServingSim's log of requests",

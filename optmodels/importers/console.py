@@ -73,9 +73,10 @@ def _row(
         return value
 
     completed = needed("successful requests")
-    ttft, tpot = needed("mean ttft (ms)") / 1e3, needed("mean tpot (ms)") / 1e3
+    ttft, output = needed("mean ttft (ms)") / 1e3, needed("total generated tokens") / completed
     whole = number("mean e2el (ms)", "mean e2e latency (ms)")
-    output = needed("total generated tokens") / completed
+    each = served.between_tokens(None if whole is None else whole / 1e3, ttft, output)
+    tpot = each if each is not None and number("mean tpot (ms)") is None else needed("mean tpot (ms)") / 1e3
     rate = number("request throughput (req/s)")
     concurrency = number("concurrency", "maximum request concurrency", "max request concurrency")
     if concurrency is None and rate is not None:

@@ -1,15 +1,18 @@
-"""evalscope's ``benchmark_summary.json`` (modelscope/evalscope ``perf``), or a table of its figures: one run a row.
+"""evalscope's ``benchmark_summary.json`` (modelscope/evalscope ``perf``), a table of its figures with one run a row, or
+the table that it prints.
 
 Means in seconds over the requests that succeeded; the concurrency is the number of users.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from optmodels.importers import served
 from optmodels.importers.source import ResultFile
+from optmodels.latency.fit.measurements import Kind
 
 NAME = "evalscope"
 TITLE = "evalscope perf"
@@ -19,10 +22,29 @@ CONCURRENCY = "Number of concurrency"
 
 def detects(source: ResultFile) -> bool:
     """Its names, as keys or columns."""
-    return {TTFT, CONCURRENCY} <= (source.header or set(source.first))
+    return {TTFT, CONCURRENCY} <= ({*_printed(source)} or source.header or set(source.first))
 
 
-def run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+def _printed(source: ResultFile) -> dict[str, Any]:
+    """The figures of the table that it prints; empty where the file is none."""
+    found = re.findall(r"^[|│]\s*([A-Z][^|│]*?)\s*[|│]\s*(-?[\d.]+)\s*[|│]\s*$", source.text, flags=re.M)
+    return {name: float(value) for name, value in found if value.count(".") < 2}
+
+
+def read(
+    source: ResultFile, fixed: Mapping[str, float], columns: Mapping[str, str]
+) -> tuple[Kind, list[dict[str, Any]]]:
+    """The runs of the file.
+
+    Raises:
+        InputError: a figure that is missing or wrong, by line.
+    """
+    printed = _printed(source)
+    every = [(1, printed)] if printed else source.table if source.header else source.records
+    return "served", [_run(source, data, line, fixed) for line, data in every]
+
+
+def _run(source: ResultFile, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
     """A run of the file."""
 
     def number(name: str) -> float | None:

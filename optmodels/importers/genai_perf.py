@@ -1,9 +1,10 @@
-"""GenAI-Perf and AIPerf profile exports: ``profile_export_genai_perf`` / ``profile_export_aiperf`` ``.json``, ``.csv``.
+"""GenAI-Perf and AIPerf profile exports: ``profile_export_genai_perf`` / ``profile_export_aiperf`` ``.json``, ``.csv``,
+and the table that both print.
 
 JSON: each metric an object with a ``unit`` and statistics (``avg``, ``p50``, …). CSV: a table of metrics with their
 unit in the name, ``Time To First Token (ms)``, then one of single values; thousands have commas. The concurrency is in
 ``input_config`` of the JSON (AIPerf: of its profiling phase), else in the artifact folder's name (``…-concurrency16``),
-else the user's.
+else the user's, else rate × latency of the requests (Little's law).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ METRICS = {
     "output_tokens": "output_sequence_length",
 }
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "tokens": 1.0, "": 1.0}
-_OTHERS = ("request_latency", "request_count", "error_request_count")
+_OTHERS = ("request_latency", "request_count", "error_request_count", "request_throughput")
+_BORDERS = re.compile("[│┃|]")  # of a printed table
 _HEADING = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<unit>[^)]*)\))?\s*$")
 
 
@@ -33,7 +35,12 @@ def detects(source: ResultFile) -> bool:
     """Metrics by name: objects in JSON, rows of a table in CSV."""
     if isinstance(source.first.get("time_to_first_token"), dict):
         return True
-    return source.lines[0].lower().startswith("metric,") and "time to first token" in source.text.lower()
+    text = source.text.lower()
+    return "time to first token" in text and (source.lines[0].lower().startswith("metric,") or _is_printed(text))
+
+
+def _is_printed(text: str) -> bool:
+    return re.search(r"[│┃|]\s*(metric|statistic)\s*[│┃|]\s*avg\s*[│┃|]", text, re.I) is not None
 
 
 def read(
@@ -71,7 +78,18 @@ def read(
             unit, line, statistics = metrics[theirs]
             value = source.number(statistics, "avg", line, positive=False, optional=True)
             extra[ours] = None if value is None else UNITS.get(unit, 1.0) * value
-    return "served", [served.row(source, fixed, 1, concurrency=_concurrency(source), **found, **quantiles, **extra)]
+    concurrency, rate = _concurrency(source), _rate(source, metrics)
+    if concurrency is None and "concurrency" not in fixed and rate is not None and extra.get("e2e_s"):
+        concurrency = max(1.0, rate * extra["e2e_s"])
+    found |= {"requests_per_s": rate} if rate is not None else {}
+    return "served", [served.row(source, fixed, 1, concurrency=concurrency, **found, **quantiles, **extra)]
+
+
+def _rate(source: ResultFile, metrics: Mapping[str, Metric]) -> float | None:
+    """Requests/s that were answered."""
+    _, line, statistics = metrics.get("request_throughput", ("", 1, {}))
+    name = "value" if statistics.get("avg") is None else "avg"
+    return source.number(statistics, name, line, optional=True)
 
 
 Metric = tuple[str, int, dict[str, Any]]
@@ -97,11 +115,12 @@ def _from_csv(source: ResultFile) -> dict[str, Metric]:
     """The rows of its tables; each table has a header of its own, and empty lines lie between."""
     found: dict[str, Metric] = {}
     header: list[str] = []
-    for number in range(1, len(source.lines) + 1):
-        cells = source.cells(number)
+    printed = _is_printed(source.text)
+    for number, text in enumerate(source.lines, 1):
+        cells = _BORDERS.split(text)[1:-1] if printed else source.cells(number)
         if not any(c.strip() for c in cells):
             continue
-        if cells[0].strip().lower() == "metric":
+        if cells[0].strip().lower() in ("metric", "statistic"):
             header = [c.strip().lower() for c in cells]
             continue
         if not header:
@@ -111,7 +130,7 @@ def _from_csv(source: ResultFile) -> dict[str, Metric]:
         if (match := _HEADING.match(cells[0])) is None:
             continue
         name = match["name"].lower().replace(" ", "_")
-        if name not in METRICS.values() and name != "request_latency":
+        if name not in METRICS.values() and name not in ("request_latency", "request_throughput"):
             continue
         statistics: dict[str, Any] = {}
         for column, cell in list(zip(header, cells, strict=True))[1:]:

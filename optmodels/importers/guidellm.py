@@ -1,4 +1,4 @@
-"""GuideLLM's ``benchmarks.json``: one report, one benchmark a load (vllm-project/guidellm 0.2 to 0.7).
+"""GuideLLM's ``benchmarks.json`` or ``.yaml``: one report, one benchmark a load (vllm-project/guidellm 0.2 to 0.7).
 
 Fields as in ``benchmark/schemas/generative`` of its source: distributions over the successful requests, TTFT and
 inter-token latency in milliseconds. Its time per output token counts the first token too; the time between tokens,
@@ -21,7 +21,7 @@ TITLE = "GuideLLM"
 
 def detects(source: ResultFile) -> bool:
     """Benchmarks with its metrics; or the CSV that it writes next to, which `read` refuses in words."""
-    found = source.first.get("benchmarks")
+    found = (source.first or source.yaml).get("benchmarks")
     if isinstance(found, list) and found and isinstance(found[0], dict):
         return isinstance(found[0].get("metrics"), dict)
     return source.lines[0].startswith("Run Info,")
@@ -38,7 +38,7 @@ def read(
     if source.lines[0].startswith("Run Info,"):
         raise source.wrong("", "GuideLLM's CSV", "the benchmarks.json that it writes too", 1)
     source.check_whole()
-    (_, report), *_ = source.records
+    report = source.yaml or source.records[0][1]
     found = report.get("benchmarks")
     if not isinstance(found, list):
         raise source.wrong("benchmarks", found, "a list of benchmarks", source.line_of("benchmarks") or 1)

@@ -1,4 +1,4 @@
-"""Plain CSV: columns as `read_measurements` wants them, or mapped onto them, checked cell by cell."""
+"""Plain CSV: columns as `read_measurements` wants them, known by their names, or mapped, checked cell by cell."""
 
 from __future__ import annotations
 
@@ -14,16 +14,42 @@ from typing import Any
 from optmodels.errors import InputError, Mistake
 from optmodels.importers.source import ResultFile
 from optmodels.latency.fit.measurements import COLUMNS, Kind, read_measurements
+from optmodels.traces.columns import NAMES, plain, with_unit
 from optmodels.traces.json_rows import flat
 
 NAME = "csv"
 TITLE = "plain CSV or JSON"
 LISTED = 12
+# Names of columns as people write them; times have their unit at the end.
+_OTHER_NAMES = {
+    "concurrency": ("conc", "users", "clients", "num_users", "max_concurrency", "num_concurrency"),
+    "input_tokens": NAMES["prompt_tokens"], "output_tokens": NAMES["output_tokens"],
+    "tp": ("tp_size", "tensor_parallel", "tensor_parallel_size"),
+    "ttft_s": ("ttft", "mean_ttft", "avg_ttft", "ttft_mean", "ttft_avg", "time_to_first_token"),
+    "tpot_s": ("tpot", "mean_tpot", "avg_tpot", "tpot_mean", "tpot_avg", "time_per_output_token"),
+}  # fmt: skip
+_UNITS = {1.0: "s", 1e-3: "ms", 1e-6: "us", 1e-9: "ns"}
+
+
+def _by_name(names: list[str]) -> dict[str, str]:
+    """Ours → theirs (with its unit) of columns whose names are known, where a table has no column of ours."""
+    found = {}
+    for ours, others in _OTHER_NAMES.items():
+        if ours in names:
+            continue
+        for name in names:
+            bare, seconds = with_unit(plain(name)) if ours.endswith("_s") else (plain(name), None)
+            if (bare == ours or bare in others) and ours.endswith("_s") == (seconds is not None):
+                found[ours] = name if seconds is None else f"{name}:{_UNITS[seconds]}"
+                break
+    return found
 
 
 def detects(source: ResultFile) -> bool:
-    """A header with commas: whatever no other format is. JSON is read so where columns are named."""
-    return source.text.lstrip()[:1] not in ("{", "[") and "," in _header(source)
+    """A header with commas: whatever no other format is. JSON is read so where its keys are known or named."""
+    if source.text.lstrip()[:1] in ("{", "["):
+        return {"concurrency", "ttft_s", "tpot_s"} <= {*source.first, *_by_name([*source.first])}
+    return "," in _header(source)
 
 
 def _header(source: ResultFile) -> str:
@@ -68,6 +94,7 @@ def _objects(
     rows = [(line, flat(data)) for line, data in source.records]
     names = list(dict.fromkeys(k for _, row in rows for k in row))
     known = {c for kind in COLUMNS.values() for c in kind}
+    columns = _by_name(names) | dict(columns)
     wanted = [n for n in names if n in known or n in columns.values() or n in {
         v.rpartition(":")[0] for v in columns.values()
     }]  # fmt: skip
@@ -90,7 +117,7 @@ def _measured(
     header: int, numbers: list[int],
 ) -> tuple[Kind, list[dict[str, Any]]]:  # fmt: skip
     """The rows of a table as measurements; columns that the table lacks come from `fixed`."""
-    mapped = {k: f"{v:g}" for k, v in fixed.items() if k not in names} | dict(columns)
+    mapped = _by_name(names) | {k: f"{v:g}" for k, v in fixed.items() if k not in names} | dict(columns)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "table.csv"
         copy.write_text(text, encoding="utf-8")

@@ -19,6 +19,7 @@ from typing import IO
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import not_written
 
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 PATIENCE_S = 10.0  # until the other end of a named pipe is open
 MAX_BYTES = 2 * 2**30
 _CHUNK = 2**20
@@ -26,7 +27,9 @@ _copies: dict[tuple[int, int], Path] = {}
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path names something that can be read once only."""
+    """Whether a path names something that can be read once only, or standard input (``-``)."""
+    if str(path) in STDIN:
+        return True
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
@@ -38,7 +41,7 @@ def settled(path: Path, what: str = "a file") -> Path:
     """The path itself, or a copy of a stream's contents; one stream is read once in a process.
 
     Args:
-        path: a file, a named pipe, ``/dev/stdin`` or ``/dev/fd/N``.
+        path: a file, a named pipe, ``-`` (standard input), ``/dev/stdin`` or ``/dev/fd/N``.
         what: is expected there, in words.
 
     Raises:
@@ -46,17 +49,22 @@ def settled(path: Path, what: str = "a file") -> Path:
     """
     if not is_stream(path):
         return path
+    if str(path) == "-":
+        path = Path(STDIN[1])
     name = str(path)
-    found = path.stat()
+    try:
+        found = path.stat()
+    except OSError as error:  # closed
+        raise InputError(Mistake(name, "", error.strerror, what)) from None
     key = (found.st_dev, found.st_ino)
     if key in _copies:
         return _copies[key]
-    if not stat.S_ISFIFO(found.st_mode):
+    if not (stat.S_ISFIFO(found.st_mode) or stat.S_ISREG(found.st_mode)):
         kind = "a terminal" if _is_terminal(path) else "a device"
         raise InputError(Mistake(name, "", kind, f"{what}, or a pipe that holds one"))
     folder = tempfile.mkdtemp(prefix="optmodels-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    copy = Path(folder) / (path.name if path.suffix else "stream")
+    copy = Path(folder) / (path.name if path.suffix else "stdin" if name in STDIN else "stream")
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -112,4 +120,4 @@ def _copy(handle: int, to: IO[bytes], name: str, what: str) -> None:
 
 def _has_name(name: str) -> bool:
     """Whether a pipe has a name in the file system, so that a writer may still come."""
-    return stat.S_ISFIFO(os.lstat(name).st_mode)
+    return name not in STDIN and stat.S_ISFIFO(os.lstat(name).st_mode)

@@ -1,10 +1,12 @@
-"""Tables a user wrote: CSV, gzipped or not, and Parquet, within stated limits on the size; rows as models."""
+"""Tables a user wrote: CSV, compressed or not, and Parquet, within stated limits on the size; rows as models."""
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import re
 import warnings
 import zlib
@@ -28,7 +30,9 @@ M = TypeVar("M", bound=BaseModel)
 MAX_TEXT_BYTES = 256 * 2**20  # of CSV or JSON lines, unpacked
 MAX_COLUMN_BYTES = 512 * 2**20  # of Parquet's columns, in memory
 MAX_COLUMNS = 10_000
-_GZIP = b"\x1f\x8b"
+SEPARATORS = (",", ";", "\t", "|")
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+_DECIMALS = re.compile(r"\d+,\d+")
 _HEAD_CHARACTERS = 2**20
 
 
@@ -62,7 +66,7 @@ def too_large(name: str, found: object, limit: str) -> InputError:
 
 @contextmanager
 def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
-    """A UTF-8 text file, gzipped (by its content, not its name) or not, of at most `MAX_TEXT_BYTES` unpacked.
+    """A UTF-8 text file, compressed (see `unpacked`) or not, of at most `MAX_TEXT_BYTES` unpacked.
 
     Args:
         path: The file.
@@ -80,25 +84,54 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
         with path.open("rb") as raw:
             first = raw.read(2)
             raw.seek(0)
-            stream: Any = gzip.open(raw) if first == _GZIP else raw  # noqa: SIM115
+            stream = unpacked(raw, name)
             with io.TextIOWrapper(io.BufferedReader(_Limited(stream, name), 2**20), "utf-8-sig", newline="") as text:
                 yield text
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(Mistake(name, "", str(error)[:80], "a complete gzip file")) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        kind = "gzip" if first == b"\x1f\x8b" else "compressed"
+        raise InputError(Mistake(name, "", str(error)[:80], f"a complete {kind} file")) from None
     except UnicodeDecodeError:
         raise InputError(Mistake(name, "", not_utf8(first), what)) from None
     except OSError as error:
         raise InputError(Mistake(name, "", error.strerror or str(error)[:80], "a readable file")) from None
 
 
+def unpacked(raw: Any, name: str) -> Any:
+    """The bytes of an open file, unpacked if they begin as gzip, bzip2, xz or Zstandard do, whatever the file's name.
+
+    Raises:
+        InputError: a ZIP archive.
+    """
+    first = raw.read(6)
+    raw.seek(0)
+    if first.startswith(b"\x1f\x8b"):
+        return gzip.open(raw)
+    if first.startswith(b"BZh"):
+        return bz2.open(raw)
+    if first.startswith(b"\xfd7zXZ\x00"):
+        return lzma.open(raw)
+    if first.startswith(b"\x28\xb5\x2f\xfd"):
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(raw, "zstd")
+    if first.startswith(b"PK\x03\x04"):
+        raise InputError(Mistake(name, "", "a ZIP archive", "one file, or that file as gzip, bzip2, xz or Zstandard"))
+    return raw
+
+
+def separator(header: str) -> str:
+    """The character between a table's cells, by its header: comma, semicolon, tab or bar."""
+    return max(SEPARATORS, key=header.count)
+
+
 def read_parquet(path: Path) -> pd.DataFrame:
-    """A Parquet file of plain columns, of at most `MAX_COLUMN_BYTES` in memory.
+    """A Parquet file of at most `MAX_COLUMN_BYTES` in memory; columns within one are named ``outer.inner``.
 
     The size that a file states is looked at first, and texts are counted before they are written out: a few bytes of
     Parquet may stand for many equal rows.
 
     Raises:
-        InputError: not there, unreadable, too large, columns within columns.
+        InputError: not there, unreadable, too large, lists within a column.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -112,9 +145,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
         with pq.ParquetFile(path) as file:
             found = file.metadata
             columns = [found.schema.column(i) for i in range(found.num_columns)]
-            nested = next((c.path for c in columns if c.max_repetition_level or "." in c.path), None)
+            nested = next((c.path for c in columns if c.max_repetition_level), None)
             if nested is not None:
-                raise InputError(Mistake(name, nested, "columns within a column", "one number, time or text a row"))
+                raise InputError(Mistake(name, nested, "a list within a column", "one number, time or text a row"))
             if len(columns) > MAX_COLUMNS:
                 raise too_large(name, f"{len(columns):,} columns", f"{MAX_COLUMNS:,} columns")
             groups = [found.row_group(i) for i in range(found.num_row_groups)]
@@ -123,6 +156,8 @@ def read_parquet(path: Path) -> pd.DataFrame:
                 raise too_large(name, f"{found.num_rows:,} rows of {len(columns)} columns", limit)
         texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY"]
         table = pq.read_table(path, read_dictionary=texts)
+        while any(pa.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
         for i, column in enumerate(table.columns):
             if not pa.types.is_dictionary(column.type):
                 continue
@@ -201,17 +236,43 @@ def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:
     return found
 
 
-def numbers(values: pd.Series[Any]) -> npt.NDArray[np.float64]:
-    """A column as floats; NaN where a cell is no number, as a truth value is none."""
+def numbers(values: pd.Series[Any], whole: bool = False) -> npt.NDArray[np.float64]:
+    """A column as floats; NaN where a cell is no number, as a truth value is none.
+
+    Cells may have commas, all between thousands or all as decimal points; NaN where both readings are possible.
+    """
     import pandas as pd
 
     plain = values if values.dtype != object else values.where(~values.map(lambda v: isinstance(v, bool)))
     if values.dtype == bool:
         return np.full(len(values), np.nan)
     try:
-        return pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        found = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     except (OverflowError, TypeError):  # more digits than a float holds; lists and the like
         return np.array([_float(v) for v in plain], dtype=np.float64)
+    if plain.dtype.kind == "O" and np.isnan(found).any():
+        found = found.copy()
+        at = [i for i in np.flatnonzero(np.isnan(found)) if isinstance(plain.iloc[i], str) and "," in plain.iloc[i]]
+        for i, value in zip(at, without_commas([plain.iloc[i] for i in at], whole), strict=True):
+            found[i] = value
+    return found
+
+
+def without_commas(cells: Sequence[str], whole: bool = False) -> list[float]:
+    """Numbers of a column's cells with commas; NaN where they are none, or where a comma may be either.
+
+    Args:
+        cells: such as ``2,802`` or ``0,5``.
+        whole: whether the column counts something, so that ``2,802`` has thousands.
+    """
+    texts = [cell.strip() for cell in cells]
+    if all(map(_THOUSANDS.fullmatch, texts)) and (
+        whole or any(text.count(",") > 1 or "." in text or text.endswith(",000") for text in texts)
+    ):
+        return [float(text.replace(",", "")) for text in texts]
+    if not whole and not all(map(_THOUSANDS.fullmatch, texts)) and all(map(_DECIMALS.fullmatch, texts)):
+        return [float(text.replace(",", ".")) for text in texts]
+    return [float("nan")] * len(texts)
 
 
 def finite_numbers(frame: pd.DataFrame, name: str, file: str) -> npt.NDArray[np.float64]:
@@ -250,7 +311,7 @@ def check_columns(text: io.TextIOBase, name: str) -> None:
         line = text.readline(_HEAD_CHARACTERS)
         if line and (line.startswith("#") or not line.strip()) and line.endswith("\n"):
             continue
-        if line.count(",") >= MAX_COLUMNS or len(line) == _HEAD_CHARACTERS:
+        if max(map(line.count, SEPARATORS)) >= MAX_COLUMNS or len(line) == _HEAD_CHARACTERS:
             raise too_large(name, "a header of more columns", f"{MAX_COLUMNS:,} columns")
         return
 
@@ -305,7 +366,8 @@ def csv_lines(path: Path) -> tuple[list[list[str]], list[int]]:
         if any(ord(c) < 32 and c not in "\t\r\n" for c in text):
             raise csv.Error("control characters")
         kept = [(i, line) for i, line in enumerate(text.splitlines(keepends=True), 1) if not line.startswith("#")]
-        reader = csv.reader((line for _, line in kept), strict=True)
+        between = separator(kept[0][1]) if kept else ","
+        reader = csv.reader((line for _, line in kept), strict=True, delimiter=between)
         for cells in reader:
             if cells:
                 rows.append(cells)

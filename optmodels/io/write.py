@@ -43,11 +43,20 @@ def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
 
 
 def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
-    """Write a file so that readers see the whole file or nothing.
+    """Write a file so that readers see the whole file or nothing; devices and pipes are written to, never replaced.
 
     Raises:
         InputError: the file exists and `overwrite` is false, or the folder cannot be written.
     """
+    if _takes_bytes(path):
+        try:
+            with path.open("wb") as stream:
+                stream.write(data)
+        except OSError as error:
+            raise not_written(path, error, "a device or pipe that can be written") from None
+        return
+    if overwrite and path.is_symlink():
+        path = path.resolve()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
@@ -72,6 +81,14 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _takes_bytes(path: Path) -> bool:
+    """Whether a path names a device, a pipe or a socket, such as ``/dev/stdout``."""
+    try:
+        return path.exists() and not path.is_file() and not path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _name_anew(temporary: Path, path: Path) -> None:
     """Give a file its name, atomically where the file system has hard links.
 
@@ -94,7 +111,7 @@ def refuse_existing(*paths: Path | None) -> None:
         InputError: one exists.
     """
     for path in paths:
-        if path is not None and path.exists():
+        if path is not None and path.exists() and not _takes_bytes(path):
             raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME))
 
 

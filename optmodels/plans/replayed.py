@@ -16,6 +16,8 @@ def missed(report: Mapping[str, Any] | None) -> str | None:
     for place in PLACES:
         found = (report or {}).get(place)
         if isinstance(found, Mapping) and not found.get("kept", True):
+            if not found.get("missed"):  # a changed document: its check states what should be there
+                return "a promise that the document does not name"
             worst = found["missed"][0]
             more = len(found["missed"]) - 1
             return in_words(worst) + (f", and {more} more" if more else "") + f", in the replay of {found['requests']}"

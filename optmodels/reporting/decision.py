@@ -250,7 +250,7 @@ def first_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [f"  [bold]{plain(said['cost'])}[/bold]"] if said["cost"] else []
     lines += [f"  {plain('; '.join(said['slo']))}"] if said["slo"] else []
     lines += [f"  [{COLOURS[v['level']]}]{plain(v['text'])}[/{COLOURS[v['level']]}]" for v in said["verdict"]]
-    lines += [f"  {plain(said['headroom']['text'])}"] if said.get("headroom") else []
+    lines += [f"  {plain(said['headroom']['text'])}"] if said.get("headroom") and not is_refuted(document) else []
     lines += [f"  {plain(text)}" for text in (*_safer(document), *_next_measurement(document))]
     noted = dict.fromkeys(f"{m['machine']}: {m['note']}" for m in said["machines"] if m["note"])
     return lines + [f"  [yellow]note: {plain(text)}[/yellow]" for text in noted]

@@ -25,8 +25,11 @@ NAMES = {
         "arrival", "arrival_time", "arrived_at", "arrival_timestamp", "arrival_ts", "request_received_ts",
         "request_arrival_time", "request_arrived_at", "timestamp", "time", "ts", "created", "created_at",
         "created_time", "creation_time", "start_time", "started_at", "start_timestamp", "start_ts", "request_time",
-        "request_timestamp", "request_start_time", "request_start", "received_at", "launch_time", "sent_at",
-        "send_time", "queued", "queued_ts", "event_time", "datetime", "date_time", "date", "when", "start",
+        "request_timestamp", "request_start_time", "request_start", "request_created_at", "requested_at",
+        "logging_time", "log_time", "asctime", "time_generated", "submitted_at", "submission_time", "enqueued_at",
+        "event_timestamp",
+        "received_at", "launch_time", "sent_at", "send_time", "queued", "queued_ts", "event_time", "datetime",
+        "date_time", "date", "when", "start",
         "timing_events_0_timestamp",
     ),
     "prompt_tokens": (
@@ -34,7 +37,9 @@ NAMES = {
         "num_prefill_tokens", "prefill_tokens", "num_prompt_tokens", "num_input_tokens", "n_prompt_tokens",
         "n_input_tokens", "prompt_size", "input_size", "request_tokens", "input_toks", "prompt_toks", "isl",
         "input_sequence_length", "input_token_count", "prompt_token_count", "input_token_length", "tokens_in",
-        "in_tokens", "num_prefill", "in",
+        "in_tokens", "num_prefill", "in", "input_token", "prompt_token", "prompt_token_cnt", "input_token_cnt",
+        "usage_input", "usage_details_input",
+        "tokens_input", "tokens_prompt", "token_count_input", "token_count_prompt",
     ),
     "output_tokens": (
         "output_tokens", "completion_tokens", "generated_tokens", "generation_tokens", "output_len", "output_length",
@@ -43,6 +48,9 @@ NAMES = {
         "output_size", "response_tokens", "response_len", "response_length", "output_toks", "completion_toks", "osl",
         "output_sequence_length", "output_token_count", "completion_token_count", "candidates_token_count",
         "output_token_length", "tokens_out", "out_tokens", "gen_tokens", "gen_len", "num_decode", "out",
+        "output_token", "completion_token", "response_token_cnt", "output_token_cnt", "usage_output",
+        "usage_details_output", "tokens_output",
+        "tokens_completion", "token_count_output", "token_count_completion",
     ),
     "session": ("session", "session_id", "conversation_id", "conversation", "dialog_id"),
     "class": ("slo_class",),
@@ -65,6 +73,8 @@ NAMES = {
         "end_time", "ended_at",
     ),
 }  # fmt: skip
+_OWNERS = re.compile(r"(?:(?:attributes|gen_ai|ai|llm|usage|request|response|number|metrics)_)+")  # of a column
+_SEVERAL = {"num_model_requests", "num_requests", "number_of_requests", "n_requests", "request_count", "requests"}
 _PARTS_OF_COUNTS = {"cache", "cached", "details", "cost", "price", "prices", "limit", "limits"}  # of tokens, not all
 FAILED = {
     "error", "errored", "err", "fail", "failed", "failure", "timeout", "timed_out", "aborted", "abort", "cancelled",
@@ -80,7 +90,7 @@ def plain(name: str) -> str:
 
 
 @cache
-def _with_unit(name: str) -> tuple[str, float | None]:
+def with_unit(name: str) -> tuple[str, float | None]:
     """A plain name without the unit it ends with, and the seconds of one unit."""
     for unit, seconds in UNITS.items():
         if name.endswith("_" + unit):
@@ -110,12 +120,18 @@ class Role:
 def roles(column: str) -> tuple[Role, ...]:
     """The fields that a column may hold by its name; of a key within objects, its last word."""
     parts = re.split(r"[.\[\]]+", column.strip("]"))
-    if len(parts) > 1 and any(set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]):
+    if len(parts) > 1 and any(
+        plain(p) != "usage_details" and set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]
+    ):
         return ()
+    if len(parts) > 1 and parts[-1] == "value":
+        parts = parts[:-1]
     found: list[Role] = []
-    whole, last = plain(column), plain(parts[-1])
-    for depth, name in ((0, whole), (len(parts), last)) if whole != last else ((0, whole),):
-        bare, seconds = _with_unit(name)
+    names = (plain("_".join(parts)), plain(parts[-1]), plain("_".join(parts[-2:])))
+    own = (_OWNERS.sub("", name, count=1) for name in names[:2] if _OWNERS.match(name))
+    for i, name in enumerate(dict.fromkeys((*names, *own))):
+        depth = len(parts) + i if i else 0  # outer keys first
+        bare, seconds = with_unit(name)
         for field, ranks in _RANK.items():
             if any(r.field == field for r in found):
                 continue
@@ -139,6 +155,11 @@ def recognised(columns: Iterable[str]) -> dict[str, tuple[str, float | None]]:
 def has_tokens(columns: Iterable[str]) -> bool:
     """Whether columns hold the lengths of a prompt and of an answer."""
     return {"prompt_tokens", "output_tokens"} <= {r.field for c in columns for r in roles(c)}
+
+
+def several(columns: Iterable[str]) -> str | None:
+    """The column that counts the requests of each row, if there is one."""
+    return next((c for c in columns if plain(re.split(r"[.\[\]]+", c.strip("]"))[-1]) in _SEVERAL), None)
 
 
 def epoch_unit(value: float) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.traces.columns import has_tokens, roles
+from optmodels.traces.columns import has_tokens, roles, several
 
 MAX_DEPTH = 12
 MAX_ENTRIES = 64  # of a list, read one by one
@@ -126,9 +126,20 @@ def flat(row: Mapping[str, Any], lists: frozenset[str] = frozenset()) -> dict[st
     return found
 
 
+def _has_rows(value: Mapping[str, Any], depth: int = 0) -> bool:
+    """Whether an object holds, at some depth, a list of several objects."""
+    return any(
+        (isinstance(v, list) and len(v) > 1 and all(isinstance(x, Mapping) for x in v) and not _are_attributes(v))
+        or (isinstance(v, Mapping) and depth < MAX_DEPTH and _has_rows(v, depth + 1))
+        for v in value.values()
+    )
+
+
 def _are_attributes(value: list[Any]) -> bool:
     """Whether a list holds OpenTelemetry's attributes."""
-    return bool(value) and all(isinstance(x, Mapping) and x.keys() <= {"key", "value"} and "key" in x for x in value)
+    return bool(value) and all(
+        isinstance(x, Mapping) and x.keys() <= {"key", "value", "type"} and "key" in x for x in value
+    )
 
 
 def _unpacked(value: Any) -> Any:
@@ -182,6 +193,16 @@ class RequestColumns:
             and all(isinstance(x, Mapping) for x in v)
         }  # fmt: skip
         shared = {k: v for k, v in merged.items() if k not in lists}
+        if (
+            not lists
+            and depth <= MAX_DEPTH
+            and not self.complete({k for k in flat(merged, self.whole) if "[" not in k})
+        ):
+            within = [k for k, v in row.items() if isinstance(v, Mapping) and _has_rows(v)]
+            if len(within) == 1:  # {"results": {"items": […]}}
+                outside = {k: v for k, v in merged.items() if k != within[0]}
+                yield from self._requests(line, row[within[0]], outside, depth + 1)
+                return
         if depth > MAX_DEPTH or not lists or self._is_request(merged, shared):
             yield merged
             return
@@ -205,7 +226,7 @@ class RequestColumns:
             wanted = self._wanted.get(name)
             if wanted is None:
                 self.names[name] = None
-                wanted = self._wanted[name] = name in self.keep or bool(roles(name))
+                wanted = self._wanted[name] = name in self.keep or bool(roles(name)) or several([name]) is not None
             if wanted:
                 if name not in self.columns:
                     self.columns[name] = JsonColumn()

@@ -44,10 +44,21 @@ from pydantic_core import PydanticCustomError
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.pipes import settled
 from optmodels.io.read import MAX_BYTES
-from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large, uneven
+from optmodels.io.tables import (
+    MAX_COLUMNS,
+    SEPARATORS,
+    numbers,
+    open_text,
+    parsed_csv,
+    read_parquet,
+    separator,
+    too_large,
+    uneven,
+)
 from optmodels.io.write import path_text
+from optmodels.traces import dates as written
 from optmodels.traces import json_rows, logs, sessions
-from optmodels.traces.columns import FAILED, TIMES, epoch_unit, plain, recognised
+from optmodels.traces.columns import FAILED, TIMES, epoch_unit, plain, recognised, several
 from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
 from optmodels.units import convert
 
@@ -226,7 +237,7 @@ def _text(path: Path, name: str, text: io.TextIOWrapper, how: How) -> Trace:
     if any(map(logs.is_log, begin)):
         return _listed(path, name, logs.server(file, itertools.chain(begin, text)), how)
     if table:
-        if line.count(",") >= MAX_COLUMNS:
+        if max(map(line.count, SEPARATORS)) >= MAX_COLUMNS:
             raise too_large(file, "a header of more columns", f"{MAX_COLUMNS:,} columns")
         return _table(path, name, _csv(path, _Prefixed("".join(begin), text), skipped, line), how)
     if '"input_lens"' in line or '"total_input_tokens"' in line:
@@ -276,9 +287,8 @@ def _csv(path: Path, text: Any, skipped: int, header: str) -> _CsvRows:
     import pandas as pd
 
     file = str(path)
-    separator = max((",", ";", "\t"), key=header.count)
     try:
-        frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False, sep=separator)
+        frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False, sep=separator(header))
     except pd.errors.ParserError as error:
         said = str(error).split("\n")[0][:80]
         raise InputError(uneven(error, file, skipped) or Mistake(file, "", said, _FORMATS)) from None
@@ -402,6 +412,8 @@ def _table(path: Path, name: str, rows: _CsvRows, how: How) -> Trace:
     if not len(frame):
         raise InputError(Mistake(file, "", "a header without rows", "at least one request"))
     table = _Table(file, frame, names, mapped, layout)
+    if (count := several(map(str, frame.columns))) is not None and (numbers(frame[count]) > 1).any():
+        raise InputError(Mistake(file, count, frame[count].max(), "one request a row: rows here add up several"))
     notes = [*rows.notes]
     keep = np.ones(len(frame), dtype=bool)
     for column, values in how.where.items():
@@ -672,11 +684,7 @@ class _Reader:
         if absent is not None:
             cells = cells.where(~absent, 0.0) if len(there) == 0 else cells.where(~absent, there.iloc[0])
         first = there.iloc[0] if len(there) else None
-        dates = cells.dtype.kind == "M" or (name == "TIMESTAMP" and np.isnan(numbers(pd.Series([first]))[0])) or (
-            isinstance(first, str) and not pd.isna(pd.to_datetime(first, format="ISO8601", errors="coerce", utc=True))
-            and np.isnan(numbers(pd.Series([first]))[0])
-        )  # fmt: skip
-        if not dates:
+        if cells.dtype.kind != "M" and not (isinstance(first, str) and np.isnan(numbers(pd.Series([first]))[0])):
             exact = _whole_nanoseconds(cells)
             found = numbers(cells)
             known = found[np.isfinite(found)]
@@ -684,6 +692,8 @@ class _Reader:
             since = epoch_unit(middle)
             if since is not None and self._may_say_so(name):
                 seconds = since
+            if layout.title == MOONCAKE.title and since is None:
+                self._check_milliseconds(known, name)
             self.since_1970 = since is not None and since == seconds and layout is not OURS
             if seconds is None:
                 seconds = self._guessed(known, name, notes)
@@ -694,8 +704,9 @@ class _Reader:
             if exact is not None and self.since_1970 and seconds < 1e-3:
                 return (exact - exact.min()) * seconds
             return good / (1.0 / seconds)  # rounds as milliseconds / 1000 do
-        times = pd.to_datetime(cells, format="ISO8601", errors="coerce", utc=True)
-        check.bad(name, cells, times.isna().to_numpy(), "a date and time such as 2023-11-16 18:15:46.6805900")
+        times = written.read(cells)
+        unread = written.BOTH if times.isna().all() and written.either(cells) else written.EXPECTED
+        check.bad(name, cells, times.isna().to_numpy(), unread)
         nanoseconds = times.to_numpy(dtype="datetime64[ns]").astype(np.int64)
         good_dates = nanoseconds[~times.isna().to_numpy()]
         self.origin = int(good_dates.min()) if len(good_dates) else 0
@@ -709,6 +720,18 @@ class _Reader:
             return spec == name
         return layout is not OURS and not (layout.title == _BY_NAME and layout.seconds is not None)
 
+    def _check_milliseconds(self, known: Floats, name: str) -> None:
+        """Refuse arrivals with fractions, which Mooncake's milliseconds have not, where nothing else tells the format.
+
+        Raises:
+            InputError: with the two readings.
+        """
+        told = "arrival_s" in self.table.mapped or self.rows.blocks is not None or "delay" in self.table.names
+        if not told and (known != np.floor(known)).any():
+            found, hint = [float(x) for x in known[:3]], f"--column arrival_s={name}:s, or arrival_s={name}:ms"
+            expected = "whole milliseconds, as in Mooncake's files, or a unit: these may be seconds"
+            raise InputError(Mistake(self.check.file, name, found, expected, hint=hint))
+
     def _guessed(self, known: Floats, name: str, notes: list[str]) -> float:
         """Seconds of one unit where nothing states it: numbers with fractions are seconds.
 
@@ -720,6 +743,10 @@ class _Reader:
         if len(known) and not (known == np.floor(known)).all():
             notes.append(f"{name} read as seconds (milliseconds: --column arrival_s={name}:ms)")
             return 1.0
+        if not len(known):
+            raise InputError(
+                Mistake(self.check.file, name, None, "times: numbers, or dates such as 2023-11-16 18:15:46")
+            )
         first = [int(x) for x in known[:3]]
         hint = f"--column arrival_s={name}:s, or arrival_s={name}:ms"
         raise InputError(
@@ -775,7 +802,6 @@ class _Reader:
 
     def _moment(self, ours: str) -> Floats | None:
         """Points of time as a log has them, in seconds."""
-        import pandas as pd
 
         cells = self.table.optional(ours)
         if cells is None:
@@ -788,7 +814,7 @@ class _Reader:
             return found * (seconds if seconds is not None else since or self.used_seconds)
         if column.dtype.kind in "fiub":
             return None
-        dates = pd.to_datetime(column, format="ISO8601", errors="coerce", utc=True)
+        dates = written.read(column)
         if dates.isna().all():
             return None
         nanoseconds = dates.to_numpy(dtype="datetime64[ns]").astype(np.int64)
@@ -839,11 +865,13 @@ class _Check:
 
     def bad(self, column: str, values: Any, wrong: Any, expected: str) -> None:
         """Note the first rows of a column that are wrong, and how many more there are."""
+        import pandas as pd
+
         at = np.flatnonzero(wrong)
         for k, i in enumerate(at[:SHOWN]):
             more = f"and {len(at) - SHOWN:,} more rows" if k == SHOWN - 1 and len(at) > SHOWN else None
             value = values.iloc[i]
-            value = None if isinstance(value, float) and np.isnan(value) else value
+            value = None if value is pd.NA or (isinstance(value, float) and np.isnan(value)) else value
             value = value.item() if isinstance(value, np.generic) else value
             if self.lines is None:
                 place = i if self.index is None else self.index[i]
@@ -853,9 +881,11 @@ class _Check:
         if len(at):
             self.rows.append(at)
 
-    def numbers(self, column: str, values: pd.Series, expected: str, good: Callable[[Floats], Any]) -> Floats:
+    def numbers(
+        self, column: str, values: pd.Series, expected: str, good: Callable[[Floats], Any], whole: bool = False
+    ) -> Floats:
         """A column of numbers that are `good`; 1 where they are not."""
-        found = numbers(values)
+        found = numbers(values, whole)
         fine = good(found)
         self.bad(column, values, ~fine, expected)
         return np.where(fine, found, 1.0)
@@ -864,7 +894,7 @@ class _Check:
         """A column of token counts."""
         found = self.numbers(
             column, values, f"a whole number from 1 to {MAX_TOKENS}",
-            lambda x: (x >= 1) & (x <= MAX_TOKENS) & (x == np.floor(x)),
+            lambda x: (x >= 1) & (x <= MAX_TOKENS) & (x == np.floor(x)), whole=True,
         )  # fmt: skip
         return found.astype(np.int64)
 
@@ -879,4 +909,5 @@ class _Check:
     def done(self) -> None:
         """Refuse the file if anything was wrong."""
         if self.found:
-            raise InputError(self.found)
+            hint = "; ".join(filter(None, (self.found[-1].hint, "--skip-bad leaves such rows out")))
+            raise InputError([*self.found[:-1], replace(self.found[-1], hint=hint)])

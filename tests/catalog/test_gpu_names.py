@@ -10,7 +10,8 @@ from optmodels.loading import load
 
 GPUS = {
     "h100": ["H100", "NVIDIA H100 80GB HBM3", "H100 SXM5", "h100_sxm", "nvidia-h100-80gb", "H100-80GB-HBM3",
-             "nvidia-h100-mega-80gb", "NVIDIA-H100-80GB-HBM3", "H100-SXM5-80GB"],
+             "nvidia-h100-mega-80gb", "NVIDIA-H100-80GB-HBM3", "H100-SXM5-80GB",
+             "h100sxm", "HGX H100", "DGX H100"],
     "h100-pcie": ["H100 PCIe", "NVIDIA H100 PCIe", "h100-pcie-80gb"],
     "h100-nvl": ["NVIDIA H100 NVL", "H100_NVL", "H100 NVL 94GB"],
     "h200": ["H200", "NVIDIA H200", "nvidia-h200-141gb", "H200 SXM"],
@@ -25,7 +26,7 @@ GPUS = {
     "gh200-96g": ["NVIDIA GH200 480GB", "GH200-96GB"], "gh200-144g": ["NVIDIA GH200 144G HBM3e"],
     "rtx-pro-6000": ["NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX_PRO_6000", "RTXPRO6000"],
     "mi300x": ["AMD Instinct MI300X", "MI300X OAM"], "gaudi3": ["Gaudi 3", "Intel Gaudi3"], "trainium2": ["trn2"],
-    "tpu-v5e": ["TPU v5e", "v5e"],
+    "tpu-v5e": ["TPU v5e", "v5e", "tpu-v5-lite-podslice"], "b300": ["NVIDIA B300 SXM6 AC"],
 }  # fmt: skip
 UNKNOWN = [
     "A100", "A100_SXM", "GH200", "RTX 6000 Ada", "H20", "H800", "L40", "H200 NVL", "NVIDIA A100-SXM-64GB", "H10",
@@ -52,12 +53,15 @@ def test_ambiguous_and_other_gpus_are_asked_about(name):
 
 @pytest.mark.parametrize(("read", "names"), [
     (spelling.cloud, {"AWS": "aws", "Google Cloud": "gcp", "GCP": "gcp", "Azure": "azure", "oracle": "oracle"}),
-    (spelling.market, {"on-demand": "on_demand", "Spot": "spot", "Reserved 1y": "reserved_1y", "later": "later"}),
+    (spelling.market, {"on-demand": "on_demand", "1-year": "reserved_1y", "Spot": "spot",
+    "Reserved 1y": "reserved_1y", "later": "later"}),
     (spelling.engine, {"vLLM": "vllm", "SGLang": "sglang", "TensorRT-LLM": "trtllm", "TGI": "TGI"}),
     (spelling.region, {"US-East-1": "us-east-1", "us_central1": "us-central1", "EastUS": "eastus", "Mars": "Mars"}),
     (spelling.precision, {
         "bf16": "fp16", "bfloat16": "fp16", "float16": "fp16", "FP8": "fp8", "fp8_e4m3": "fp8", "w4a16": "int4",
         "AWQ": "int4", "gptq": "int4", "NVFP4": "fp4", "int8": "int8", "w8a8": "w8a8", "fp9": "fp9",
+        "torch.bfloat16": "fp16",
+        "awq_marlin": "int4", "modelopt_fp4": "fp4",
     }),
     (spelling.kv_precision, {"auto": "fp16", "bf16": "fp16", "fp8_e5m2": "fp8", "FP8": "fp8", "int2": "int2"}),
 ])  # fmt: skip

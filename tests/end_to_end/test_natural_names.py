@@ -5,6 +5,7 @@ import yaml
 from pydantic_core import PydanticCustomError
 
 from optmodels.cli.options import quota_of
+from optmodels.errors import InputError
 from optmodels.units import REQUESTS, convert, tokens
 
 ASKED = ["plan", "--input", "1k", "--output", "300", "--rate", "30/s", "--ttft-p95", "800 ms", "--tpot", "50ms"]
@@ -90,3 +91,13 @@ def test_a_quota_names_the_gpus_that_may_be_rented_unless_gpu_does(cli, folder):
     assert set(pools[1]["include"]) > set(pools[0]["include"])
     none = cli(*ASKED, "--model", "llama-3.3-70b", "--quota", "h100=0")
     assert none.status == 0 and "p5.48xlarge" not in none.out.split("Next")[0]
+
+
+def test_quotas_as_people_write_them():
+    for text in ("H100=24", "h100:24", "24xH100", "24 x H100", "24 H100", "H100 x24", "H100 24", "H100 = 24"):
+        gpu, most = quota_of(text)
+        assert (gpu.lower(), most) == ("h100", 24), text
+    assert quota_of("MI300X=8") == ("MI300X", 8) and quota_of("a100 80gb=16") == ("a100 80gb", 16)
+    for text in ("H100", "24", "A100 80GB", "H100=many", "=24", "H100=-1", ""):
+        with pytest.raises(InputError, match="h100=16"):
+            quota_of(text)

@@ -30,3 +30,16 @@ def test_an_instance_stands_for_its_newest_result_and_older_ones_are_named_so(cl
     instance.write_text(instance.read_text(encoding="utf-8").replace("2.0", "1.9"), encoding="utf-8")
     os.utime(instance, ns=(2**62, 2**62))
     assert "the problem has changed since" in cli("check", "mine.yaml").err
+
+
+def test_the_folder_of_out_means_its_newest_result(tmp_path, capsys):
+    import os
+
+    from optmodels.cli.results import result_of
+
+    for i, name in enumerate(("a-exact", "b-exact")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text("{}")
+        os.utime(tmp_path / name / "plan.json", (1000 + i, 1000 + i))
+        assert result_of(tmp_path) == tmp_path / name
+    assert "b-exact, the newest of 2 results" in capsys.readouterr().err

@@ -177,9 +177,9 @@ def test_texts_and_numbers_of_parquet_are_as_pandas_reads_them(tmp_path):
     pd.testing.assert_frame_equal(tables.read_frame(tmp_path / "t.parquet"), pd.read_parquet(tmp_path / "t.parquet"))
 
 
-def test_columns_within_columns_and_far_too_many_of_them(tmp_path):
+def test_lists_within_columns_and_far_too_many_columns(tmp_path):
     pq.write_table(pa.table({"arrival_s": [[1, 2]]}), tmp_path / "t.parquet")
-    with pytest.raises(InputError, match="columns within a column"):
+    with pytest.raises(InputError, match="a list within a column"):
         read_trace(tmp_path / "t.parquet")
     (tmp_path / "t.csv").write_text("a," * 20_000 + "\n1\n")
     for read in (read_trace, tables.read_frame):

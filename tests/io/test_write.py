@@ -30,6 +30,24 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
+def test_a_pipe_is_written_to_and_a_link_followed_but_neither_is_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for overwrite in (False, True):
+        write_text(tmp_path / "pipe", "α", overwrite=overwrite)
+        assert os.read(reader, 9).decode() == "α"
+    os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "file").write_text("old")
+    write_text(tmp_path / "link", "new", overwrite=True)
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    if Path("/dev/full").is_char_device():
+        with pytest.raises(InputError, match="free space"):
+            write_text(Path("/dev/full"), "x" * 9, overwrite=True)
+        assert Path("/dev/full").is_char_device()
+
+
 def test_a_file_is_written_with_its_folders(tmp_path):
     write_text(tmp_path / "a" / "b" / "c.txt", "α\n")
     assert (tmp_path / "a" / "b" / "c.txt").read_text(encoding="utf-8") == "α\n"

@@ -89,9 +89,23 @@ def test_a_replay_that_misses_the_slo_is_said_first_and_refutes_the_plan():
     assert list(fleet._replayed({})) == []
 
 
+def test_a_refuted_plan_has_no_headroom():
+    room = {"share": 93.2, "text": "Headroom: the request rate may rise by 9321%."}
+    for level, shown in (("bad", False), ("warn", True)):
+        lines = decision.first_lines({"summary": said(verdict=[(level, "x")], headroom=room)})
+        assert any("Headroom" in line for line in lines) is shown
+
+
 def test_a_changed_summary_is_noticed():
     result = optmodels.solve(Path(__file__).parents[2] / "instances/cost_efficiency/textbook/hand-checkable.yaml")
     assert optmodels.check(result).ok and "summary" in optmodels.check(result).rebuilt
     document = result.document()
     document["summary"]["usd_per_month"] *= 0.9
     assert any("summary.usd_per_month" in v.requirement for v in optmodels.check(document).violations)
+
+
+def test_a_replay_that_refutes_nothing_it_names_is_no_traceback():
+    from optmodels.plans.replayed import missed
+
+    assert missed({"replayed": {"kept": False, "missed": [], "requests": "3 requests"}})
+    assert missed({"replayed": {"kept": True, "missed": []}}) is None
