@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -203,6 +204,8 @@ def promises(count, seed, drawn_of=drawn, sent=REQUESTS):
         mixture = rng.dirichlet(np.ones(len(inputs)))  # not the one that the level's constants are for
         rates = mixture / (rows @ mixture).max()
         requests, kind = arrivals(rng, rates, inputs, outputs, sent)
+        came = np.bincount(kind, minlength=len(rates)) / requests.arrival_s[-1]
+        requests = replace(requests, arrival_s=requests.arrival_s * (rows @ came).max())  # the rates drawn fill it, too
         seen = simulate(
             requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)],
             gaps=Gaps(EDGES_S, kind),

@@ -618,6 +618,7 @@ class _Engines:
         points, of, wait, first = points.take(p, level), of.take(p, level), every[:, -1], np.arange(len(p))
         rows, prefill = self.rows(points, wait[:, None, None], most, turns)
         keeps: Mask = (every[:, 2:-1] > 0.0) & np.isfinite(rows[:, :, 0, 0]).all(axis=0)
+        keeps &= of.can[:, 0] & (wait[:, None] <= of.soft_s[:, 0] * (1 + 1e-12))  # ITL of a shorter step may be longer
         some = np.flatnonzero(keeps.any(axis=1))
         return self._levels(p, points, of, first, wait, most, rows[:, :, 0, 0], prefill[:, 0, 0], keeps, some)
 

@@ -106,7 +106,7 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
     served_rate = served * rates
     weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
     plain_tokens = float(share @ (served_rate @ tokens)) * 3600.0
-    first = min(case.workload(d.workload).priority for d in tables.demands if d.has_requests)
+    first = min((case.workload(d.workload).priority for d in tables.demands if d.has_requests), default=0)
     top = np.array([case.workload(d.workload).priority == first for d in tables.demands])
     bought = points.usd_per_hour[(choice.n > 0).any(axis=0)]
     cheapest = float(bought.min(initial=np.inf))
@@ -116,7 +116,7 @@ def make_plan(tables: FleetTables, choice: FleetChoice) -> FleetPlan:
     return FleetPlan(
         name=problem.name, objective=problem.objective, periods=lines, usd_per_hour=machine_total,
         penalty_usd_per_hour=penalty_total, change_usd_per_hour=change_usd, total_usd_per_hour=total,
-        served_share=float(share @ served_rate.sum(axis=1)) / demanded,
+        served_share=float(share @ served_rate.sum(axis=1)) / demanded if demanded > 0 else 1.0,  # a silent piece
         usd_per_million_tokens=total / plain_tokens * 1e6 if plain_tokens > 0 else None,
         tokens_per_usd=weighted_tokens / total if total > 0 else 0.0,
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),

@@ -1,8 +1,9 @@
 """A plan on the trace that it was made for, request by request: which promises the trace's own requests see kept.
 
 The requests are sent to engines in turn and at random by the planned shares, as a replay sends them, and simulated step
-by step. Nothing is drawn but who gets a request at random. A promise to a share q of a bucket is kept if this many of
-its requests are within the limit, one on the mean if their mean is, whichever way they are sent.
+by step. Nothing is drawn but who gets a request at random, `certification.draws` times, since one draw may be lucky. A
+promise to a share q of a bucket is kept if this many of its requests are within the limit, one on the mean if their
+mean is, whichever way they are sent.
 """
 
 from __future__ import annotations
@@ -59,29 +60,30 @@ class OnTrace:
         self.planned = planned_of(case, line)
 
     @cached_property
-    def seen(self) -> dict[str, ReplayedRequests]:
-        """Latencies of requests by policy, with the same draws as in a replay of every policy."""
+    def seen(self) -> list[tuple[str, ReplayedRequests]]:
+        """Policies and latencies of requests: the draws of a replay of every policy, then more of those at random."""
         rng = np.random.default_rng(SEED)
-        return {
-            policy: simulate_engines(
+        more = ("random",) * (self.case.problem.certification.draws - 1)
+        return [
+            (policy, simulate_engines(
                 self.case, self.line, self.trace, self.code, self.planned, policy, rng, self.stretch
-            )
-            for policy in POLICIES
-        }
+            ))
+            for policy in (*POLICIES, *more)
+        ]  # fmt: skip
 
     def worst(self, demand: str, metric: str, quantile: float | None) -> tuple[float, int]:
-        """The mean or quantile of a demand under the policy where it is longest, and its requests; 0 of none."""
+        """The mean or quantile of a demand where it is longest of all ways to send, and its requests; 0 of none."""
         k = self.names.index(demand)
         mine = self.code == k
-        return max(_at(seen, mine & (seen.line >= 0), metric, quantile, k) for seen in self.seen.values())
+        return max(_at(seen, mine & (seen.line >= 0), metric, quantile, k) for _, seen in self.seen)
 
     def least_within(self, demand: str, metric: str, limit_s: float) -> float:
-        """The share of a demand's requests within a limit, by the policy where it is least."""
+        """The share of a demand's requests within a limit, by the way to send them where it is least."""
         mine = self.code == self.names.index(demand)
         if metric == "itl_s":
-            pauses = [seen.pauses(self.names.index(demand)) for seen in self.seen.values()]
+            pauses = [seen.pauses(self.names.index(demand)) for _, seen in self.seen]
             return min(float(many[x <= limit_s * (1 + ROUNDING)].sum() / max(many.sum(), 1.0)) for x, many in pauses)
-        each = (getattr(seen, CALLED[metric])[mine & (seen.line >= 0)] for seen in self.seen.values())
+        each = (getattr(seen, CALLED[metric])[mine & (seen.line >= 0)] for _, seen in self.seen)
         return min(float((x[~np.isnan(x)] <= limit_s * (1 + ROUNDING)).mean()) for x in each)
 
     def of_line(self, j: int, demand: str, metric: str, quantile: float | None) -> float:
@@ -89,9 +91,7 @@ class OnTrace:
         mine = self.code == self.names.index(demand)
         decodes = self.line.deployments[j].stage == "decode"
         k, one = self.names.index(demand), None if decodes else j
-        return max(
-            _at(seen, mine & (decodes | (seen.line == j)), metric, quantile, k, one)[0] for seen in self.seen.values()
-        )
+        return max(_at(seen, mine & (decodes | (seen.line == j)), metric, quantile, k, one)[0] for _, seen in self.seen)
 
     def load_that_holds(self, j: int, limits: Mapping[tuple[str, str], tuple[float, float | None]]) -> float:
         """The share of its load at which a line that does whole requests meets its limits, with more deployments; or 0.
@@ -119,7 +119,7 @@ class OnTrace:
         alone = d.model_copy(update={"count": count, "serves": whole})
         line = self.line.model_copy(update={"deployments": [alone]})
         rng = np.random.default_rng(SEED)
-        for policy, seen in self.seen.items():
+        for policy, seen in self.seen:
             rows = np.flatnonzero(seen.line == j)
             code = self.code[rows]
             found = simulate_engines(
@@ -143,8 +143,8 @@ def verdict(on: OnTrace, requests: str) -> dict[str, Any]:
 
     Returns:
         ``requests`` in words, whether all are ``kept``, and those ``missed``, the worst first: ``demand``, ``latency``,
-        ``percentile`` (None: the mean), ``limit_s``, ``seen_s`` and the share ``within`` the limit, in the policy where
-        it is longest.
+        ``percentile`` (None: the mean), ``limit_s``, ``seen_s`` and the share ``within`` the limit, sent in the way in
+        which it is longest.
     """
     late = {s.demand for d in on.line.deployments for s in d.serves if s.misses_slo}
     found: list[tuple[float, dict[str, Any]]] = []
@@ -205,7 +205,7 @@ def replays(case: FleetCase, plan: FleetPlan, out_of_sample: bool) -> dict[str, 
         found["replayed"] = verdict(on, case.requests_in_words)
         if (whole := of_whole_trace(case, plan, time.perf_counter() - began)) is not None:
             found["replayed_whole"] = whole
-        seen = on.seen[POLICIES[0]]
+        seen = on.seen[0][1]
         rows = figures(case, line, on.trace, on.code, on.planned, seen, plan.stretch)[1]
     if not out_of_sample or len(case.trace) < 2 or not case.trace.duration_s > 0:
         return found

@@ -307,7 +307,7 @@ def in_every_piece(tables: FleetTables) -> FleetTables:
     each = tables.load[None] if tables.capacities is None else tables.capacities
     can = np.isfinite(tables.load)
     every = peaks[:, None, :, None] * np.where(can, each, 0.0)[None]  # (K, Q, W, P)
-    every = np.where(can, every.reshape(-1, *tables.load.shape), np.inf)
+    every = np.where(can, every.reshape(len(peaks) * len(each), *tables.load.shape), np.inf)
     return replace(tables, load=every.max(axis=0), capacities=every)
 
 
@@ -328,7 +328,10 @@ def in_piece(tables: FleetTables, factors: Array) -> FleetTables:
     if (peaks == 1.0).all() or tables.capacities is None:
         return made
     most, w = peaks.argmax(axis=0), np.arange(len(demands))
-    each = tables.capacities.reshape(len(peaks), -1, *tables.load.shape)[most, :, w] / peaks[most, w][:, None, None]
+    each = (
+        tables.capacities.reshape(len(peaks), len(tables.capacities) // len(peaks), *tables.load.shape)[most, :, w]
+        / peaks[most, w][:, None, None]
+    )
     capacities = each.transpose(1, 0, 2)
     return replace(made, capacities=capacities, load=np.where(np.isfinite(tables.load), capacities.max(axis=0), np.inf))
 

@@ -518,6 +518,10 @@ class FleetCertification(Entry):
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(
         default=0, description="random seed of the simulated requests"
     )
+    draws: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
+        default=3,
+        description="times that the requests of a trace are sent to engines at random; every SLO has to hold each time",
+    )
 
     @property
     def stretches(self) -> tuple[float, ...]:

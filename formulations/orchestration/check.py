@@ -494,6 +494,9 @@ def _seen(
         token = after / max(q.output_tokens - 1.0, 1.0)
         for name, value, total in zip(names, stated[k], (ttft, token, ttft + after, ttft + after + spare), strict=True):
             found.close(f"classes[{k}].{name}", value or 0.0, total / served, "s")
+        found.at_most(
+            f"classes[{k}]: E2E ≤ e2e_at_most_s", (ttft + after) / served, (ttft + after + spare) / served, "s"
+        )
 
 
 def _shortfalls(found: Findings, true: Recomputed, p: OrchestrationPlan, in_time: Sequence[float]) -> float:

@@ -85,6 +85,8 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         if slo.deadline_s is not None:
             found.close(f"{where}: E2E that reach is counted with", float(case.e2e_s_at[i, k, x]), seen.deadline_s, "s")
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
+        found.at_most(f"{where}: TTFT and queue_s ≤ ttft_s", seen.first_s + slo.queue_s, limits["TTFT"][0], "s")
+        found.at_most(f"{where}: E2E ≤ deadline_s", seen.deadline_s, slo.deadline_limit_s, "s")
         found.at_most(f"{where}: TPOT ≤ tpot_s", seen.tpot_s, limits["TPOT"][0], "s")
 
 

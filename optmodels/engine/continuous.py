@@ -137,9 +137,11 @@ weighted by itself. So a share q of the times between tokens is at most
 
     a₀ + `MARGIN`·d·N_q + max_v {(1 − e)·`prompt_step`·[K > 0] + min(`MARGIN`·p·K_q', full)},   q' = (1 + q)/2     (S15)
 
-with e the part of `prompt_step` in a₀ and full the work of a step full of prompts. `engine.between` has the law at
-given rates. With draft tokens a step makes several tokens at once, and there is one pause before them. An engine that
-only decodes has no prompts; a request's first pause there is until it joins.
+with e the part of `prompt_step` in a₀ and full the work of a step full of prompts. Of few decode steps, counted as in
+(S11), the first follows the step of the request's own prompt: what comes in the steps before is more, by (S16) in
+g + ρʲ(p + ρ²W/(1 − ρ²)) before step j, and K has any of these means. `engine.between` has the law at given rates. With
+draft tokens a step makes several tokens at once, and there is one pause before them. An engine that only decodes has no
+prompts; a request's first pause there is until it joins.
 
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
@@ -650,38 +652,43 @@ def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
     return found
 
 
-def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Array) -> Array:
+def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Array, chance: Array) -> Array:
     """The least K of (S15), or `most` of them if that is less: negative binomial with variance/mean 1/(1 − P²).
 
     Above a mean of 30 from its first three moments.
 
     Args:
         quantile: probability.
-        mean: mean of K.
-        busy: P, below 1.
-        most: chunks at which the search may end.
+        mean: mean of K, (…, J): any of J.
+        busy: P, below 1, (…).
+        most: chunks at which the search may end, (…).
+        chance: probability of each of the J, that broadcasts to them.
     """
     from scipy.special import ndtri
 
-    q, mean, busy, most = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(quantile, mean, busy, most))
+    mean, chance = (np.moveaxis(x, -1, 0) for x in np.broadcast_arrays(np.asarray(mean, dtype=float), chance))
+    q, busy, most, largest = (
+        np.asarray(x, dtype=float) for x in np.broadcast_arrays(quantile, busy, most, mean.max(axis=0))
+    )
     b = np.clip(busy * busy, 1e-12, 1.0 - 1e-12)
     z = ndtri(q)
-    found = mean + z * np.sqrt(mean / (1.0 - b)) + (z * z - 1.0) / 6.0 * (1.0 + b) / (1.0 - b)
+    found = largest + z * np.sqrt(largest / (1.0 - b)) + (z * z - 1.0) / 6.0 * (1.0 + b) / (1.0 - b)
     found = np.minimum(np.ceil(found), most)
-    few = mean <= 30.0
+    few = largest <= 30.0
     found[few] = 0.0
     r = np.maximum(mean * (1.0 - b) / b, 1e-300)
     here = np.exp(r * np.log1p(-b))
-    left = np.flatnonzero((few & (here < q) & (most > 0.0)).ravel())
-    q, b, r, most, here = (x.ravel()[left] for x in (q, b, r, most, here))
+    left = np.flatnonzero((few & ((chance * here).sum(axis=0) < q) & (most > 0.0)).ravel())
+    q, b, most = (x.ravel()[left] for x in (q, b, most))
+    r, here, chance = (np.broadcast_to(x, (len(x), *few.shape)).reshape(len(x), -1)[:, left] for x in (r, here, chance))
     within, k = here, 0
     while len(left):
         here = here * (k + r) / (k + 1.0) * b
         within, k = within + here, k + 1
         np.put(found, left, np.minimum(k, most))
-        on = (within < q) & (k < most)
-        left = left[on]
-        q, b, r, most, here, within = (x[on] for x in (q, b, r, most, here, within))
+        on = ((chance * within).sum(axis=0) < q) & (k < most)
+        left, q, b, most = (x[on] for x in (left, q, b, most))
+        r, here, within, chance = (x[:, on] for x in (r, here, within, chance))
     return found
 
 
@@ -707,7 +714,8 @@ class FewSteps:
         expected: prompts in them without followers, mean of a Poisson distribution.
         followers: Σλp, mean number that come in a prompt's own time.
         longest_s: seconds by which prompts prolong a step at most: they fill it.
-        mean_s: mean seconds by which prompts make each of the n steps longer than t (S16).
+        excess_s: mean seconds by which the step of its own prompt is longer than t (S16).
+        mean_s: mean seconds by which prompts make each of the n steps longer than t.
         counts: 1 up to `FEW` steps, 0 from twice as many on, where their sum is a concurrency's, and where no prompts
             come.
     """
@@ -718,6 +726,7 @@ class FewSteps:
     expected: Array
     followers: Array
     longest_s: Array
+    excess_s: Array
     mean_s: Array
     counts: Array
 
@@ -990,9 +999,23 @@ class Points:
             came = np.where(able, busy * seen / (work + self.outside_s), 0.0) / self.ranks
             full = np.where(able, work * most / last, 0.0).max(axis=2, keepdims=True)
             enough = np.where(able, np.ceil(full / (MARGIN * work)), 0.0)
-        chunks = chunks_quantile(1.0 - (1.0 - quantile) / 2.0 / self.ranks, came, busy, enough)
-        pause = np.where(chunks > 0.0, self.outside_s + np.minimum(MARGIN * work * chunks, full), 0.0)
-        found = found + pause.max(axis=2, keepdims=True)
+
+        def longest(times: Array, chance: Array) -> Array:
+            """Of prompts, where K has any of J means, over that of a mixture's token; (P, L), of (P, L, J)."""
+            mean, among = came[..., None] * times[:, :, None, :], 1.0 - (1.0 - quantile) / 2.0 / self.ranks
+            chunks = chunks_quantile(among, mean, busy, enough, chance[:, :, None, :])
+            pause = np.where(chunks > 0.0, self.outside_s + np.minimum(MARGIN * work * chunks, full), 0.0)
+            return pause.max(axis=2)
+
+        pause = longest(np.ones((1, 1, 1)), np.ones((1, 1, 1)))
+        found = found + pause[..., None]
+        for w in np.flatnonzero((self.few.counts > 0.0).any(axis=(0, 1))):
+            n = np.floor(np.maximum(decodes[..., w, None], 1.0))
+            steps = np.arange(n.max())
+            even = np.maximum(self.step_s + self.decode_s[..., w] / (1.0 - load[..., 0]), seen[..., 0])[..., None]
+            before = (even + load**steps * self.few.excess_s[..., w, None]) / seen
+            more = longest(before, np.where(steps < n, 1.0 / n, 0.0)) - pause
+            found[..., w] += self.few.counts[..., w] * np.maximum(more, 0.0)
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, found, 0.0)
 
     def itl_of_joining_s(self, quantile: float | None, joins_s: Array) -> Array:
@@ -1419,9 +1442,9 @@ def _few_steps(
     each, longest = (np.where(decodes > 0, x / decodes, 0.0) for x in (one, heaviest))
     counts = np.where(expected > 0.0, np.clip(2.0 - decodes / FEW, 0.0, 1.0), 0.0)
     fading = rho * (1.0 - rho**decodes) / (1.0 - rho)
-    longer = fading * (prefill + rho**2 * work / (1.0 - rho**2))
-    mean = np.where(counts > 0.0, longer / np.maximum(decodes, 1e-300), 0.0)
-    return FewSteps(decodes_s, each, longest, expected, prompts, full, mean, counts)
+    excess = np.where(counts > 0.0, prefill + rho**2 * work / (1.0 - rho**2), 0.0)
+    mean = fading * excess / np.maximum(decodes, 1e-300)
+    return FewSteps(decodes_s, each, longest, expected, prompts, full, excess, mean, counts)
 
 
 def _prompt_steps(

@@ -16,7 +16,15 @@ import numpy as np
 
 from optmodels.arrays import Array
 from optmodels.engine.between import BetweenTokens
-from optmodels.engine.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
+from optmodels.engine.continuous import (
+    LEAST_RPS,
+    Classes,
+    Coefficients,
+    EngineLimits,
+    crowd_above,
+    held_tokens,
+    predict,
+)
 from optmodels.latency.steps import StepCosts
 
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
@@ -108,12 +116,13 @@ def running(
         costs: costs of its steps.
         slower: further factor on TTFT (`latency.steps.Provenance.factors`).
         classes: W of them.
-        rates: rates of each.
+        rates: rates of each; where no request comes, as in a silent piece of a trace, a lone one's latencies.
         kv_tokens: KV tokens that its cache holds, over the ranks.
         limits: its settings, of each rank.
         ranks: data-parallel attention ranks D.
     """
     S, c = classes.input_tokens, Coefficients.of(costs)
+    rates = rates if rates.any() else np.full_like(rates, LEAST_RPS)
     room = float(limits.max_num_batched_tokens)
     chunks = np.ceil(classes.new_tokens / min(room, limits.chunk_tokens or room))
     one, two = held_tokens(c, classes, chunks)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
@@ -580,7 +580,8 @@ def between_tokens(
 
     It is a step: of the running requests as a token sees them, and with prompts that arrived meanwhile. These are of
     the one kind that makes it longest, as if no others came. As many as arrive are negative binomial, 1/(1 − P²) times
-    as varied as Poisson; the chance to be longer is halved for them, and no step has more than its tokens.
+    as varied as Poisson; the chance to be longer is halved for them, and no step has more than its tokens. The few
+    steps of a short answer follow that of its own prompt, in which more arrive.
     """
     of = level.requests
 
@@ -589,7 +590,9 @@ def between_tokens(
         per_token = latencies(level, r, step, 0.0, None, slots, 1.0, 0.0, (None, None, None), placed)[1]
         return per_token * (r.output - 1) / r.decodes if r.decodes > 0 else 0.0
 
-    longest = {q: _prompts_between(level, costs, limits, q, mean) for q in {*quantiles.values()} if q is not None}
+    tokens = sum(x.weight * x.decodes for x in of.values())
+    seen = sum(x.weight * x.decodes * mean(name) for name, x in of.items() if x.decodes > 0) / tokens if tokens else 0.0
+    longest = {q: _prompts_between(level, costs, limits, q, [seen]) for q in {*quantiles.values()} if q is not None}
     found = {}
     for k, quantile in quantiles.items():
         r = of[k]
@@ -601,16 +604,22 @@ def between_tokens(
         running = running_at(alone, level.load, quantile) + 1
         own = max(r.decode / r.decodes if r.decodes > 0 else 0.0, level.decoding)
         found[k] = level.fixed + 1.15 * own * min(max(running, 1.0), level.ranks * slots) + longest[quantile]
+        few = min(max(2 - r.decodes / 8, 0), 1)
+        if few > 0 and r.decodes > 0 and level.most_prompts(1) > 0:
+            even = max(step + r.decode / r.decodes / (1 - level.load), seen)
+            before = [even + level.load**j * _of_its_prompt(level, r) for j in range(int(max(r.decodes, 1)))]
+            found[k] += few * max(_prompts_between(level, costs, limits, quantile, before) - longest[quantile], 0.0)
     return found
 
 
 def _prompts_between(
-    level: Level, costs: StepCosts, limits: EngineLimits, quantile: float, mean: Callable[[str], float]
+    level: Level, costs: StepCosts, limits: EngineLimits, quantile: float, before: Sequence[float]
 ) -> float:  # fmt: skip
-    """What prompts make a time between two tokens longer by, at most, for this share of these times; seconds."""
+    """What prompts make a time between two tokens longer by, at most, for this share of these times; seconds.
+
+    They came in the step before, any of these seconds.
+    """
     of = level.requests
-    tokens = sum(x.weight * x.decodes for x in of.values())
-    seen = sum(x.weight * x.decodes * mean(name) for name, x in of.items() if x.decodes > 0) / tokens if tokens else 0.0
     most = limits.max_num_batched_tokens
     chunks = {}
     for name, x in of.items():
@@ -623,24 +632,28 @@ def _prompts_between(
     longest = 0.0
     for name, (work, _) in chunks.items():
         busy = level.load * of[name].prompt_work / of[name].work
-        came = busy * seen / (work + level.outside) / level.ranks
-        if work > 0 and came > 0:
+        came = [busy * seconds / (work + level.outside) / level.ranks for seconds in before]
+        if work > 0 and max(came) > 0:
             among = 1 - (1 - quantile) / 2 / level.ranks
             count = _chunks_within(among, came, busy, math.ceil(full / (1.15 * work)))
             longest = max(longest, level.outside + min(1.15 * work * count, full) if count > 0 else 0.0)
     return longest
 
 
-def _chunks_within(quantile: float, mean: float, busy: float, most: int) -> float:
-    """Count that a negative binomial number of this mean, 1/(1 − busy²) times as varied, stays within; most at most."""
+def _chunks_within(quantile: float, means: Sequence[float], busy: float, most: int) -> float:
+    """Count that a negative binomial number, 1/(1 − busy²) times as varied, stays within; most at most.
+
+    Its mean is any of these; above 30 the largest.
+    """
     b = min(max(busy * busy, 1e-12), 1 - 1e-12)
-    if mean > 30:
+    if (mean := max(means)) > 30:
         z = NormalDist().inv_cdf(quantile)
         return min(math.ceil(mean + z * math.sqrt(mean / (1 - b)) + (z * z - 1) / 6 * (1 + b) / (1 - b)), most)
-    r, count, within = mean * (1 - b) / b, 0, 0.0
+    shapes, count, within = [mean * (1 - b) / b for mean in means], 0, 0.0
     while count < most:
-        log = math.lgamma(count + r) - math.lgamma(r) - math.lgamma(count + 1) + r * math.log1p(-b)
-        within += math.exp(log + count * math.log(b))
+        for r in shapes:
+            log = math.lgamma(count + r) - math.lgamma(r) - math.lgamma(count + 1) + r * math.log1p(-b)
+            within += math.exp(log + count * math.log(b)) / len(shapes)
         if within >= quantile:
             break
         count += 1
@@ -682,9 +695,13 @@ def _mean_of_few(level: Level, r: Request, step: float) -> float:
     if r.decodes <= 0 or level.most_prompts(1) <= 0:
         return 0.0
     load = level.load
-    own = r.prompt_work + load**2 * r.work / (1 - load**2)
     after = load * (1 - float(load**r.decodes)) / (1 - load)
-    return step + r.decode / r.decodes / (1 - load) + own * after / r.decodes
+    return step + r.decode / r.decodes / (1 - load) + _of_its_prompt(level, r) * after / r.decodes
+
+
+def _of_its_prompt(level: Level, r: Request) -> float:
+    """Seconds by which the step of a request's own prompt is longer than others, as if all were such."""
+    return r.prompt_work + level.load**2 * r.work / (1 - level.load**2)
 
 
 def _few_steps(level: Level, r: Request, step: float, quantile: float, crowd: float) -> float:

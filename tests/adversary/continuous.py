@@ -1279,10 +1279,14 @@ def longest_pause_s(
     if stage == "prefill":
         return None
     few = [i for i, k in enumerate(kinds) if x.fits[i] and k.output > 1 and k.weight > 0]
-    prompts = 0.0 if stage == "decode" or quantile is None else _pause_of_prompts_s(c, x, kinds, limits, quantile)
     found = []
     for i in few:
         if stage == "both":
+            prompts = 0.0 if quantile is None else _pause_of_prompts_s(c, x, kinds, limits, quantile)
+            n = x.rounds[i]
+            if quantile is not None and 0 < n < 16 and x.prompts[0] > 0:  # its own prompt's step is before the first
+                own = _pause_of_prompts_s(c, x, kinds, limits, quantile, i)
+                prompts += min(2.0 - n / 8.0, 1.0) * max(own - prompts, 0.0)
             found.append(_pause_s(x, i, quantile) + prompts)
             continue
         n, joins = max(x.rounds[i], 1.0), joins_s(c, x.step_s, moved_s[i])
@@ -1303,12 +1307,23 @@ def _pause_s(x: Level, i: int, quantile: float | None) -> float:
     return x.fixed_s + 1.15 * x.decode_step_s[i] * min(max(crowd, 1.0), x.ranks * x.seqs)
 
 
-def _pause_of_prompts_s(c: StepCosts, x: Level, kinds: Sequence[Kind], limits: Any, quantile: float) -> float:
-    """What the prompts of one class make a step longer by, of the class for which that is most."""
+def _pause_of_prompts_s(
+    c: StepCosts, x: Level, kinds: Sequence[Kind], limits: Any, quantile: float, of: int | None = None
+) -> float:  # fmt: skip
+    """What the prompts of one class make a step longer by, of the class for which that is most.
+
+    In any decode step of a request of class `of`; None: in any step that a token of the mixture sees.
+    """
     rho, most = 1.0 - x.fixed_s / x.step_s, float(limits.max_num_batched_tokens)
     decodes = [k.weight * n for k, n in zip(kinds, x.rounds, strict=True)]
     steps = [n * tpot_s(x, i, None) / x.steps_per_token[i] if n else 0.0 for i, n in enumerate(decodes)]
     seen_s = sum(steps) / sum(decodes) if sum(decodes) > 0 else 0.0
+    before = [seen_s]
+    if of is not None:
+        w = x.work_s[of]
+        excess = w - x.own_s[of] * x.rounds[of] + w / (rho**-2 - 1.0)
+        even = max(x.step_s + x.own_s[of] / (1.0 - rho), seen_s)
+        before = [even + rho**j * excess for j in range(math.floor(x.rounds[of]))]
     last: dict[int, tuple[float, float]] = {}  # its chunk's tokens, and their work
     for i, k in enumerate(kinds):
         if x.fits[i] and x.chunks[i]:
@@ -1319,7 +1334,8 @@ def _pause_of_prompts_s(c: StepCosts, x: Level, kinds: Sequence[Kind], limits: A
     found = [0.0]
     for i, (_, p) in last.items():
         busy = rho * (1.0 - x.rounds[i] * x.own_s[i] / x.work_s[i])
-        came = busy * seen_s / (p + x.carries_s) / x.ranks
+        each = busy * np.array(before) / (p + x.carries_s) / x.ranks
+        came = each.max()
         if not p > 0 or not came > 0:
             continue
         q, b = 1.0 - (1.0 - quantile) / 2.0 / x.ranks, max(busy * busy, 1e-12)
@@ -1327,7 +1343,9 @@ def _pause_of_prompts_s(c: StepCosts, x: Level, kinds: Sequence[Kind], limits: A
             z = float(norm.ppf(q))
             k = math.ceil(came + z * math.sqrt(came / (1 - b)) + (z * z - 1) / 6 * (1 + b) / (1 - b))
         else:
-            k = int(nbinom.ppf(q, came * (1.0 - b) / b, 1.0 - b))
+            k = int(nbinom.ppf(q, each.min() * (1.0 - b) / b, 1.0 - b))
+            while nbinom.cdf(k, each * (1.0 - b) / b, 1.0 - b).mean() < q and 1.15 * p * k < full:
+                k += 1
         if k > 0:
             found.append(x.carries_s + min(1.15 * p * k, full))
     return max(found)

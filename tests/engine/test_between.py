@@ -68,6 +68,21 @@ def test_levels_bound_what_the_simulator_sees_between_tokens():
     assert (ratios > 1.03).mean() <= 0.03 and ratios.max() < 1.2 and np.median(ratios) > 0.5
 
 
+@pytest.mark.parametrize(("prompt", "output", "load"), [(1500, 3, 0.1), (3000, 3, 0.15), (1500, 12, 0.2)])
+def test_the_steps_of_short_answers_follow_that_of_their_prompt(prompt, output, load):
+    """More prompts come in a long step: without that, no pause of nine in ten had one."""
+    costs, limits = StepCosts(0.011, 0.0, 5e-5, 0.0, 0.0, 2e-5, 5e-8, 5e-8), EngineLimits(max_num_seqs=256)
+    classes = Classes.of([float(prompt)], [float(output)])
+    points = operating_points(
+        [costs], np.array([4e5]), limits, classes, levels_of_loads([costs], np.array([load]))[:, -1:]
+    )
+    rows = np.concatenate([points.load[:, 0, 0], points.waiting(np.full((1, 1, 1), 0.5), np.inf)[0, 0]])
+    rng = np.random.default_rng(3)
+    [counts] = served(rng, costs, 4e5, limits, 1.0 / rows.max(axis=0), np.array([prompt]), np.array([output]))
+    for q in QUANTILES:
+        assert at_quantile(*of_edges(EDGES_S, counts), q) <= points.itl_s(q)[0, 0, 0], q
+
+
 def test_predictions_are_near_what_the_simulator_sees():
     rng, errors = np.random.default_rng(7), []
     while len(errors) < 45:
@@ -96,8 +111,18 @@ def test_chunks_are_negative_binomial(mean):
     for busy in (1e-6, 0.3, 0.9):
         for q in (0.5, 0.95, 0.995):
             expected = nbinom.ppf(q, mean * (1 - busy**2) / busy**2, 1 - busy**2)
-            assert chunks_quantile(q, np.array([mean]), np.array([busy]), np.array([500.0])) == [expected]
-    assert chunks_quantile(0.99, np.array([mean]), np.array([0.5]), np.array([0.0])) == [0.0]
+            assert chunks_quantile(q, np.array([[mean]]), np.array([busy]), np.array([500.0]), np.ones(1)) == [expected]
+    assert chunks_quantile(0.99, np.array([[mean]]), np.array([0.5]), np.array([0.0]), np.ones(1)) == [0.0]
+
+
+def test_chunks_may_have_any_of_several_means():
+    from scipy.stats import nbinom
+
+    means, chance, busy = np.array([0.1, 4.0, 9.0]), np.array([0.5, 0.3, 0.2]), 0.6
+    within = [chance @ nbinom.cdf(k, means * (1 - busy**2) / busy**2, 1 - busy**2) for k in range(60)]
+    for q in (0.3, 0.9, 0.99):
+        expected = float(np.searchsorted(within, q))
+        assert chunks_quantile(q, means[None], np.array([busy]), np.array([500.0]), chance) == [expected]
 
 
 @pytest.mark.parametrize("stage", ["both", "decode"])

@@ -7,6 +7,7 @@ import itertools
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,16 @@ import pytest
 import yaml
 
 import optmodels
+from formulations.fleet.carried import scaled
+from formulations.fleet.methods.exact import exact
+from formulations.fleet.on_trace import OnTrace, verdict
 from formulations.fleet.plan import FleetPlan
+from formulations.fleet.points import build_tables
 from formulations.fleet.show import summary
 from optmodels import question
 from optmodels.cli.solve import _headline
 from optmodels.errors import InputError
+from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.plans.replayed import missed
 from optmodels.reporting.page.articles import of_result
@@ -115,6 +121,57 @@ def test_the_reported_steps_take_thirteen_gpus_that_keep_their_promises(stepped,
     assert over["gpu_hours"] == pytest.approx(sum(x["gpus"] * x["seconds"] for x in over["pieces"]) / 3600)
     (tmp_path / "plan.json").write_text(stepped.to_json())
     assert optmodels.check(tmp_path / "plan.json").ok
+
+
+def of_four():
+    """The same question, where machines of 4 H100 are for sale."""
+    data = yaml.safe_load((CASES / "fleet.yaml").read_text())
+    machines = [{"machine": f"x{n}", "gpu": "h100", "gpu_count": n, "vram_gib": 80 * n, "prices": {"on_demand": n}}
+                for n in (1, 4, 8)]  # fmt: skip
+    return load(data | {"pool": {"machines": machines}}, folder=CASES)
+
+
+def test_the_reported_steps_take_twelve_gpus_where_machines_of_four_are_sold():
+    found = optmodels.fewest_gpus(of_four())
+    assert (found["gpus"], found["bound"], found["missed"], found["headline"]) == (12, 12, None, "3× x4")
+
+
+def test_one_lucky_draw_certifies_nothing():
+    """Twelve GPUs as they are sold, 8 + 4 · 1, meet the SLO in turn and in one draw at random, not in others."""
+    problem = load(CASES / "fleet.yaml")
+    tables = build_tables(problem)
+    plan = exact(problem, scaled(tables, np.full(2, 0.94)), Options(time_limit=30)).plan
+    assert plan is not None and plan.headline() == "4× p5.4xlarge + 1× p5.48xlarge"
+    kept = {}
+    for draws in (1, 3):
+        certification = problem.certification.model_copy(update={"draws": draws})
+        case = replace(tables.case, problem=problem.model_copy(update={"certification": certification}))
+        kept[draws] = verdict(OnTrace(case, 0, plan.periods[0], 1.0), "")["kept"]
+    assert kept == {1: True, 3: False}
+
+
+def planned(rows, folder, **limits):
+    (folder / "rows.csv").write_text(
+        "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{t:.3f},{n},50\n" for t, n in rows)
+    )
+    asked = question.Question(model="llama-3.1-8b", trace=folder / "rows.csv", gpus=["l40s"], **limits)
+    return optmodels.solve(load(question.instance(asked), folder=folder))
+
+
+def test_a_silent_piece_needs_no_gpus(tmp_path):
+    """And a bucket that is silent in a piece on a line of its own."""
+    early, late = np.arange(0, 200, 0.5), np.arange(800, 1000, 0.2)
+    result = planned([(t, 1000) for t in (*early, *late)], tmp_path, ttft=(1.0, 0.95))
+    assert result.check.ok and missed(result.report) is None
+    assert [x["gpus"] for x in result.report["over_time"]["pieces"]] == [1, 0, 1]
+    turns = planned([*((t, 200) for t in early), *((t, 9000) for t in late)], tmp_path, ttft=(2.0, 0.95))
+    assert turns.check.ok and len(turns.report["over_time"]["pieces"]) == 3
+
+
+def test_no_operating_point_for_a_trace_is_infeasible(tmp_path):
+    at = np.concatenate([np.arange(0, 200, 0.5), np.arange(200, 400, 0.1)])
+    result = planned([(t, 1000) for t in at], tmp_path, itl=(1e-4, 0.95))
+    assert (result.status, result.plan) == ("infeasible", None)
 
 
 def test_fewest_gpus_judges_the_trace_itself(cli):
@@ -237,11 +294,11 @@ def test_days_with_peaks_are_planned_so_that_their_own_replay_keeps_what_is_prom
     assert min(row["ttft_within"] for row in found["demands"]) >= 0.95
 
 
-@pytest.mark.parametrize("seed", [0, 6, 8, pytest.param(range(9, 18), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, 6, 8, 50348, pytest.param(range(9, 18), marks=pytest.mark.slow)])
 def test_random_steps_are_planned_so_that_their_own_replay_keeps_what_is_promised(seed, tmp_path):
     from stepped_traces import plan, worst_miss
 
     for one in [seed] if isinstance(seed, int) else seed:
         result, _ = plan(one, tmp_path)
-        assert result.check.ok
-        assert worst_miss(result) <= 1.0 or (result.status, missed(result.report) is None) == ("feasible", False)
+        assert result.check.ok and missed(result.report) is None
+        assert max(worst_miss(result, seed) for seed in range(2)) <= 1.0
