@@ -24,6 +24,7 @@ from formulations.fleet.points import (
     STAGES,
     FleetTables,
     PointMemory,
+    build_case,
     build_tables,
     cut,
 )
@@ -162,12 +163,7 @@ def engines_of(tables: FleetTables, lines: list[DeploymentLine]) -> Engines:
         InputError: a line that the instance has no point of.
     """
     x = tables.points
-    same = np.stack([x.block, x.configuration, x.main_market, x.ao_market, x.model, x.stage], axis=1)
-    groups, of = np.unique(same, axis=0, return_inverse=True)
-    of = of.ravel()
-    example = np.zeros(len(groups), dtype=np.int64)
-    example[of] = np.arange(len(x))
-    keys = [_key(tables, int(p)) for p in example]
+    of, keys = _engines_with_points(tables)
     kind = np.full(len(x), -1, dtype=np.int64)
     counts: list[float] = []
     found: list[int] = []
@@ -185,6 +181,17 @@ def engines_of(tables: FleetTables, lines: list[DeploymentLine]) -> Engines:
         counts[known[mine]] += d.count
         found.append(known[mine])
     return Engines(kind, np.array(counts), np.array(found, dtype=np.int64))
+
+
+def _engines_with_points(tables: FleetTables) -> tuple[Ints, list[tuple[Any, ...]]]:
+    """Group of each point, (P,), and the engines of each group."""
+    x = tables.points
+    same = np.stack([x.block, x.configuration, x.main_market, x.ao_market, x.model, x.stage], axis=1)
+    groups, of = np.unique(same, axis=0, return_inverse=True)
+    of = of.ravel()
+    example = np.zeros(len(groups), dtype=np.int64)
+    example[of] = np.arange(len(x))
+    return of, [_key(tables, int(p)) for p in example]
 
 
 def _key(tables: FleetTables, p: int) -> tuple[Any, ...]:
@@ -219,12 +226,31 @@ def tables_of(problem: Fleet, plan: FleetPlan | None) -> FleetTables:
 
 
 def as_cut(tables: FleetTables, plan: FleetPlan | None) -> FleetTables:
-    """The tables under the cuts of a plan's certification."""
-    if plan is None or plan.certification is None:
+    """The tables with a plan's engines, under the cuts of its certification."""
+    if plan is None:
+        return tables
+    tables = _with_engines(tables, plan)
+    if plan.certification is None:
         return tables
     if plan.stretch != 1:
         tables = stretched(tables, plan.stretch)
     return cut(tables, plan.certification.cuts)
+
+
+def _with_engines(tables: FleetTables, plan: FleetPlan) -> FleetTables:
+    """The tables, or those of the simpler families only, where a plan of static batches was made of these.
+
+    Tables keep of equal machines only the undominated points, and a plan may have the simpler ones of equal cost.
+    """
+    problem, lines = tables.case.problem, [d for q in plan.periods for d in q.deployments]
+    families = [FAMILIES.index(d.family) for d in lines if d.family is not None]
+    if problem.continuous or not families:
+        return tables
+    if {_key_of_line(tables, d) for d in lines} <= {*_engines_with_points(tables)[1]}:
+        return tables
+    simpler = tuple(f for f in problem.strategies.families if FAMILIES.index(f) <= max(families))
+    fewer = problem.model_copy(update={"strategies": problem.strategies.model_copy(update={"families": simpler})})
+    return build_case(replace(tables.case, problem=fewer))
 
 
 def max_rate(

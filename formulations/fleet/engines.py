@@ -291,8 +291,8 @@ def _levels(
     found = [f for f in found if f[2] > 0]
     if not found:
         said = "the model fits no deployment's memory"
-        if unknown := sorted({m.gpu for m in case.machines if m.gpu and case.gpus[m.gpu].fp16_flops is None}):
-            said += f" that has known latencies (no FLOP/s are published of {', '.join(unknown)})"
+        if unknown := case.without_flops:
+            said += f" that has known latencies{unknown}"
         return _none(len(demands)), 1.0, dict.fromkeys(demands, said), np.zeros(0, dtype=np.intp)
     costs, slower, kv = zip(*found, strict=True)
     runs = np.array(kv)

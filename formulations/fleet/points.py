@@ -449,9 +449,10 @@ def _modelled(case: FleetCase, memory: PointMemory) -> FleetTables:
             if rows is not None:
                 found.append((k, rows_of, rows, *_markets(rows, blocks)))
     served = {i for _, mine, rows, *_ in found for k, i in enumerate(mine) if np.isfinite(rows.load[k]).any()}
+    unmodelled = "no machine of the pool can be modelled" + case.without_flops
     for i, d in enumerate(case.demands):
         if i not in served:
-            blocked[d.name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
+            blocked[d.name] = why.get(i, (0.0, unmodelled))[1]
     return replace(_assemble(case, blocks, found, blocked), memory=memory)
 
 

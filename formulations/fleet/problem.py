@@ -793,6 +793,12 @@ class FleetCase:
         said = [price_source(p, markets) for p in (pool if isinstance(pool, tuple) else (pool,))]
         return "; ".join(dict.fromkeys(filter(None, said)))
 
+    @property
+    def without_flops(self) -> str:
+        """GPUs of the pool whose 16-bit peak is not published, in brackets; empty if there are none."""
+        names = sorted({m.gpu for m in self.machines if m.gpu and self.gpus[m.gpu].fp16_flops is None})
+        return f" (no FLOP/s are published of {', '.join(names)})" if names else ""
+
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:
         return {w.name: w for w in self.workloads}

@@ -137,10 +137,14 @@ def build_tables(problem: StaticBatch) -> StaticTables:
 
 
 def _replicas(case: BatchCase) -> tuple[Index, Index, Index]:
-    """(machine, tp, dp) of every way to run replicas on a main machine: tp·dp = GPUs, tp divides the heads."""
+    """(machine, tp, dp) of every way to run replicas on a main machine: tp·dp = GPUs, tp divides the heads.
+
+    Iterations of engines are known by the 16-bit peak: machines without one run none.
+    """
     rows = [
         (i, tp, m.gpu_count // tp)
         for i, m in enumerate(case.machines)
+        if case.source is None or m.gpu is None or case.gpus[m.gpu].fp16_flops is not None
         for tp in case.problem.strategies.tensor_parallel
         if m.gpu_count % tp == 0
         and case.architecture.heads % tp == 0

@@ -262,7 +262,7 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
     fit = 1.0 + ROUNDING / 10.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rows = np.delete(load, (RUNNING, MEMORY), axis=0) if placed else load
-        carried = points.exists & (rows * rate <= fit).all(axis=0) & np.isfinite(load[RUNNING])
+        carried = points.exists & (rows * rate <= fit).all(axis=0)
         busy = rate * of.mean(points.mean_turn_s)
         waits = np.where(busy < 1.0, rate * ranks * of.mean(points.turn_s**2) / (2.0 * (1.0 - busy)), np.inf)
     parts: list[tuple[Levels, Index]] = []

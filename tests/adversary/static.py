@@ -668,7 +668,8 @@ def one_spelling(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     made = {key: one_spelling(x) for key, x in data.items()}
-    return made | (made.pop("precision") if isinstance(made.get("precision"), dict) else {})
+    stated = made.get("precision")  # engine models have adjustments by precision, too
+    return made | made.pop("precision") if isinstance(stated, dict) and {*stated} <= {"weights", "kv"} else made
 
 
 _OF_PUBLISHED = (

@@ -69,8 +69,10 @@ def test_instances_that_once_differed(file: str) -> None:
     10¹⁶ times as large (1000896); a demand 10⁻⁶ below what two machines carry (fleet hair); prompts too late once their
     caches are sent, which left blocks for others (orchestration prefill-ttft); reservations below a minimum among plans
     of the same cost (reserved capacity 8000502, made small); two lengths whose waits are promised at 63 %, below which
-    the longest wait was negative (cost efficiency lengths). Others are kept whole: seeds mean other instances when a
-    generator learns a field.
+    the longest wait was negative (cost efficiency lengths); a closed loop with one slot a rank, whose users wait for
+    it (cost efficiency 12006); a GPU with a peak in 4 bits alone (fleet 12024), and a plan of simpler engines than the
+    tables keep, which the headroom refused (12030). Others are kept whole: seeds mean other instances when a generator
+    learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     outcome = harness.judge(data["formulation"], data, True).outcome

@@ -42,6 +42,12 @@ def test_textbook_instances_have_the_library_s_value(judging: Any, file: str) ->
     assert found.best == pytest.approx(known, rel=1e-5)
 
 
+def test_only_a_precision_of_weights_and_kv_is_spelled_otherwise() -> None:
+    adjusted = {"precision": {"fp16": 1.0}}  # of an engine model, as orchestration 9019 has it
+    data = {"models": [{"model": "m", "precision": {"kv": "fp8"}}], "adjustments": adjusted}
+    assert static.one_spelling(data) == {"models": [{"model": "m", "kv": "fp8"}], "adjustments": adjusted}
+
+
 def two_of_three(**objective: Any) -> dict[str, Any]:
     """Three requests of a second each come in the first of two seconds, may wait one, and find one slot."""
     asked = {"model": "llama-3.2-3b", "output_tokens": 10, "slo_factor": 2.0, "requests_per_s": [3.0, 0.0]}
