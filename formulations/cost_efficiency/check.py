@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.predicted import predicted
+from formulations.cost_efficiency.predicted import of_mean_request, predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.batch.static import BatchCase, RealTime
 from optmodels.catalog.types import Machine
@@ -77,9 +77,8 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         most = math.floor(seen.running * (1 + 1e-9))
         memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
         at_users = None if found.violations else predicted(problem, p)
-        if (p.attention_ranks or 1) > 1:  # `optmodels.engine.loop.mean_e2e_s`
-            output = math.fsum(x.share * x.output_tokens for x in case.lengths)
-            least = ttft + (output - 1.0) * tbt if at_users is None else at_users["e2e_s"]
+        if (p.attention_ranks or 1) > 1 and not found.violations:  # `optmodels.engine.loop.mean_e2e_s`
+            least = of_mean_request(problem, p)["e2e_s"]
             if least > e2e:
                 e2e, whole = least, max(whole, least)
         for name, key, bound in (("TTFT", "ttft_s", ttft), ("TPOT", "tpot_s", tbt), ("E2E", "e2e_s", e2e)):

@@ -122,9 +122,10 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     at, each = loop_levels(
         list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem), problem.slo.itl
     )
-    slowest = zip(at.engine, at.max_num_seqs, each, at.ttft_s, at.tpot_s, at.e2e_s, strict=True)
-    e2e_s = np.array([mean_e2e_s(costs[able[e]], limits.choosing(slots), classes(case.lengths), *seen)
-                      for e, slots, *seen in slowest])  # fmt: skip
+    seen = zip(at.engine, at.max_num_seqs, each, at.e2e_s, strict=True)
+    told = {slots: limits.model_copy(update={"max_num_seqs": slots}) for slots in at.max_num_seqs.tolist()}
+    e2e_s = np.array([mean_e2e_s(costs[able[e]], told[slots], classes(case.lengths), n, level_s)
+                      for e, slots, n, level_s in seen])  # fmt: skip
     later = np.where(e2e_s > at.e2e_s, e2e_s, 0.0)
     at = replace(at, e2e_s=e2e_s, deadline_s=np.maximum(at.deadline_s, later))
     rows: list[tuple[int, ...]] = []

@@ -11,6 +11,7 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, engine_costs
+from optmodels.engine.lengths import mean_tokens
 from optmodels.engine.loop import loop
 from optmodels.errors import InputError, Mistake
 
@@ -21,10 +22,14 @@ def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
     None of a static batch, whose prediction is the plan's, and of requests of several lengths.
     """
     kind = () if p.engine is None else problem.resolve().lengths
-    if p.engine is None or len(kind) != 1:
-        return None
+    return None if len(kind) != 1 else of_mean_request(problem, p)
+
+
+def of_mean_request(problem: CostEfficiency, p: CostPlan) -> dict[str, float]:
+    """`predicted`, of requests that all have the mean lengths."""
     users, e = p.batch_split, p.engine
-    lengths = float(kind[0].input_tokens), float(kind[0].output_tokens)
+    assert e is not None
+    lengths = mean_tokens(problem.resolve().lengths)
     engine = engine_of(problem, machine_of(problem, p), p)
     limits = EngineLimits(
         max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens

@@ -88,31 +88,24 @@ def loop(
     return _seen(first, cycle, slower, costs.request_s, decodes, users / cycle)
 
 
-def mean_e2e_s(
-    engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float, ttft_s: float, tpot_s: float, e2e_s: float
-) -> float:  # fmt: skip
+def mean_e2e_s(engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float, e2e_s: float) -> float:
     """E2E of a closed-loop run's requests in the mean, at most, s; of an engine of one attention rank the level's own.
 
     (S10) counts the wait of steps for the busiest of several ranks where requests come at random. Those of a loop come
-    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` states about equal requests;
-    of unequal ones, whose loop is not known, no less than bounds on TTFT and TPOT allow.
+    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` states about requests of the
+    mixture's mean lengths.
 
     Args:
         engine: its costs.
         limits: limits of each rank, with the level's `max_num_seqs`.
         kind: the mixture.
         users: users of the engine.
-        ttft_s, tpot_s: bounds of the level.
         e2e_s: the level's own.
     """
     if engine.ranks == 1:
         return e2e_s
-    outputs = kind.output_at(None)
-    if len(kind) == 1:
-        lengths = float(kind.new_tokens[0]), float(outputs[0])
-        return max(e2e_s, loop(engine.costs, engine.slower, limits, *lengths, users, engine.ranks).e2e_s)
-    output = float(kind.weight @ outputs) / float(kind.weight.sum())
-    return max(e2e_s, ttft_s + (output - 1.0) * tpot_s)
+    prompt, output = (float(np.average(x, weights=kind.weight)) for x in (kind.new_tokens, kind.output_at(None)))
+    return max(e2e_s, loop(engine.costs, engine.slower, limits, prompt, output, users, engine.ranks).e2e_s)
 
 
 def _of_busiest(chunks: float, ranks: int) -> float:
