@@ -79,7 +79,6 @@ LEFT_OUT = (
 )
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
-MOST_ENGINES = 16  # of a machine
 Machines = tuple[tuple[str, str, str, int], ...]  # (machine, region, market, count)
 
 
@@ -896,7 +895,7 @@ def _engines(
     known: dict[Any, list[Row]] = {}
     decoding: dict[str, list[list[float]]] = {}  # of a deadline, that decoding takes in a region, by demand
     for stage in sorted(stages, key=("decode", "prefill", "both").index):
-        for k in static.skeletons(pool, plain, MOST_ENGINES, setting, ranks):
+        for k in static.skeletons(pool, plain, max((m.gpu_count for m in pool), default=1), setting, ranks):
             if setting.gpus[k.main.gpu or ""].fp16_flops is None:
                 continue  # nobody knows how fast it is
             net = (link.net_gbps or k.main.net_gbps or 0.0) * static.GBIT
