@@ -66,18 +66,19 @@ def steps(source: Source, limits: EngineLimits, d: ModelInstance, prompt_tokens:
     s = limits.speculates(d.llm)
     if s is None:
         return Steps(alone, alone, None, provenance)
+    path = f"engine.speculation[{limits.speculation.index(s)}].draft"
     draft, said = None, "of a head" if s.head else "that cost nothing"
     if s.draft is not None:
         shape, name = _shape(s.draft), llm_name(s.draft)
         if shape.heads % (d.gpus // d.attention_ranks):
             expected = f"a model whose {shape.heads} heads TP {d.gpus // d.attention_ranks} divides"
-            raise InputError(Mistake(None, "engine.speculation.draft", name, expected))
+            raise InputError(Mistake(None, path, name, expected))
         draft, theirs = resolve(source, replace(d, llm=shape, llm_name=name), prompt_tokens)
         unseen = f", {never_measured(theirs.transfer)}" if theirs.transfer else ""
         said = f"of {name}{unseen}"
     note = f"{s.drafts} drafts a step {said}: {s.tokens:.4g} tokens a step as stated"
     return Steps(
-        with_drafts(alone, s, draft), alone, draft, replace(provenance, notes=(*provenance.notes, note))
+        with_drafts(alone, s, draft, path), alone, draft, replace(provenance, notes=(*provenance.notes, note))
     )  # fmt: skip
 
 

@@ -99,13 +99,16 @@ class Speculation(Entry):
         return float(sum((self.acceptance or 0.0) ** i for i in range(self.drafts + 1)))
 
 
-def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> StepCosts:
+def with_drafts(
+    costs: StepCosts, s: Speculation, draft: StepCosts | None, path: str = "engine.speculation[0].draft"
+) -> StepCosts:
     """Costs of steps that verify draft tokens.
 
     Args:
         costs: costs of the model's steps without.
         s: how it speculates.
         draft: draft of the draft model's steps, where there is one.
+        path: path of the draft model in the instance file.
 
     Raises:
         InputError: the model attends to a window or to picked tokens, and the draft model does not.
@@ -113,8 +116,8 @@ def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> St
     k = s.drafts
     d = draft or costs.scaled(s.head or 0.0)
     if costs.window is not None and d.window != costs.window:
-        expected = "a draft model with the model's window of attention or picked tokens, or a head"
-        raise InputError(Mistake(None, "engine.speculation.draft", s.draft, expected))
+        expected = "a draft model with the model's attention window or token selection, or a head"
+        raise InputError(Mistake(None, path, s.draft, expected))
     reads = 0.0 if d.experts is None else d.experts.all_s
     return replace(
         costs,

@@ -112,5 +112,5 @@ def test_what_cannot_be_is_refused(given, said):
 
 def test_a_draft_model_with_other_windows_is_refused():
     windowed = StepCosts(**vars(TARGET) | {"window": AttentionWindow(0.5, 128, 0.5)})
-    with pytest.raises(InputError, match="window of attention"):
+    with pytest.raises(InputError, match=r"speculation\[0\]\.draft.*attention window"):
         with_drafts(windowed, Speculation(drafts=1, accepted=0.5, draft="x"), SMALL)
