@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from formulations.fleet.show import _seconds
 from optmodels import shipped
 from optmodels.cli.console import Progress, show
+from optmodels.reporting.decision import short_seconds
 from optmodels.solver.highs import Event
 
 INSTANCES = shipped.root()
@@ -113,4 +113,4 @@ def test_progress_drops_its_hint_before_its_gap(monkeypatch):
 
 
 def test_a_second_is_no_thousand_milliseconds():
-    assert [_seconds(x) for x in (0.9999, 0.9994, 0.0529, 1.0)] == ["1 s", "999 ms", "52.9 ms", "1 s"]
+    assert [short_seconds(x) for x in (0.9999, 0.9994, 0.0529, 1.0)] == ["1 s", "999 ms", "52.9 ms", "1 s"]
