@@ -191,3 +191,22 @@ def test_ctrl_c_around_several_solves_is_caught_once():
             signal.raise_signal(signal.SIGINT)
     assert not cancelled()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+WHILE_IMPORTED = """
+import sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "optmodels.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stop())
+from optmodels.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback():
+    found = subprocess.run([sys.executable, "-c", WHILE_IMPORTED], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (4, "interrupted\n")
