@@ -188,6 +188,7 @@ HALVINGS = 12  # of the step between two levels, to find the best one
 PLACE_HALVINGS = 32  # of a load, to find the one at which requests wait for a place as long as planned
 TURNS = (1.0, 4.0)  # of the longest prompt, that the mean wait for prefill may last where requests wait for places
 LONGEST_WAIT_S = 30.0  # default of `engine.longest_wait_s`
+UNLIMITED_WAIT_S = 2.0**30  # where it is dropped: the row of waiting is at its limit s to 10⁻⁹
 BUSIEST_PLACES = 0.95  # default of `engine.most_used`
 FEWEST_SEQS, MOST_SEQS = 256, 2048  # the plan's choice of max_num_seqs: doubled from one to the other
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -341,8 +342,8 @@ class EngineLimits(Entry):
 
     @property
     def wait_s(self) -> float:
-        """Longest mean wait."""
-        return LONGEST_WAIT_S if self.longest_wait_s is None else self.longest_wait_s
+        """Longest mean wait; a longer one than `UNLIMITED_WAIT_S` lets no more requests in."""
+        return LONGEST_WAIT_S if self.longest_wait_s is None else min(self.longest_wait_s, UNLIMITED_WAIT_S)
 
     @property
     def busiest(self) -> float:

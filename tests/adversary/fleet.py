@@ -1643,6 +1643,11 @@ def _scarce_ranks(rng: Rng) -> Instance:
             long = continuous.largest_fixed_s(costs) / (costs.context_s * ranks * seqs)
             for b in buckets:
                 b["input_tokens"] = max(int(min(long * between(rng, 0.2, 4.0), 5e4)), 1)
+    for i, b in enumerate(buckets):  # each once
+        while any(
+            (b["input_tokens"], b["output_tokens"]) == (x["input_tokens"], x["output_tokens"]) for x in buckets[:i]
+        ):
+            b["input_tokens"] += 1
     longest = max(b["input_tokens"] + b["output_tokens"] for b in buckets)
     machine["vram_gib"] = _vram_gib(Fleet.model_validate(data), held * longest)
     _near_limits(rng, data, *{"slots": (0.2, 0.8), "waiting": (1.0, 0.2)}.get(scarce, (0.2, 0.2)))

@@ -17,3 +17,9 @@ def test_a_search_between_two_steps_loses_nothing_without_a_deadline() -> None:
     """Without its limit on E2E an engine had one iteration time, which carried less than those within the limit."""
     seen, lost = relations.run("reserved_capacity", 2, seed=20089, engines=True)
     assert not lost and seen["kept"] >= 2, (seen, lost)
+
+
+def test_no_longest_wait_is_a_very_long_one() -> None:
+    """Fixed waits up to an infinite one cannot be listed."""
+    seen, lost = relations.run("fleet", 2, seed=61004, engines=True)
+    assert not lost and seen["kept"] >= 2, (seen, lost)
