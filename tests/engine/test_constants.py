@@ -26,7 +26,8 @@ NO_LIMIT = {
     "GIB": "a unit", "MAX_REQUESTS": "memory of a profiling pass, as vLLM has it",
     "SAMPLER_BYTES": "as MAX_REQUESTS",
     "SHARES": "predictions", "FEWEST_SEQS": "first choice of max_num_seqs; the key has fewer",
-    "MOST_SEQS": "default of engine.most_num_seqs", "UNLIMITED_WAIT_S": "34 years: none", "TIME": "a row", "RUNNING": "a row", "MEMORY": "a row",
+    "MOST_SEQS": "default of engine.most_num_seqs", "UNLIMITED_WAIT_S": "34 years: none",
+    "TIME": "a row", "RUNNING": "a row", "MEMORY": "a row",
     "TOKENS": "a row", "CHUNKS": "a row", "WAITING": "a row",
 }  # fmt: skip
 
