@@ -266,7 +266,7 @@ def _serving(
     gpus = machine.get("gpu_count", listed[0].gpu_count if listed else 1)
     gpu = catalog.gpus()[name]
     vram = machine.get("vram_gib") or (listed[0].vram_gib if listed and "gpu" not in machine else None)
-    vram = (vram or gpu.vram_gib * gpus) / gpus
+    vram = (vram or gpu.usable_gib * gpus) / gpus
     architecture = catalog.llms()[w["model"]] if isinstance(w["model"], str) else _architecture(w["model"])
     weights = w.get("weights", "fp16")
     work = layer_work(architecture, weights, w.get("kv", "fp16"))
