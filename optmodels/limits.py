@@ -7,6 +7,7 @@ A schema marks a field with `Limit` (or `Price`) inside ``Annotated``; nothing e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -318,7 +319,9 @@ def _restrictions(problem: BaseModel, place: _Place, marker: Limit) -> Iterator[
     if marker.full is not None and set(value) >= set(marker.full):
         return
     off: tuple[Path, Any] = (place.path, marker.off)
-    if marker.off is ELEMENT:
+    if marker.off == math.inf:
+        off = (at, marker.off)  # its percentile stays: queueing delays have it, too
+    elif marker.off is ELEMENT:
         off = (place.path[:-1], ELEMENT)
     elif marker.side == "among" and marker.off is None:
         off = (place.path, marker.full)

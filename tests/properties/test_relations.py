@@ -23,3 +23,9 @@ def test_no_longest_wait_is_a_very_long_one() -> None:
     """Fixed waits up to an infinite one cannot be listed."""
     seen, lost = relations.run("fleet", 2, seed=61004, engines=True)
     assert not lost and seen["kept"] >= 2, (seen, lost)
+
+
+def test_ttft_that_is_dropped_leaves_its_percentile_to_the_wait() -> None:
+    """`queue_s` is a wait at the percentile of TTFT; without it a longer mean wait missed the deadline."""
+    seen, lost = relations.run("reserved_capacity", 2, seed=60692, engines=True)
+    assert not lost and seen["kept"] >= 2, (seen, lost)
