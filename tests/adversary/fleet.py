@@ -571,10 +571,21 @@ class _Fleet:
         if self.p.objective == "max_served":
             missed = self._minimum(served)
             return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
-        if not self.n:  # nothing is on offer: a fleet of nothing serves 0 tokens, where that keeps every limit
-            return None if self._minimum(usd) is None else 0.0
+        empty = self._of_nothing(usd)
+        if not self.n:
+            return empty
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
-        return self._best_ratio(served, usd)
+        best = self._best_ratio(served, usd)
+        return empty if best is None else best
+
+    def _of_nothing(self, usd: dict[int, float]) -> float | None:
+        """Tokens per USD of a fleet that runs nothing: 0, where that keeps every limit."""
+        high = list(self.m.high)
+        for i in self.n.values():
+            self.m.high[i] = 0.0
+        found = self._minimum(usd)
+        self.m.high = high
+        return None if found is None else 0.0
 
     def _minimum(self, objective: dict[int, float]) -> Solution | None:
         """The least value of an objective; the programme is as before."""
