@@ -46,7 +46,7 @@ def extend(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Arra
     unknown = parts._Unknown()
     wholes, read = parts._wholes(form.factors, form.trends, terms, labels, unknown)
     groupings = [*form.factors, *(g for g, names in form.trends.items() for _ in names)]
-    wholes = [  # along 0, what a known level's parameter is does not matter
+    wholes = [  # along 0, where no known level counts
         (index, along * ~np.isin(np.asarray(labels[g], dtype=str), sorted(fitted.factors.get(g, ()))))
         for (index, along), g in zip(wholes, groupings, strict=True)
     ]

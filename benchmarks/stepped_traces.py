@@ -50,7 +50,7 @@ DRAWS = (1, 2, 3)  # seeds of who gets a request at random
 
 
 def rates_in_time(rng: np.random.Generator) -> tuple[Array, Array]:
-    """Moments in seconds and the rate at each over that of a quiet minute, linear between: (K,) each."""
+    """Moments in seconds and the rate at each over a quiet minute's, linear between: (K,) each."""
     at, height = [0.0], [1.0]
 
     def to(seconds: float, first: float, last: float) -> None:

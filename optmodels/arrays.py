@@ -28,7 +28,7 @@ class Columns:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The entries of every part in turn; what is of all of them is the first part's."""
+        """The entries of every part in turn; values that are no arrays are the first part's."""
         return cls(**{f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
 

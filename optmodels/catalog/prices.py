@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from optmodels import catalog
 from optmodels.catalog import spelling
 from optmodels.catalog.types import MARKETS, Machine, Market, Prices
 from optmodels.errors import InputError, Mistake, did_you_mean
-from optmodels.io.tables import csv_lines
+from optmodels.io.tables import csv_lines, without_commas
 
 HOURS_PER_MONTH = 730.0
 MOST_GPUS = 8  # of a machine that is sold by the GPU, where the file does not state
@@ -40,7 +41,6 @@ _SKYPILOT = {
 _FOCUS = {"ChargeCategory", "EffectiveCost", "PricingCategory"}
 _FOCUS_MARKETS: dict[str, Market] = {"standard": "on_demand", "dynamic": "spot", "committed": "reserved_1y"}
 _PER_HOUR = re.compile(r"(?i)\s*(usd)?\s*(hourly|per hour|/ ?h(ou)?r?)?$")
-_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _OTHER_MONEY = re.compile(r"(?i)(?<![a-z])(eur|gbp|cny|rmb|jpy|inr|chf)(?![a-z])|[€£¥]")
 _INSTANCE = re.compile(r'"(?:InstanceType|x_InstanceType|ServiceType)"\s*:\s*"([^"]+)"')  # of FOCUS' SkuPriceDetails
 _EMPTY = {"", "null", "none", "nan", "n/a"}
@@ -74,8 +74,8 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
         InputError: unreadable, no column of machines or prices, a bad cell, by line.
     """
     rows, lines = csv_lines(path)
-    start = next((i for i, r in enumerate(rows) if {"SKU", "TermType", "PricePerUnit"} <= set(r)), 0)  # of AWS's list
-    rows, lines = rows[start:], lines[start:]
+    aws = next((i for i, r in enumerate(rows) if {"SKU", "TermType", "PricePerUnit"} <= set(r)), None)  # its header
+    rows, lines = rows[aws or 0 :], lines[aws or 0 :]
     header = [c.strip() for c in rows[0]] if rows else []
     if double := [c for i, c in enumerate(header) if c and c in header[:i]]:
         raise InputError(Mistake(str(path), double[0], "a second column of that name", "every column once", lines[0]))
@@ -90,7 +90,7 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
         raise InputError(Mistake(str(path), "header", money[0], "prices in USD", lines[0] if lines else 1))
     cells = [dict(zip(header, (c.strip() for c in r), strict=False)) for r in rows[1:]]
     table = list(zip(lines[1:], cells, strict=True))
-    if start:
+    if aws is not None:
         found = _aws_list(path, table)
     elif set(header) >= _FOCUS:
         found = _focus(path, header, table, mapped)
@@ -105,9 +105,8 @@ def read_prices(path: Path, columns: Mapping[str, str] | None = None) -> list[Pr
             )
             hint = "name them: columns: {machine: …, on_demand_usd_per_hour: …}"
             raise InputError(Mistake(str(path), "header", None, expected, 1, hint))
-        priced_cells = [row.get(names[c], "") for c in priced for _, row in table]
-        decimal = any(re.fullmatch(r"\d+,(\d{1,2}|\d{4,})", cell) for cell in priced_cells)  # 20,5 but not 1,234
-        found = [r for line, row in table for r in _rows(path, line, row, names, "." if decimal else "")]
+        _with_points(path, table, [names[c] for c in priced])
+        found = [r for line, row in table for r in _rows(path, line, row, names)]
     return _merged(found)
 
 
@@ -115,20 +114,36 @@ def _list(header: Sequence[str], most: int = 15) -> str:
     return ", ".join(header[:most]) + (", …" if len(header) > most else "")
 
 
-def _number(text: str | None, comma: str = "") -> float | None:
-    """The number of a cell; `comma` is what a comma between digits means, empty: thousands."""
-    bare = _PER_HOUR.sub("", (text or "").strip().replace("$", "")).strip()
-    if not comma and "," in bare and not _THOUSANDS.fullmatch(bare):
-        return None
-    try:
-        return float(bare.replace(",", comma))
-    except ValueError:
-        return None
+def _bare(text: str) -> str:
+    return _PER_HOUR.sub("", text.strip().replace("$", "")).strip()
 
 
-def _rows(
-    path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str], comma: str = ""
-) -> list[PriceRow]:  # fmt: skip
+def _number(text: str | None) -> float | None:
+    """The number of a cell, which may have commas between thousands."""
+    bare = _bare(text or "")
+    if "," not in bare:
+        try:
+            return float(bare)
+        except ValueError:
+            return None
+    found = without_commas([bare], whole=True)[0]
+    return None if math.isnan(found) else found
+
+
+def _with_points(path: Path, table: Sequence[tuple[int, dict[str, str]]], columns: Sequence[str]) -> None:
+    """Replace prices with commas by numbers with points, in place.
+
+    Raises:
+        InputError: a comma that may be a decimal point or stand between thousands.
+    """
+    cells = [(line, row, c) for c in columns for line, row in table if "," in row.get(c, "")]
+    for (line, row, c), value in zip(cells, without_commas([_bare(row[c]) for _, row, c in cells]), strict=True):
+        if math.isnan(value):
+            raise InputError(Mistake(str(path), c, row[c], "a number > 0, with a decimal point and no comma", line))
+        row[c] = repr(value)
+
+
+def _rows(path: Path, line: int, row: Mapping[str, str], names: Mapping[str, str]) -> list[PriceRow]:
     """The machines of a row; none where it has no price, one for each number of GPUs where prices are of one GPU."""
 
     def text(ours: str) -> str | None:
@@ -142,7 +157,7 @@ def _rows(
         value = text(ours)
         if value is None:
             return None
-        found = _number(value, comma)
+        found = _number(value)
         if found is None or not 0 < found < 1e12:
             raise InputError(Mistake(str(path), names[ours], value, "a number > 0", line))
         return found

@@ -214,6 +214,7 @@ AWS = (
 
 @pytest.mark.parametrize(("text", "prices"), [
     (FOCUS, {"on_demand": 55.04}), (AWS, {"on_demand": 55.04, "reserved_1y": 31.46}),
+    (AWS.split("\n", 2)[2], {"on_demand": 55.04, "reserved_1y": 31.46}),  # without the lines before its header
     (HEAD + 'p5.48xlarge,us-east-1,H100,8,"$1,055.04"\n', {"on_demand": 1055.04}),
     (HEAD + "p5.48xlarge,us-east-1,H100,8,$55.0400 hourly\n", {"on_demand": 55.04}),
     ((HEAD + "p5.48xlarge,us-east-1,H100,8,55.04\n").replace(",", ";").replace(".04", ",04"), {"on_demand": 55.04}),
@@ -229,7 +230,8 @@ def test_prices(text, prices, tmp_path):
     (FOCUS.replace("USD", "EUR"), "got 'EUR'"),
     (HEAD.replace("usd", "eur") + "a,b,H100,8,20\n", "prices in USD"),
     (HEAD.replace("gpu_count", "on_demand_usd_per_hour") + "a,b,H100,20,30\n", "every column once"),
-    (HEAD + 'a,b,H100,8,"2,05,0"\n', "a number > 0"), (HEAD + "a,b,A10,0.17,1\n", "a GPU of the catalogue"),
+    (HEAD + 'a,b,H100,8,"2,05,0"\n', "a number > 0"),
+    (HEAD + 'a,b,H100,8,"3,672"\n', "got '3,672'; expected a number > 0, with a decimal point"),  # 3.672 or 3672 (HEAD + "a,b,A10,0.17,1\n", "a GPU of the catalogue"),
 ])  # fmt: skip
 def test_prices_that_are_refused(text, words, tmp_path):
     (tmp_path / "p.csv").write_text(text)
