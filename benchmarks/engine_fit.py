@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from optmodels.arrays import Array
 from optmodels.latency.engines import fit as parts
-from optmodels.latency.engines.fit import Array, Fitted, Form, Labels
+from optmodels.latency.engines.fit import Fitted, Form, Labels
 
 
 def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:

@@ -20,8 +20,6 @@ from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Prefixes
 
-Floats = Array
-
 
 def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> tuple[list[Engine], Ints]:
     """The engines of a plan's instances, one for every data-parallel replica, and whose each is.
@@ -45,13 +43,13 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
     return made, np.array(whose, dtype=np.int64)
 
 
-def itl_edges(t: OrchestrationTables) -> Floats | None:
+def itl_edges(t: OrchestrationTables) -> Array | None:
     """Edges that times between tokens are counted by: `EDGES_S` and the limit on them; None: there is none."""
     limit = t.case.problem.slo.itl_s
     return None if limit is None else np.unique(np.append(EDGES_S, seconds_and_quantile(limit)[0] * (1 + 1e-9)))
 
 
-def _counted(edges: Floats | None, group: Ints, sent_s: Floats | float = 0.0) -> Gaps | None:
+def _counted(edges: Array | None, group: Ints, sent_s: Array | float = 0.0) -> Gaps | None:
     return None if edges is None else Gaps(edges, group, sent_s)
 
 
@@ -69,7 +67,7 @@ def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | N
     return prefixes
 
 
-def _in_turn(portion: Floats, bin_s: float, arrival_s: Floats, klass: Ints) -> Mask:
+def _in_turn(portion: Array, bin_s: float, arrival_s: Array, klass: Ints) -> Mask:
     """Mark requests of each class by its portion by bin, (T, K): the ones that bring the sum to a whole number."""
     found = np.zeros(len(klass), dtype=bool)
     bins = np.minimum(arrival_s / bin_s, len(portion) - 1).astype(np.int64)
@@ -134,7 +132,7 @@ def serve(
 
 def _apart(
     t: OrchestrationTables, p: OrchestrationPlan, a: Arrivals, engines: list[Engine], whose: Ints, way: Dispatcher,
-    planned: Floats, planned_bin_s: float, able: Mask, at: Ints, of: int,
+    planned: Array, planned_bin_s: float, able: Mask, at: Ints, of: int,
 ) -> Outcomes:  # fmt: skip
     """The same where some engines only prefill and others only decode; of `of` requests those `at` are sent.
 
@@ -220,7 +218,7 @@ def _apart(
     return Outcomes(index, start, firsts, finishes, (index >= 0) & way.overflow_protection, busy, gaps)
 
 
-def _kinds(shares: Floats, kinds: Ints) -> Floats:
+def _kinds(shares: Array, kinds: Ints) -> Array:
     """Shares of this many kinds of instances as there are, the last refused; no request goes to those left out."""
     most = int(kinds.max()) + 1
     return np.concatenate((shares[..., :most], shares[..., -1:]), axis=-1)

@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from formulations.reserved_capacity.model import TrafficModel, capacity, demand_met
-from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
+from formulations.reserved_capacity.points import ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from optmodels.arrays import Array, Index
 from optmodels.errors import SolverError
 from optmodels.solver.light_imports import graphs
 from optmodels.solver.session import Session, Settings

@@ -20,7 +20,8 @@ from formulations.reserved_capacity.dispatch import (
     greedy_flows,
     nearest_first,
 )
-from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
+from formulations.reserved_capacity.points import Guard, ReservedTables
+from optmodels.arrays import Array, Index, Mask
 
 BLOCK = 256  # rows whose deviations are searched at once
 UNLIMITED = 1e9  # machines; more than an instance may need (`problem.MACHINES_TRUSTED`)

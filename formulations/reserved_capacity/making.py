@@ -16,8 +16,9 @@ from formulations.reserved_capacity.plan import (
     ServingLine,
     Unserved,
 )
-from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM, ReservedCase
+from optmodels.arrays import Array
 from optmodels.plans.lines import engine_line
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from formulations.reserved_capacity.points import Array, ReservedTables, deviations
+from formulations.reserved_capacity.points import ReservedTables, deviations
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
+from optmodels.arrays import Array
 from optmodels.errors import SolverError
 from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
 

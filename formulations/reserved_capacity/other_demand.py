@@ -11,9 +11,10 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import Dispatch, dispatch, kept_dispatch
 from formulations.reserved_capacity.making import counts_of, make_plan
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.points import Index, ReservedTables
+from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from formulations.reserved_capacity.replay import SHORTEST_S, WINDOW_S, RegionReplayOptions, replay
+from optmodels.arrays import Index
 from optmodels.engine.continuous import seconds_and_quantile
 
 OTHER_DAYS = 1  # seed of the days drawn, and of the requests of their busiest hour

@@ -23,7 +23,6 @@ from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.reserved_capacity.problem import (
@@ -33,12 +32,10 @@ from formulations.reserved_capacity.problem import (
     ReservedCase,
     quarters_charged,
 )
+from optmodels.arrays import Array, Index, Mask
 from optmodels.catalog.types import MARKETS, Market
 from optmodels.solver.light_imports import graphs
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 MOST_SETS = 30_000
 
 

@@ -12,13 +12,14 @@ from rich.table import Table
 
 from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import (
     HOURS_PER_MONTH,
     QUARTERS_OF_TERM,
     ReservedCapacity,
     quarters_charged,
 )
+from optmodels.arrays import Array
 from optmodels.catalog.types import MARKETS
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 
 from optmodels import catalog
+from optmodels.arrays import Array, Index
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.catalog.types import AnyLlm, Architecture
 from optmodels.engine.continuous import EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
@@ -37,8 +37,6 @@ from optmodels.problem import Problem
 from optmodels.traces.buckets import lengths_of
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, Tokens
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 PROMPT_TOKENS_A_STEP = 8192
 UNLIMITED_S = 1e9
 ROUNDING_S = 1e-12

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import dispatch, kept_dispatch
-from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
+from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import ServiceSlo
+from optmodels.arrays import Array
 from optmodels.engine.continuous import LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.formulation import Options

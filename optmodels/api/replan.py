@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels.api.sources import File
+from optmodels.arrays import Array
 from optmodels.autoscaling.history import History, read_history
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.forecast.methods import NAMES
@@ -21,7 +21,6 @@ from optmodels.io.write import json_text, refuse_existing, write_text
 from optmodels.study.planned import Source, planned
 from optmodels.verification import version
 
-Array = npt.NDArray[np.float64]
 WAYS = ("auto", "rule", "exact")
 LEAST_HISTORY_MIN = 120
 NEWEST_MIN = 5760  # of a history that a forecast reads: four days

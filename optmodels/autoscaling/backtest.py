@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.autoscaling import levels
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import (
@@ -33,7 +33,6 @@ from optmodels.forecast.conformal import CORRECTIONS, Correction, pinball, quant
 from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS, MINUTES_A_DAY, last_value, yesterdays_change
 
-Array = npt.NDArray[np.float64]
 ORDER_LEVELS = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
 KEEP_LEVELS = (0.8, 0.9, 0.95, 0.97, 0.98, 0.99, 0.995)
 PLAN_DEFAULT = {"order": 0.99, "keep": 0.995}

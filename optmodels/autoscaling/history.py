@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.autoscaling.queue import STEP_S, STEPS_A_MINUTE
 from optmodels.errors import InputError, Mistake
 
-Array = npt.NDArray[np.float64]
 OUTAGE_MINUTES = 10  # a run of zeros this long in a service with traffic counts as missing data for forecasts
 MOST_BINS = 10_000_000
 

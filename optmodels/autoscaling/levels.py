@@ -15,9 +15,8 @@ others.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from optmodels.arrays import Ints
 
 
 def bridge_gaps(need: Ints, longest_gap: int) -> Ints:

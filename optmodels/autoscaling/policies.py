@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 LEVEL_GAIN, SLOPE_GAIN = 0.4, 0.1  # of the trend that stands in for Dynamo's filter
 
 

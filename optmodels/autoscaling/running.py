@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Ints
 from optmodels.autoscaling.history import History
 from optmodels.autoscaling.policies import Observation, Policy
 from optmodels.autoscaling.queue import STEPS_A_MINUTE, serve_minute
-
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from functools import cache
 from importlib.resources import files
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import Entry
 
-Array = npt.NDArray[np.float64]
 _DATA = files("optmodels.catalog") / "data"
 EARTH_RADIUS_KM = 6371.0
 GEODESIC_MS_PER_KM = 0.01623

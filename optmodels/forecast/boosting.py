@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.forecast.points import FITTED_MINUTES, MINUTES_A_DAY, carry_forward
 
-Array = npt.NDArray[np.float64]
 LAGS = (0, 1, 2, 4, 9, 29)
 MEANS = (5, 15, 60)  # minutes
 AT_ONCE = 6  # horizons that the model is fitted and asked at; those between are on a line

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 LEAST_ERRORS = 60  # an hour of outcomes; with fewer the largest error counts
 LEAST_RATE = 1e-9
 

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 Method = Callable[[Array, int, int], Array]  # (rates, train, horizons) → forecasts, (n, H)
 MINUTES_A_DAY = 1440
 FITTED_MINUTES = 4320  # newest training minutes that ETS and ARIMA are fitted on: three days

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.forecast.conformal import CORRECTIONS, LEAST_ERRORS, LEAST_RATE, Correction, pinball, quantiles
 from optmodels.forecast.methods import method_of
 from optmodels.forecast.points import METHODS
 
-Array = npt.NDArray[np.float64]
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 CHOSEN_AT, CHOSEN_ON_MIN = 0.98, 4320  # quantile whose loss chooses a method, and the newest minutes that count
 QUANTILE = re.compile(r"q0?(\.\d+)")

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.catalog.spelling import gpu, llm_of
 from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistake
@@ -45,7 +46,6 @@ from optmodels.latency.resolve import collective_costs
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.units import GIB
 
-Array = npt.NDArray[np.float64]
 NAME = "llmservingsim"
 TITLE = "LLMServingSim's profiler"
 STEPS = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")

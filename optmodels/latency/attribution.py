@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.fit import loads
 from optmodels.latency.fit.document import Coefficient, LatencyModel, Segment
 from optmodels.latency.fit.loads import DECODE, MIXED, PREFILL, TERMS, Load
 
-Array = npt.NDArray[np.float64]
 FixedRule = Literal["equal", "tokens"]
 _WEIGHTS = (
     "request",

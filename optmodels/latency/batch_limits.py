@@ -23,11 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, Mistakes
 
-Array = npt.NDArray[np.float64]
 _FFT_LIMIT = 2**23  # cells of the exact distribution; beyond, lengths are put on a coarser grid, rounded up
 B_MAX = 100_000  # beyond which no batch is looked at
 MOST_TOKENS = 1e12

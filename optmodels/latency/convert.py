@@ -14,8 +14,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.terms import CHUNK_TOKENS
 from optmodels.latency.fit.document import LatencyModel, columns
@@ -24,7 +24,6 @@ from optmodels.latency.fit.loads import Values
 from optmodels.latency.fit.steps import step_costs
 from optmodels.latency.steps import AttentionWindow, Experts, StepCosts, static_batch
 
-Array = npt.NDArray[np.float64]
 LINEAR = (
     "fixed_s", "prompt_step_s", "prompt_token_s", "prompt_pair_s", "prompt_context_s", "decode_request_s", "context_s",
 )  # fmt: skip

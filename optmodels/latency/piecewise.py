@@ -35,10 +35,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.output import write_bytes
 
-Array = npt.NDArray[np.float64]
 Encoding = Literal["linear", "epigraph", "hypograph", "segment_binaries"]
 EXACT_CONTEXTS = 10
 _SLACK = 1e-12

@@ -23,12 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError
 from optmodels.latency.calibration import quantile_factor
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from functools import reduce
 from itertools import combinations, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 BLOCK = 4096  # rows at a time: working data stays in the cache, four times faster than 30,000 at once
 
 

@@ -31,11 +31,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.latency.memory import kv_copies, pass_bytes, weight_bytes
 from optmodels.latency.stepsum import BLOCK, sum_max_lines
 from optmodels.latency.work import LayerWork
 
-Array = npt.NDArray[np.float64]
 Variant = Literal["paper", "roofline"]
 Family = Literal["high_end", "multi_pass", "kvo_ram", "kvo_disk", "ao", "ao_parallel", "ao_shared"]
 # From simple to involved: among plans of equal objective the first is taken.

@@ -26,12 +26,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu, spelled
 from optmodels.catalog.types import Precision as Precision
 
-Array = npt.NDArray[np.float64]
 KvPrecision = Literal["fp16", "fp8", "int4"]
 StatedPrecision = Annotated[Precision, spelled("precision")]  # by any of its names, as files have it
 StatedKvPrecision = Annotated[KvPrecision, spelled("kv_precision")]

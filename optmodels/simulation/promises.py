@@ -31,10 +31,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.simulation.continuous import Arrivals, Engine, Gaps
 from optmodels.simulation.stages import simulate_stages
 
-Array = npt.NDArray[np.float64]
 Metric = Literal["ttft_s", "tpot_s", "itl_s", "deadline_s"]
 COARSE_S: Array = np.array(1e-4 * 1.05 ** np.arange(283), dtype=np.float64)  # up to 94 s: what ITL is seen to be
 

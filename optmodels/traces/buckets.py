@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from optmodels.arrays import Ints
 from optmodels.catalog.types import Entry
 from optmodels.engine.lengths import Cut, Length, LengthsOfTrace, normalised
 from optmodels.errors import InputError, Mistake
@@ -21,8 +21,6 @@ from optmodels.traces.readers import read_trace
 from optmodels.traces.types import Trace as Requests
 from optmodels.units import PositiveInt
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 MAX_TOKENS = 10**6  # of a request, as in buckets that an instance writes out
 MOST_REQUESTS = 100_000  # of a trace that a result holds one by one; of longer ones their busiest stretch

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from optmodels.arrays import Array, Ints
 from optmodels.catalog.types import Entry
 from optmodels.traces.shape import dispersion
 
-Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MOST_PIECES = 6
 MOST_BINS = 480

@@ -28,8 +28,9 @@ from formulations.reserved_capacity.methods.oracles import (
 )
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
+from formulations.reserved_capacity.points import ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
+from optmodels.arrays import Array, Index
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome

@@ -9,7 +9,8 @@ import numpy as np
 
 from formulations.reserved_capacity.dispatch import less_a_hair
 from formulations.reserved_capacity.model import TrafficModel
-from formulations.reserved_capacity.points import Array, ReservedTables, deviations
+from formulations.reserved_capacity.points import ReservedTables, deviations
+from optmodels.arrays import Array
 from optmodels.formulation import Options
 from optmodels.solver import Report, Settings, solve_compiled
 

@@ -13,8 +13,9 @@ from formulations.reserved_capacity.methods.exact import exact
 from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import ReservedCapacity
+from optmodels.arrays import Array
 from optmodels.formulation import Options
 from optmodels.plans.outcome import Outcome
 

@@ -18,8 +18,9 @@ from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.flows import SMALL, flow_variables
 from formulations.reserved_capacity.model import TrafficModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
-from formulations.reserved_capacity.points import Array, Index, ReservedTables
+from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
+from optmodels.arrays import Array, Index
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
 from optmodels.solver.cancel import cancelled

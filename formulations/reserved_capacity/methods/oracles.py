@@ -15,8 +15,9 @@ import scipy.sparse as sp
 
 from formulations.reserved_capacity.dispatch import SHORT, Dispatch, RowLp, dispatch, free_orders, greedy_flows
 from formulations.reserved_capacity.losses import LossCase, of_demand, of_guard, undominated, unserved
-from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
+from formulations.reserved_capacity.points import Guard, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from optmodels.arrays import Array, Index, Mask
 
 TOLERANCE = 1e-7  # of a row's load: brackets below it, and what cuts do not ask for, count as ≤ 0
 CHUNK_CELLS = 4_000_000

@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.document import OWN_WORKLOADS, read_engine_model
 from optmodels.latency.engines.fit import FREEDOM, Fitted, Form, Own, sensitivities
@@ -37,8 +37,6 @@ from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, JoinedLoops, Loops
 from optmodels.latency.engines.terms import Loads, ModelInstance
 
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 MOST_PAIRS = 20_000_000  # of a candidate and a loop: 160 MB
 BETTER = 1e-9  # by which an exchange has to lower the sum
 ALONG = {"concurrency": 1.5, "input_tokens": 1.5, "output_tokens": 3.0, "gpus": 2.0}  # ℓ, in logarithms

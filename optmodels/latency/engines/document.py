@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, ConfigDict, Field, computed_field, field_validator, model_validator
 
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.catalog import spelling
 from optmodels.catalog.files import gpu_file, llm_file
 from optmodels.catalog.spelling import llm_of
@@ -40,7 +40,6 @@ from optmodels.latency.memory import kv_tokens
 from optmodels.latency.steps import ToMeasure, never_measured
 from optmodels.latency.work import Precision, layer_work
 
-Array = npt.NDArray[np.float64]
 OwnKind = Literal["own_3", "own_5", "own_10"]
 LeftOut = Literal[
     "known", "gpu", "llm", "engine", "precision", "pair", "own_3", "own_5", "own_10",

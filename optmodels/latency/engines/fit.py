@@ -26,11 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array, Index
+
 Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
-Index = npt.NDArray[np.intp]
 Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
 # From θ: the factors (grouping → level) and the slopes (grouping → level → variable).
 _Read = Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]

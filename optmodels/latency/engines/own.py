@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.document import (
     LEAST_OWN,
@@ -25,7 +25,6 @@ from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.terms import Loads, ModelInstance, first_token_terms, step_terms
 from optmodels.latency.fit.measurements import Measurements
 
-Array = npt.NDArray[np.float64]
 TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
 
 

@@ -33,15 +33,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, UnpublishedError, one_of
 from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
 from optmodels.latency.work import LayerWork, Precision, band, layer_work, peak_flops
 
-Array = npt.NDArray[np.float64]
 MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0

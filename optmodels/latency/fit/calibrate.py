@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.read import validate
 from optmodels.latency.calibration import Calibration
@@ -29,7 +30,6 @@ from optmodels.latency.fit.document import (
 from optmodels.latency.fit.forms import MODELS, STEPS, FitOptions, fit_segments, targets_of
 from optmodels.latency.fit.measurements import TARGETS, Measurements
 
-Array = npt.NDArray[np.float64]
 LEAVE_ONE_OUT = 12
 FOLDS = 5
 FEW_WORKLOADS = 3

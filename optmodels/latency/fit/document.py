@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.calibration import MOST, TOLERANCE, Quantiles, quantile_factor
@@ -26,7 +27,6 @@ from optmodels.latency.fit.measurements import TARGETS, Kind
 from optmodels.latency.fit.reference import Reference
 from optmodels.latency.work import KvPrecision, Precision
 
-Array = npt.NDArray[np.float64]
 ModelName = Literal["scaled", "two_segment", "additive", "decay", "linear_batch", "steps"]
 LEVELS = (
     0.5,

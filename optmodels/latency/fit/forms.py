@@ -24,8 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import MOST
 from optmodels.latency.fit.document import (
@@ -43,7 +43,6 @@ from optmodels.latency.fit.loads import CONTEXT_KNOTS, CROWD_KNOTS, DECODE, MIXE
 from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
 from optmodels.latency.fit.reference import Reference
 
-Array = npt.NDArray[np.float64]
 MODELS: tuple[ModelName, ...] = (
     "linear_batch",
     "decay",

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 
-Array = npt.NDArray[np.float64]
 MIN_ROWS = 3
 _HUBER = 2.0  # residuals beyond this many robust standard deviations weigh less (Huber)
 _REDESCEND = 10.0  # and beyond ten times that next to nothing: a relative error has no upper bound

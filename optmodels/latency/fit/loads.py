@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from optmodels.arrays import Array
+
 Values = Mapping[str, Array]
 
 TOKEN_KNOTS = (64, 128, 256, 512, 1024, 2048, 4096)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.io import tables
 from optmodels.latency.calibration import MOST
@@ -29,7 +30,6 @@ from optmodels.units import convert
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = npt.NDArray[np.float64]
 Kind = Literal["step", "static", "served", "pairs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_MISTAKES = 20

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
@@ -30,7 +31,6 @@ from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = npt.NDArray[np.float64]
 SAME_LENGTH = 0.02  # load generators miss the length asked for by as much
 
 

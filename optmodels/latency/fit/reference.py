@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.strategies import BatchModel, Hardware, Variant
 from optmodels.latency.work import KvPrecision, Precision, layer_work, peak_flops
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
 from optmodels.reporting.charts.generic import gap_axis
 from optmodels.reporting.colours import SERIES
@@ -21,7 +21,6 @@ RUNS_SHOWN = 9  # instances whose gap over time is drawn
 SAME_GAP = 1e-4
 RATIO = 1e3  # performance ratios beyond are drawn at the edge
 Rows = Sequence[Mapping[str, Any]]
-Array = npt.NDArray[np.float64]
 
 
 def charts(rows: Rows) -> list[Chart]:
