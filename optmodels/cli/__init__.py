@@ -22,6 +22,7 @@ from optmodels.cli.console import lost, ready, report_mistakes
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.formulation import Formulation, register
 from optmodels.io.write import FULL, path_text
+from optmodels.solver.cancel import repeat_dropped_interrupts
 
 COMMANDS = {verb.replace("_", "-"): verb for verb in VERBS}
 
@@ -197,8 +198,9 @@ def main() -> None:
 
 
 def _begin() -> None:
-    """SIGTERM stops the process as Ctrl-C does; no tenth of its time goes into looking for garbage."""
+    """SIGTERM stops the process as Ctrl-C does, neither is lost, and no tenth of the time goes into garbage."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    repeat_dropped_interrupts()
     gc.set_threshold(50_000, 20, 50)  # most objects stay
     atexit.register(gc.freeze)  # what there is at the end goes with the process, without a search for cycles
 

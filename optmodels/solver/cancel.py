@@ -6,7 +6,9 @@ other threads and tasks do not.
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,31 @@ def current() -> threading.Event | None:
 def cancelled() -> bool:
     """Whether this call is to stop."""
     return any(event is not None and event.is_set() for event in (_EVENT.get(), _FLAG.get()))
+
+
+def repeat_dropped_interrupts() -> None:
+    """Raise a Ctrl-C again that compiled code dropped, as pydantic's does where it writes out a union of models.
+
+    Python reports such an exception to `sys.unraisablehook`, which cannot raise it: a thread does, a moment later.
+    """
+    usual = sys.unraisablehook
+    waiting: list[threading.Timer] = []
+
+    def hook(dropped: Any) -> None:
+        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+            usual(dropped)
+        elif not any(t.is_alive() for t in waiting):
+            waiting[:] = [threading.Timer(0.01, _interrupt_main)]
+            waiting[0].start()
+
+    sys.unraisablehook = hook
+
+
+def _interrupt_main() -> None:
+    if hasattr(signal, "pthread_kill"):  # ends waiting, too
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:  # Windows
+        _thread.interrupt_main()
 
 
 @contextmanager
