@@ -250,3 +250,15 @@ except KeyboardInterrupt:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15, check=False)
     assert done.stdout == "heard\n", done.stderr
     assert "ignored" not in done.stderr
+
+
+def test_an_ignored_interrupt_stays_ignored_during_a_solve():
+    """A shell starts what a script puts into the background so."""
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with caught_interrupt() as flag:
+            signal.raise_signal(signal.SIGINT)
+            assert not flag.is_set()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -68,7 +68,8 @@ def _interrupt_main() -> None:
 def caught_interrupt() -> Iterator[threading.Event]:
     """Turn the first Ctrl-C or SIGTERM into a flag (a second one ends as usual); only possible in the main thread.
 
-    A signal with a handler of its own keeps it, as SIGTERM does in the processes of a sweep.
+    A SIGTERM with a handler of its own keeps it, as in the processes of a sweep; an ignored SIGINT stays ignored, as in
+    a script's background.
     Inside another one the flag is that one's: a method of many solves catches signals once, between its solves too.
     """
     around = _FLAG.get()
@@ -83,6 +84,8 @@ def caught_interrupt() -> Iterator[threading.Event]:
     previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     if previous[signal.SIGTERM] not in usual:
         del previous[signal.SIGTERM]
+    if previous[signal.SIGINT] == signal.SIG_IGN:
+        del previous[signal.SIGINT]
 
     def handler(signum: int, frame: Any) -> None:
         if flag.is_set():
