@@ -210,8 +210,7 @@ def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[BatchLimits],
             sure = sure[np.argsort(cost[sure], kind="stable")]
             best = np.concatenate([[np.inf], np.minimum.accumulate(value[sure])])
             may &= value <= best[np.searchsorted(cost[sure], cost, side="right")] * (1 + 1e-9)
-        found: Index = np.flatnonzero(may)
-        return found
+        return np.flatnonzero(may)
 
     return tables, nearly
 

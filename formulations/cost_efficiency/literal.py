@@ -33,8 +33,7 @@ MOST_CANDIDATES = 500
 
 def _largest(pieces: CurvePieces) -> Array:
     """max over α ∈ [0, 1] of each piece, at least 1; shape (m,)."""
-    most: Array = np.maximum(np.maximum(pieces.u, pieces.u + pieces.v), 1.0)
-    return most
+    return np.maximum(np.maximum(pieces.u, pieces.u + pieces.v), 1.0)
 
 
 def build_literal(problem: CostEfficiency, tables: CostTables) -> Any:

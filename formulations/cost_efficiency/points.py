@@ -72,10 +72,8 @@ class CostTables(StaticTables):
         p = self.case.problem
         per_hour = usd_per_hour / 3600.0 * 1e6
         if p.objective == "capped":
-            capped: Array = np.asarray(per_hour / p.slo.tps)
-            return capped
-        value: Array = per_hour * e2e_s / self.case.tokens
-        return value
+            return np.asarray(per_hour / p.slo.tps)
+        return per_hour * e2e_s / self.case.tokens
 
 
 def build_tables(problem: CostEfficiency) -> CostTables:

@@ -29,8 +29,7 @@ class FleetChoice:
 
     def used(self, tables: FleetTables) -> Array:
         """Load in deployments of the scarcest capacity, (T, P)."""
-        scarcest: Array = self.used_of_each(tables).max(axis=0)
-        return scarcest
+        return self.used_of_each(tables).max(axis=0)
 
     def used_of_each(self, tables: FleetTables) -> Array:
         """Load in deployments on each capacity, (K, T, P)."""

@@ -658,8 +658,7 @@ class _Engines:
         def stands_in(one: slice, other: slice, rows: Array) -> Mask:
             """Whether levels `one` do for `other` in one of the latter's rows."""
             fits = (~can[other] | (can[one] & (takes[one] <= rows[:, other]))).all(axis=2).any(axis=0)
-            found: Mask = beside & whole[one] & fits
-            return found
+            return beside & whole[one] & fits
 
         short, long = slice(0, -1), slice(1, None)
         found = np.zeros(len(can), dtype=bool)
@@ -671,14 +670,12 @@ class _Engines:
 def fixed_waits(most_s: float, each: int = WAITS) -> Array:
     """Waits that depend on no limit of a request, this many from one to its double, ascending."""
     first, last = (math.log2(s) * each for s in (SHORTEST_WAIT_S, most_s))
-    found: Array = 2.0 ** (np.arange(math.ceil(first), math.floor(last) + 1.0) / each)
-    return found
+    return 2.0 ** (np.arange(math.ceil(first), math.floor(last) + 1.0) / each)
 
 
 def _last(able: Mask) -> Index:
     """The last level at which it is true, (P, D); −1: at none."""
-    found: Index = np.where(able.any(axis=1), able.shape[1] - 1 - np.argmax(able[:, ::-1], axis=1), -1)
-    return found
+    return np.where(able.any(axis=1), able.shape[1] - 1 - np.argmax(able[:, ::-1], axis=1), -1)
 
 
 def _offered(of: _Within, soft: bool, every: bool) -> tuple[Index, Array]:

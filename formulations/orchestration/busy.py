@@ -33,8 +33,7 @@ def bins_of(service_s: float, bin_s: float) -> int:
 def held(until_s: float, bin_s: float, bins: int) -> Array:
     """Mean by bin, (bins,), of the function that is 1 from the start until `until_s` later."""
     z = bin_s * np.arange(bins + 1, dtype=np.float64)
-    found: Array = np.diff(_past(z, bin_s) - _past(z - until_s, bin_s)) / bin_s
-    return found
+    return np.diff(_past(z, bin_s) - _past(z - until_s, bin_s)) / bin_s
 
 
 def growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
@@ -43,8 +42,7 @@ def growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
         return np.zeros(bins)
     z = bin_s * np.arange(bins + 1, dtype=np.float64)
     slope = (_area(z - since_s, bin_s) - _area(z - until_s, bin_s)) / (until_s - since_s)
-    found: Array = np.diff(slope - _past(z - until_s, bin_s)) / bin_s
-    return found
+    return np.diff(slope - _past(z - until_s, bin_s)) / bin_s
 
 
 def from_then_on(shares: Array) -> Array:
@@ -53,19 +51,16 @@ def from_then_on(shares: Array) -> Array:
     Nothing starts after the last time bin, and one more stands for all that follow: slots are never taken more there
     than in the first of these, but an engine's cache grows with every token and decodes may take more than prompts.
     """
-    found: Array = np.maximum.accumulate(shares[..., ::-1], axis=-1)[..., ::-1]
-    return found
+    return np.maximum.accumulate(shares[..., ::-1], axis=-1)[..., ::-1]
 
 
 def _past(v: Array, bin_s: float) -> Array:
     """Mean of max(v − u, 0) over u uniform in the bin."""
     v = np.maximum(v, 0.0)
-    mean: Array = np.where(v < bin_s, v**2 / (2 * bin_s), v - bin_s / 2)
-    return mean
+    return np.where(v < bin_s, v**2 / (2 * bin_s), v - bin_s / 2)
 
 
 def _area(v: Array, bin_s: float) -> Array:
     """Mean of max(v − u, 0)²/2 over u uniform in the bin."""
     v = np.maximum(v, 0.0)
-    mean: Array = np.where(v < bin_s, v**3 / (6 * bin_s), v * (v - bin_s) / 2 + bin_s**2 / 6)
-    return mean
+    return np.where(v < bin_s, v**3 / (6 * bin_s), v * (v - bin_s) / 2 + bin_s**2 / 6)

@@ -101,13 +101,11 @@ class Transfer:
 
     def share_s(self, prompt: Array) -> Array:
         """Seconds of the network's planned share."""
-        found: Array = self.gigabytes(prompt) * 1e9 / (self.net_bytes_per_s * self.link.most_used)
-        return found
+        return self.gigabytes(prompt) * 1e9 / (self.net_bytes_per_s * self.link.most_used)
 
     def gigabytes(self, prompt: Array) -> Array:
         """Size of the caches of prompts."""
-        found: Array = cache_bytes(self.work, prompt, self.drafts) / 1e9
-        return found
+        return cache_bytes(self.work, prompt, self.drafts) / 1e9
 
 
 @dataclass(frozen=True)
@@ -212,8 +210,7 @@ class PlannedEngine:
     @cached_property
     def fits(self) -> Mask:
         """Requests that can be on the level, (n,)."""
-        found: Mask = np.isfinite(self.load).all(axis=0) & self.points.holds[0, 0]
-        return found
+        return np.isfinite(self.load).all(axis=0) & self.points.holds[0, 0]
 
     @cached_property
     def itl_s(self) -> float | None:
@@ -264,8 +261,7 @@ class PlannedEngine:
         p = self.points
         decodes = p.decode_s[0, 0] * (p.steps - p.chunks)[0, 0]
         work = np.where(p.work_s[0, 0] > 0.0, p.work_s[0, 0], 1.0)
-        found: Array = self.load[TIME] * np.maximum(1.0 - decodes / work, 0.0)
-        return found
+        return self.load[TIME] * np.maximum(1.0 - decodes / work, 0.0)
 
     @property
     def work_s(self) -> Array:
@@ -278,8 +274,7 @@ class PlannedEngine:
         weight, fits = self.stream.kind.weight, np.isfinite(self.load).all(axis=0)
         if not weight[fits].sum() > 0:
             return np.full(len(self.load), np.inf)
-        found: Array = self.load[:, fits] @ weight[fits] / weight[fits].sum()
-        return found
+        return self.load[:, fits] @ weight[fits] / weight[fits].sum()
 
     @property
     def most_running(self) -> float:
@@ -449,8 +444,7 @@ class Taken:
         count, kind = np.maximum(np.bincount(klass, minlength=classes), 1), e.stream.kind
 
         def mean(values: Array) -> Array:
-            found: Array = np.bincount(klass, values[rows], classes) / count
-            return found
+            return np.bincount(klass, values[rows], classes) / count
 
         sees, nothing = e.sees, np.zeros(len(kind))
         output = nothing if e.stage == "prefill" else kind.output_tokens[:, 0]

@@ -163,15 +163,13 @@ def busiest(t: OrchestrationTables, a: Assignment) -> Array:
         for on, shares in t.uses(k, c):
             for later, taken in enumerate(shares.T[: t.bins + 1]):
                 total[:, on, later : later + t.bins] += taken[:, None] * started[: t.bins + 1 - later]
-    peak: Array = total.max(axis=2, initial=0.0) / np.maximum(a.counts, 1)
-    return peak
+    return total.max(axis=2, initial=0.0) / np.maximum(a.counts, 1)
 
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
     kept = [1.0 if x.engine is None else x.engine.keep for x in t.configurations]  # shares are of the remainder
-    found: Array = busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations]) * kept
-    return found
+    return busiest(t, a)[RUNNING] * np.array([x.most_running / x.dp for x in t.configurations]) * kept
 
 
 def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:

@@ -72,8 +72,7 @@ class Named:
     @property
     def served(self) -> Mask:
         """(n,) not refused: in time."""
-        found: Mask = self.instance >= 0
-        return found
+        return self.instance >= 0
 
     @property
     def attainment(self) -> float:
@@ -189,8 +188,7 @@ def _gain(t: OrchestrationTables, mine: Ints, output: Array) -> Array:
     w, o, k = weights(t), t.case.problem.objective, t.class_of[mine]
     S, T, L = o.weights
     each = S * w.satisfaction[k] + T * w.throughput[k] / t.classes.output_tokens[k] * output + L * w.latency
-    gain: Array = np.maximum(each * len(k), 1e-9)
-    return gain
+    return np.maximum(each * len(k), 1e-9)
 
 
 def _choice(

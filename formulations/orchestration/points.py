@@ -167,8 +167,7 @@ class RequestClasses:
     @cached_property
     def count(self) -> Array:
         """Requests of each class."""
-        counts: Array = self.arrivals.sum(axis=1)
-        return counts
+        return self.arrivals.sum(axis=1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,8 +224,7 @@ class OrchestrationTables:
     @cached_property
     def admissible(self) -> Mask:
         """(K, R): an unloaded instance meets the deadline of some."""
-        mask: Mask = (self.wait_s >= 0) & (self.share > 0)
-        return mask
+        return (self.wait_s >= 0) & (self.share > 0)
 
     @property
     def bins(self) -> int:
@@ -263,13 +261,11 @@ class OrchestrationTables:
     def legs(self) -> Ints:
         """(R, 2) configurations that a route begins and ends on: the same one of routes that are not apart."""
         alone = np.arange(len(self.configurations))
-        found: Ints = np.vstack((np.column_stack((alone, alone)), self.apart)).astype(np.int64)
-        return found
+        return np.vstack((np.column_stack((alone, alone)), self.apart)).astype(np.int64)
 
     def open(self, counts: Ints) -> Mask:
         """(R,) routes whose configurations have instances."""
-        found: Mask = np.logical_and(*(counts[self.legs].T > 0))
-        return found
+        return np.logical_and(*(counts[self.legs].T > 0))
 
     def uses(self, k: int, r: int) -> list[tuple[int, Array]]:
         """Use of each configuration of a route by a start of class k, in the bin of its start and after it."""
@@ -422,8 +418,7 @@ def most_tokens(case: OrchestrationCase) -> Array:
 
 def _held(case: OrchestrationCase, trace: Trace, most: Array) -> Mask:
     """(n,) requests that some candidate can hold."""
-    held: Mask = trace.prompt_tokens + trace.output_tokens <= most[case.request_model] * HELD
-    return held
+    return trace.prompt_tokens + trace.output_tokens <= most[case.request_model] * HELD
 
 
 def _lengths(case: OrchestrationCase, most: Array) -> tuple[Array, Array, Array]:
@@ -549,8 +544,7 @@ def hits_of(case: OrchestrationCase, m: int, t_slice_s: float) -> Hits | None:
 
         def in_time(tokens: Array) -> Mask:
             sees = quick.seen_with(tokens)
-            found: Mask = (sees.e2e_s <= due) & (sees.ttft_s <= case.ttft_limit_s) & quick.fits
-            return found
+            return (sees.e2e_s <= due) & (sees.ttft_s <= case.ttft_limit_s) & quick.fits
 
         return prompts.found(part, plain.idle_kv_tokens, prompts.needed(in_time))
 
@@ -663,8 +657,7 @@ def _from_trace(
     n = np.bincount(code, minlength=used).astype(float)
 
     def mean(values: Array) -> Array:
-        total: Array = np.bincount(code, values, used) / n
-        return total
+        return np.bincount(code, values, used) / n
 
     model = np.zeros(used, dtype=np.int64)
     model[code] = case.request_model
@@ -721,8 +714,7 @@ def _longest_wait(
 
 def _quantile_edges(values: Ints, groups: int) -> Array:
     """Inner edges of `groups` groups of about equal size."""
-    edges: Array = np.unique(np.quantile(values, np.arange(1, groups) / groups))
-    return edges
+    return np.unique(np.quantile(values, np.arange(1, groups) / groups))
 
 
 def _snapped(values: Array, groups: int, knees: Array) -> Array:
@@ -733,8 +725,7 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
         nearest = knees[np.abs(knees[None, :] - edges[:, None]).argmin(axis=1)] if len(edges) else edges
         reach = (values.max() - values.min()) / (2 * groups)
         edges = np.where(np.abs(nearest - edges) <= reach, nearest, edges)
-    unique: Array = np.unique(edges)
-    return unique
+    return np.unique(edges)
 
 
 def served(

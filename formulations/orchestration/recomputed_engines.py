@@ -351,14 +351,12 @@ def started_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
         i = np.minimum((at / bin_s).astype(np.int64), len(x))
         inside = np.where(i < len(x), x[np.minimum(i, len(x) - 1)] / bin_s, 0.0)
         rest = at - edges[i]
-        total: Array = area[i] + begun[i] * rest + inside * rest**2 / 2
-        return total
+        return area[i] + begun[i] * rest + inside * rest**2 / 2
 
     a = bin_s * np.arange(len(x) + 2, dtype=np.float64)
-    found: Array = (
+    return (
         integral(a + bin_s - since_s) - integral(a - since_s) - integral(a + bin_s - until_s) + integral(a - until_s)
     ) / bin_s
-    return found
 
 
 def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:

@@ -404,8 +404,7 @@ class _Network:
             left[k, r] -= f
             idle[i, to] -= gain * f
             asks[k, r], has[i, to] = left[k, r].any(), idle[i, to].any()
-        missing: Array = left.sum(axis=(0, 1))
-        return missing
+        return left.sum(axis=(0, 1))
 
     def _max_flow(self, demand: Array, machines: Array, ceiling: Array) -> Array:
         """Requests/s not served per row: demand (H, R), machines (H, R, M), forwarding ceilings (H, R) in requests/s.
@@ -440,8 +439,7 @@ class _Network:
             flow = graphs().maximum_flow(graph, 0, 1).flow
             out = np.asarray(flow[[0]].toarray()).ravel()[2:].reshape(n, size)[:, :R]
             served[at : at + BLOCK] = np.minimum((out.sum(axis=1) + R) / scale, d.sum(axis=1))
-        missing: Array = demand.sum(axis=1) - served
-        return missing
+        return demand.sum(axis=1) - served
 
     def _linear_program(self, demand: Array, machines: Array, ceiling: Array) -> float:
         """Requests/s not served in one row: demand (R, K), machines (R, M), forwarding ceilings (R, K).

@@ -34,8 +34,7 @@ def less_a_hair(t: ReservedTables) -> Array:
 
     What lacks of demand that has a price is paid for.
     """
-    less: Array = t.demand * np.where(np.isfinite(t.penalty), 1.0, 1 - SHORT)
-    return less
+    return t.demand * np.where(np.isfinite(t.penalty), 1.0, 1 - SHORT)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Dispatch:
 
     def egress_usd_per_month(self, t: ReservedTables) -> Array:
         """Cost of forwarded data by source and sink, (I, J), USD/month."""
-        cost: Array = self.flow * t.egress * HOURS_PER_MONTH
-        return cost
+        return self.flow * t.egress * HOURS_PER_MONTH
 
     def total_usd_per_month(self, t: ReservedTables) -> float:
         """Everything but reservations, USD/month."""
@@ -171,8 +169,7 @@ def nearest_first(t: ReservedTables) -> Index:
     source, sink = np.nonzero(t.reach)
     rtt = t.case.rtt_ms[t.source_region[source], t.sink_region[sink]]
     local = t.source_region[source] == t.sink_region[sink]
-    order: Index = np.lexsort((t.work[source, sink], rtt, ~local))
-    return order
+    return np.lexsort((t.work[source, sink], rtt, ~local))
 
 
 def free_orders(t: ReservedTables) -> tuple[Index, ...]:
@@ -187,8 +184,7 @@ def free_orders(t: ReservedTables) -> tuple[Index, ...]:
 def fewest_choices_first(t: ReservedTables) -> Index:
     """Allowed pairs by how few sinks the source has, then by how few sources the sink has."""
     source, sink = np.nonzero(t.reach)
-    order: Index = np.lexsort((t.reach.sum(axis=0)[sink], t.reach.sum(axis=1)[source]))
-    return order
+    return np.lexsort((t.reach.sum(axis=0)[sink], t.reach.sum(axis=1)[source]))
 
 
 def dispatch(
@@ -251,8 +247,7 @@ def kept_dispatch(t: ReservedTables, machines: Array) -> Dispatch:
         found = dispatch(t, machines)
         t.dispatched.clear()
         t.dispatched[key] = found
-    kept: Dispatch = t.dispatched[key]
-    return kept
+    return t.dispatched[key]
 
 
 @dataclass
@@ -292,8 +287,7 @@ def _serve_greedily(t: ReservedTables, rows: Index, held: Array, bought: Array, 
         left[i] -= f
         if f.any():
             served[i, j] = served.get((i, j), 0.0) + f
-        used: Array = t.work[i, j] * f
-        return used
+        return t.work[i, j] * f
 
     for e in nearest_first(t):
         i, j = int(source[e]), int(sink[e])
@@ -330,8 +324,7 @@ def _serve(t: ReservedTables, rows: Index, have: Array, order: Index, flow: _Flo
             mine, idle, flows = mine[done], idle[done], {pair: f[done] for pair, f in flows.items()}
         flow.add(t, mine, flows)
         flow.used[mine] = have[mine] - idle
-    rest: Index = rows[~served]
-    return rest
+    return rows[~served]
 
 
 def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:

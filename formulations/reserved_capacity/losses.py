@@ -49,8 +49,7 @@ class LossCase:
 
     def have(self, machines: Array) -> Array:
         """Machines in every row, (n, J), of reserved ones (J, Q)."""
-        left: Array = (self.alive[:, None] * machines + self.extra[:, None]).T[self.quarter]
-        return left
+        return (self.alive[:, None] * machines + self.extra[:, None]).T[self.quarter]
 
 
 def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> LossCase:
@@ -125,8 +124,7 @@ def _with_largest(t: ReservedTables, case: LossCase) -> Array:
     regions, of_source = np.unique(t.source_region, return_inverse=True)
     by_region = case.demand @ (of_source[:, None] == np.arange(len(regions)))
     rank = np.argsort(np.argsort(-by_region, axis=1, kind="stable"), axis=1, kind="stable")
-    demand: Array = case.demand * (1.0 + case.deviation * (rank < case.budget)[:, of_source])
-    return demand
+    return case.demand * (1.0 + case.deviation * (rank < case.budget)[:, of_source])
 
 
 def _left(t: ReservedTables, demand: Array, have: Array) -> Array:
@@ -168,5 +166,4 @@ def _without(sets: Mask, part: int, parts: int) -> Mask:
     place = np.cumsum(sets, axis=1) - 1
     size = sets.sum(axis=1, keepdims=True)
     piece = place * parts // np.maximum(size, 1)
-    left: Mask = sets & (piece != part)
-    return left
+    return sets & (piece != part)

@@ -180,10 +180,7 @@ class ReservedTables:
         arises = [self.demand, *(g.demand(self.demand) for g in self.guards if g.moved is not None)]
         largest = np.max([demand.max(axis=0, initial=0.0) for demand in arises], axis=0)
         enough = 2 * (1 + deviation) * (largest @ self.work)
-        most: Array = np.minimum(
-            self.column_most, np.ceil(enough[self.column_sink]) + self.column_minimum + self.column_step
-        )
-        return most
+        return np.minimum(self.column_most, np.ceil(enough[self.column_sink]) + self.column_minimum + self.column_step)
 
     def reserved(self, counts: Array) -> Array:
         """Reserved machines by sink and quarter, (J, Q), of column counts (C,)."""

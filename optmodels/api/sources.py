@@ -72,8 +72,7 @@ def inlined(problem: Problem) -> dict[str, Any]:
     """The problem with every file next to it, as JSON data; unmodified where nothing can meet its limits."""
     with contextlib.suppress(UnattainableError):
         problem = problem.inline()
-    found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return found
+    return problem.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:

@@ -118,8 +118,7 @@ class StaticTables:
     def spot_free(self) -> Mask:
         """Candidates without a part bought on the spot market."""
         spot = MARKETS.index("spot")
-        mask: Mask = (self.candidates.main_market != spot) & (self.candidates.ao_market != spot)
-        return mask
+        return (self.candidates.main_market != spot) & (self.candidates.ao_market != spot)
 
 
 def build_tables(problem: StaticBatch) -> StaticTables:
@@ -189,8 +188,7 @@ def fewest_parts(whole: int) -> Index:
     and memory, while more machines cost more, more passes take longer, and more machines that share one wait longer
     for it and get less of its memory. There are at most 2√D: c ≤ √D, or v < √D.
     """
-    fewest: Index = np.unique(_ceil_div(whole, np.arange(1, whole + 1)))
-    return fewest
+    return np.unique(_ceil_div(whole, np.arange(1, whole + 1)))
 
 
 def _splits(
@@ -426,8 +424,7 @@ def priced(case: BatchCase, c: Configurations) -> BatchCandidates:
 
 def in_memory(curves: Curves) -> Mask:
     """Configurations with some α that fits every memory."""
-    mask: Mask = curves.alpha_lo <= curves.alpha_hi
-    return mask
+    return curves.alpha_lo <= curves.alpha_hi
 
 
 def optimise(curves: Curves, limits: BatchLimits) -> Optimum:
@@ -574,8 +571,7 @@ def interval_errors(x: Array, y: Array) -> Array:
         gap = width * np.where(np.isinf(g), h, np.where(np.isinf(h), g, g * h / (g + h)))
         least = np.minimum(y[:, :-1], y[:, 1:])
         error = np.where(least > 0, np.maximum(np.where(np.isnan(gap), 0.0, gap), 0.0) / least, 0.0)
-    errors: Array = np.where(real, error, 0.0)
-    return errors
+    return np.where(real, error, 0.0)
 
 
 def batch_split(batch: int, parts: int) -> list[int]:

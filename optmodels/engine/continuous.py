@@ -457,8 +457,7 @@ class Classes:
         if quantile is None:
             return self.output_tokens.mean(axis=1)
         at = max(math.ceil(quantile * self.output_tokens.shape[1] - 1.0), 0)
-        found: Array = np.sort(self.output_tokens, axis=1)[:, at]
-        return found
+        return np.sort(self.output_tokens, axis=1)[:, at]
 
 
 # ------------------------------------------------------------------------------------------ the work of a request
@@ -539,8 +538,7 @@ class Coefficients:
             rest = np.where(count > below, (count - below) * self.window_tokens, 0.0)
         everything = count * first + step * count * (count - 1.0) / 2.0
         capped = below * first + step * below * (below - 1.0) / 2.0 + rest
-        total: Array = self.window_share * capped + (1.0 - self.window_share) * everything
-        return total
+        return self.window_share * capped + (1.0 - self.window_share) * everything
 
     def prefill_work_s(self, prompt: Array, earlier: Array | float, chunk: Array, charged: Array | float) -> Array:
         """Seconds that a prompt adds to its steps.
@@ -553,11 +551,10 @@ class Coefficients:
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
         pairs = attended_pairs(prompt, np.asarray(earlier, dtype=float), self.window_tokens, self.pair_share)
-        work: Array = (
+        return (
             self.prompt_token_s * prompt + self.prompt_pair_s * pairs + charged * self.prompt_step_s * chunks
             + self.prompt_context_s * self.seen_in_progression(np.asarray(earlier, dtype=float), chunk, chunks)
         )  # fmt: skip
-        return work
 
     def rounds(self, decodes: Array) -> Array:
         """Steps that make this many tokens after the first, in the mean; fewer only where draft tokens are accepted."""
@@ -589,8 +586,7 @@ class Coefficients:
         """
         slope = self.context_s + (self.mixed_context_s - self.context_s) * mixed
         rounds = self.rounds(output - 1.0)
-        work: Array = self.decode_request_s * rounds + slope * self.seen_in_progression(prompt, self.tokens, rounds)
-        return work
+        return self.decode_request_s * rounds + slope * self.seen_in_progression(prompt, self.tokens, rounds)
 
 
 # -------------------------------------------------------------------------------------------------------- concurrencies
@@ -619,8 +615,7 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
     mean = (fixed_crowd + load) / (1.0 - load)
     spread, skew = np.sqrt(mean / (1.0 - load) + besides), (1.0 + load) / np.sqrt(fixed_crowd + load)
     z = ndtri(quantile)
-    at: Array = mean + spread * (z + skew * (z * z - 1.0) / 6.0)
-    return at
+    return mean + spread * (z + skew * (z * z - 1.0) / 6.0)
 
 
 def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
@@ -968,8 +963,7 @@ class Points:
         """Of output after the first, mean over a class's requests, (P, 1, W); 1 where there is none."""
         decodes = self.classes.output_tokens - 1.0
         each = np.where(decodes > 0, self.of.rounds(decodes.ravel()).reshape(-1, *decodes.shape), 1.0)
-        found: Array = (each / np.where(decodes > 0, decodes, 1.0)).mean(axis=2)[:, None, :]
-        return found
+        return (each / np.where(decodes > 0, decodes, 1.0)).mean(axis=2)[:, None, :]
 
     def itl_s(self, quantile: float | Array | None) -> Array:
         """Seconds between two output tokens at a quantile of these times (None: the mean), at most (S15), (P, L, W).
@@ -1098,11 +1092,9 @@ def _tpot(
 ) -> Array:  # fmt: skip
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
-        mean: Array = (fixed_s + crowd_s) / (1.0 - rho) - crowd_s + decode_s + left_s
-        return mean
+        return (fixed_s + crowd_s) / (1.0 - rho) - crowd_s + decode_s + left_s
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho, bursts / crowd_s**2)
-    at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most) + left_s
-    return at
+    return fixed_s + margin * crowd_s * np.clip(count, 1.0, most) + left_s
 
 
 def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
@@ -1119,8 +1111,7 @@ def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
     above, more = crowd_above(places, alone, load), alone / load + 1.0
     here = np.exp(places * np.log(load) + more * np.log1p(-load) - betaln(places, more)) / places  # P(N = n)
     queue = here / (1.0 - busy)
-    found: Array = queue / np.maximum(1.0 - above + queue, 1e-300)
-    return found
+    return queue / np.maximum(1.0 - above + queue, 1e-300)
 
 
 def busiest_places(places: Array, steady: Array, slowest_s: Array, wait_s: Array, most: float, busiest: float) -> Array:
@@ -1177,8 +1168,7 @@ def lacks_slots(capacities: Array, can: Mask) -> Mask:
     running = capacities[RUNNING]
     scarcest = np.isfinite(running) & (running >= capacities.max(axis=0))
     scarcest[:, :-1] |= scarcest[:, 1:]
-    found: Mask = (can & scarcest).any(axis=(1, 2))
-    return found
+    return (can & scarcest).any(axis=(1, 2))
 
 
 def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAST_LOAD) -> Array:
@@ -1195,8 +1185,7 @@ def loads_of_levels(most: float = MOST_LOAD, parts: int = 1, least: float = LEAS
     first, last = (math.log(x / through) / math.log(SPACING) for x in (least / (1.0 - least), top))
     steps = np.arange(parts * math.ceil(first), math.floor(parts * last + 1e-9) + 1.0) / parts
     ratio = through * SPACING**steps
-    found: Array = ratio / (1.0 + ratio)
-    return found
+    return ratio / (1.0 + ratio)
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
@@ -1268,8 +1257,7 @@ def longest_steps(
         keeps = (excess <= 1.0) & (here >= least) & (here <= most)
         low, least = np.where(keeps, middle, low), np.where(keeps, here, least)
         high, most = np.where(keeps, high, middle), np.where(keeps, most, np.minimum(most, here))
-    found: Array = np.where(wanted, low, step_s[:, :1])
-    return found
+    return np.where(wanted, low, step_s[:, :1])
 
 
 def operating_points(
@@ -1322,8 +1310,7 @@ def operating_points(
 
     def decode_s(mixed: Array | float) -> Array:
         slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
-        work: Array = c.decode_request_s * decodes + slope * contexts
-        return work
+        return c.decode_request_s * decodes + slope * contexts
 
     # The share φ of steps that carry a prompt: of the mixture by weight at full load, and room for others.
     alone = c.prefill_work_s(u, earlier, np.maximum(u, 1.0), 1.0) + decode_s(0.0)
@@ -1767,8 +1754,7 @@ class _FirstToken:
         from scipy.special import gammaincinv
 
         above = self.mean_s - self.least_s
-        at: Array = self.least_s + gammaincinv(above**2 / self.variance, quantile) * self.variance / above
-        return at
+        return self.least_s + gammaincinv(above**2 / self.variance, quantile) * self.variance / above
 
 
 def _first_token(

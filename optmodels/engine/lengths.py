@@ -148,8 +148,7 @@ def over_classes(bounds: Array, weight: Array, quantile: float | None) -> Array:
         quantile: q; None: the mean.
     """
     if quantile is None or bounds.shape[-2] == 1:
-        found: Array = (weight * bounds[..., 0]).sum(axis=-1)
-        return found
+        return (weight * bounds[..., 0]).sum(axis=-1)
     grid = np.array(shares_bounded(quantile, bounds.shape[-2]), dtype=float)
     # The formulas at two shares need not be in order: requests within the lower bound of a larger share are within.
     least = np.minimum.accumulate(bounds[..., ::-1], axis=-1)[..., ::-1]
@@ -159,5 +158,4 @@ def over_classes(bounds: Array, weight: Array, quantile: float | None) -> Array:
     order = np.argsort(least, axis=-1)
     within = np.cumsum(np.take_along_axis(gained, order, axis=-1), axis=-1) >= quantile * (1.0 - ROUNDING)
     at = np.take_along_axis(order, np.argmax(within, axis=-1)[..., None], axis=-1)
-    chosen: Array = np.take_along_axis(least, at, axis=-1)[..., 0]
-    return chosen
+    return np.take_along_axis(least, at, axis=-1)[..., 0]

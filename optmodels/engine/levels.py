@@ -163,8 +163,7 @@ class _Mixture:
         """Time between tokens at its quantile, (E, L); NaN without a limit."""
         if self.itl is None:
             return np.full(points.step_s.shape, np.nan)
-        found: Array = points.itl_s(seconds_and_quantile(self.itl)[1])[..., self.kind.weight > 0].max(axis=2)
-        return found
+        return points.itl_s(seconds_and_quantile(self.itl)[1])[..., self.kind.weight > 0].max(axis=2)
 
     def first_s(self, points: Points, quantile: float | None, most: float) -> tuple[Array, Array]:
         """TTFT without waiting at each share that bounds the quantile, (E, L, W, G), and what ω adds, (E, G)."""
@@ -326,8 +325,7 @@ def steps_of_running(at: Callable[[Array, Classes], Points], kind: Classes, runn
         if together:
             room = points.engine.filled * points.ranks[:, :, 0] * points.room[:, :, 0]
             n = np.minimum(n, np.maximum(room * steps / float(weight @ kind.new_tokens), 1.0))
-        found: Array = np.where(points.exists, points.fixed_s + n * work / steps, np.inf)
-        return found
+        return np.where(points.exists, points.fixed_s + n * work / steps, np.inf)
 
     few = _fewer(kind)
     low, high = np.zeros((1, len(running))), np.full((1, len(running)), 1e-3)

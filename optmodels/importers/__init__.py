@@ -108,8 +108,7 @@ def _read(
 ) -> tuple[Kind, list[dict[str, Any]]]:
     """Kind and rows of a file."""
     if not hasattr(module, "run"):
-        found: tuple[Kind, list[dict[str, Any]]] = module.read(source, fixed, columns)
-        return found
+        return module.read(source, fixed, columns)
     every = source.table if source.header else source.records
     return "served", [module.run(source, data, line, fixed) for line, data in every]
 

@@ -117,8 +117,7 @@ def _nonnegative(X: Array, seconds: Array) -> Array:
 
     A = X / seconds[:, None]
     scale = np.linalg.norm(A, axis=0)
-    found: Array = nnls(A / scale, np.ones(len(A)))[0] / scale
-    return found
+    return nnls(A / scale, np.ones(len(A)))[0] / scale
 
 
 def _scaled(model: LatencyModel, at_peak: StepCosts) -> Converted:
@@ -218,5 +217,4 @@ def closed_loop_step(costs: StepCosts, concurrency: Array, input_tokens: Array, 
     if costs.experts is not None:
         touched = (1.0 - carrying) * costs.experts.seconds(C) + carrying * costs.experts.seconds(C + S)
         seconds = seconds + touched
-    found: Array = seconds
-    return found
+    return seconds

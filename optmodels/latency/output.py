@@ -13,5 +13,4 @@ def yaml_text(document: dict[str, Any]) -> str:
     """A document as YAML, keys in order."""
     import yaml
 
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
-    return text
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)

@@ -70,8 +70,7 @@ class Table:
 
     def __call__(self, x: npt.ArrayLike) -> Array:
         """Interpolated value; beyond the ends there is none (NaN)."""
-        found: Array = np.interp(np.asarray(x, dtype=float), self.x, self.y, left=np.nan, right=np.nan)
-        return found
+        return np.interp(np.asarray(x, dtype=float), self.x, self.y, left=np.nan, right=np.nan)
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ class Grid:
         from scipy.interpolate import RegularGridInterpolator
 
         look_up = RegularGridInterpolator((self.x, self.z), self.y, bounds_error=False, fill_value=np.nan)
-        found: Array = look_up(np.stack(np.broadcast_arrays(np.asarray(x, float), np.asarray(z, float)), axis=-1))
-        return found
+        return look_up(np.stack(np.broadcast_arrays(np.asarray(x, float), np.asarray(z, float)), axis=-1))
 
 
 def _checked(x: npt.ArrayLike, y: npt.ArrayLike, error: float | None) -> tuple[Array, Array]:

@@ -42,8 +42,7 @@ def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray
         tokens: 1 + a that it makes in the mean; each draft is accepted with the probability that makes it so.
     """
     D, mean = np.asarray(decodes, dtype=float), _mean_steps(drafts, tokens)
-    found: npt.NDArray[np.float64] = np.interp(D, np.arange(len(mean)), mean) + np.maximum(D - EXACTLY, 0.0) / tokens
-    return found
+    return np.interp(D, np.arange(len(mean)), mean) + np.maximum(D - EXACTLY, 0.0) / tokens
 
 
 @lru_cache(maxsize=256)

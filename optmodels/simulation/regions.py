@@ -199,8 +199,7 @@ class Replay:
     @property
     def done(self) -> NDArray[np.bool_]:
         """(n,) finished within the time simulated."""
-        finished: NDArray[np.bool_] = np.isfinite(self.e2e_s)
-        return finished
+        return np.isfinite(self.e2e_s)
 
     def metrics(
         self, *, warmup_s: float = 0.0, ttft_slo_s: float | None = None, deadline_s: float | None = None
@@ -286,8 +285,7 @@ def _codes(trace: Trace, fleet: RegionFleet) -> Ints:
     unknown = [n for n in label.names if n not in fleet.regions]
     if unknown:
         raise InputError(Mistake(trace.name, "region", unknown[0], f"one of {', '.join(fleet.regions)}"))
-    codes: Ints = np.array([fleet.regions.index(n) for n in label.names], dtype=np.int64)[label.codes]
-    return codes
+    return np.array([fleet.regions.index(n) for n in label.names], dtype=np.int64)[label.codes]
 
 
 def simulate(
@@ -486,8 +484,7 @@ def _table(kernel: Any, cells: int) -> Any:
 
 def powers_of_two(least: Ints) -> Ints:
     """The next powers of two, at least 16."""
-    powers: Ints = 2 ** np.ceil(np.log2(np.maximum(least, 16))).astype(np.int64)
-    return powers
+    return 2 ** np.ceil(np.log2(np.maximum(least, 16))).astype(np.int64)
 
 
 def hashes(values: Ints, seed: int) -> Ints:

@@ -98,8 +98,7 @@ def solve_point(task: Task, point: Point) -> Row:
     if stop.is_set():  # also if the solve ended before: its result then does not show the interrupt
         raise KeyboardInterrupt
     del row["events"]
-    found: Row = finite(row | {"plan": None if plan is None else figures(plan, "plan")})
-    return found
+    return finite(row | {"plan": None if plan is None else figures(plan, "plan")})
 
 
 def _tables(task: Task, form: Formulation, problem: Problem) -> Any:

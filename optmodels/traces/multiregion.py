@@ -147,11 +147,9 @@ class Told:
 def users_by_zipf(chat: Chat, n: int, rng: np.random.Generator) -> Ints:
     """Whose conversations they are: users of a region by Zipf's law."""
     weight = np.arange(1, chat.users + 1, dtype=float) ** -chat.activity
-    drawn: Ints = rng.choice(chat.users, n, p=weight / weight.sum()).astype(np.int64)
-    return drawn
+    return rng.choice(chat.users, n, p=weight / weight.sum()).astype(np.int64)
 
 
 def token_counts(rng: np.random.Generator, mean: float, sigma: float, n: int, most: int) -> Ints:
     """Log-normal token counts of a mean, at least 1, cut at `most`."""
-    drawn: Ints = np.clip(np.rint(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, n)), 1, most).astype(np.int64)
-    return drawn
+    return np.clip(np.rint(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, n)), 1, most).astype(np.int64)

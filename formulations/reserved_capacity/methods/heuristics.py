@@ -78,8 +78,7 @@ def _legal(t: ReservedTables, counts: Array) -> Array:
     """Counts rounded up to steps and minima."""
     steps = np.ceil(counts / t.column_step - 1e-9)
     fewest = np.ceil(t.column_minimum / t.column_step)
-    legal: Array = np.where(steps > 0, np.maximum(steps, fewest), 0.0) * t.column_step
-    return legal
+    return np.where(steps > 0, np.maximum(steps, fewest), 0.0) * t.column_step
 
 
 def _renew(t: ReservedTables, counts: Array) -> Array:
@@ -402,8 +401,7 @@ def k_medoids(points: Array, k: int, seed: int = 0, rounds: int = 20) -> tuple[I
 
 def _spread(t: ReservedTables, n: int) -> Index:
     order = np.argsort(t.demand.sum(axis=1), kind="stable")
-    picked: Index = order[np.linspace(0, len(order) - 1, min(n, len(order))).astype(np.intp)]
-    return picked
+    return order[np.linspace(0, len(order) - 1, min(n, len(order))).astype(np.intp)]
 
 
 def _relaxed(t: ReservedTables, rows: Index, weight: Array, options: Options, began: float) -> Array | None:

@@ -248,8 +248,7 @@ class _Sums:
 def _largest(values: Array, n: int) -> Array:
     """Sum of the `n` largest of every row of values, (rows, columns)."""
     n = min(n, values.shape[1])
-    total: Array = np.partition(values, values.shape[1] - n, axis=1)[:, values.shape[1] - n :].sum(axis=1)
-    return total
+    return np.partition(values, values.shape[1] - n, axis=1)[:, values.shape[1] - n :].sum(axis=1)
 
 
 def _quarter_of_group(t: ReservedTables, groups: Index) -> Index:

@@ -297,8 +297,7 @@ def _mode(
     def parts(theta: Array) -> Array:
         log_weight = sum((theta[c] for c in coefficients), np.zeros(1))
         whole = sum((theta[w] * along for w, along in wholes), np.zeros(n))
-        weighted: Array = X * np.exp(log_weight + whole[:, None])
-        return weighted
+        return X * np.exp(log_weight + whole[:, None])
 
     def loss(theta: Array) -> float:
         e = (np.log(parts(theta).sum(axis=1)) - target) / noise

@@ -331,8 +331,7 @@ def _roofline(kind: Kind, v: Values, reference: Reference | None) -> dict[str, A
 def decay_rate(base: float, delta: float, epsilon: float, workload: Array, batch_limit: float | None) -> Array:
     """MS(1): tokens/s of one request among W, never below 1 % of the base rate."""
     W = workload if batch_limit is None else np.minimum(workload, batch_limit)
-    rate: Array = base * np.maximum(1.0 - delta * np.log(epsilon + W), 0.01)
-    return rate
+    return base * np.maximum(1.0 - delta * np.log(epsilon + W), 0.01)
 
 
 def predict_segments(frame: Frame, segments: tuple[Segment, ...], v: Values, target: str) -> Array:
@@ -362,8 +361,7 @@ def segment_mask(when: str, kind: Kind, v: Values) -> npt.NDArray[np.bool_]:
     if when == "all":
         return np.ones(len(next(iter(v.values()))), dtype=bool)
     if when.startswith("tp="):
-        found: npt.NDArray[np.bool_] = v["tp"] == float(when[3:])
-        return found
+        return v["tp"] == float(when[3:])
     segment = load_of(kind, v).segment
     if when == "prefilling":  # LV(1): compute-bound as soon as a prompt is in the batch
         return segment != loads.DECODE

@@ -303,5 +303,4 @@ def _decay_intervals(jac: Array, residual: Array) -> Array:
     if n <= k:
         return np.full(k, np.nan)
     variance = np.diag(np.linalg.pinv(jac.T @ jac)) * float(residual @ residual) / (n - k)
-    half: Array = np.sqrt(np.clip(variance, 0.0, None)) * float(t.ppf(0.975, n - k))
-    return half
+    return np.sqrt(np.clip(variance, 0.0, None)) * float(t.ppf(0.975, n - k))

@@ -140,5 +140,4 @@ def _half_widths(A: Array, residual: Array, level: float) -> Array:
     inverse = np.linalg.pinv(A.T @ A)
     meat = (A * residual[:, None]).T @ (A * residual[:, None])
     variance = np.clip(np.diag(inverse @ meat @ inverse), 0.0, None) * n / (n - k)
-    half: Array = np.sqrt(variance) * float(t.ppf(0.5 + level / 2, n - k))
-    return half
+    return np.sqrt(variance) * float(t.ppf(0.5 + level / 2, n - k))

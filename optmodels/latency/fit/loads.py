@@ -139,8 +139,7 @@ class Term:
 
 
 def _hinge(x: Array, knot: float) -> Array:
-    found: Array = np.maximum(x - knot, 0.0)
-    return found
+    return np.maximum(x - knot, 0.0)
 
 
 def _tokens_over(knot: float) -> Callable[[Load], Array]:
@@ -207,5 +206,4 @@ def experts_touched(load: Load, experts: int, active: int, *, single: bool) -> A
     expert, and the share is concave, so a mean step's token count would overstate it.
     """
     per_step = load.tokens if single else load.decodes / load.steps
-    touched: Array = load.steps / load.tp * (1.0 - (1.0 - active / experts) ** per_step)
-    return touched
+    return load.steps / load.tp * (1.0 - (1.0 - active / experts) ** per_step)
