@@ -199,13 +199,7 @@ class RateSource:
             return _nothing(most, f"tp {tp} does not divide its {self.case.architectures[model].heads} heads")
         loads = np.ceil(_loads(most) / pp)
         n = len(loads)
-        hardware = Hardware(
-            tp=np.full(n, float(tp)), flops=np.full(n, tp * flops), mem_bytes_per_s=np.full(n, tp * g.mem_bytes_per_s),
-            vram_bytes=np.full(n, tp * pp * self.case.vram_gib[gpu] * GIB),
-            pcie_bytes_per_s=np.full(n, tp * (g.pcie_bytes_per_s or np.nan)), disk_bytes_per_s=np.full(n, np.nan),
-            net_bytes_per_s=np.full(n, np.nan), link_bytes_per_s=np.full(n, g.link_bytes_per_s),
-            ram_bytes=np.full(n, np.nan), disk_bytes=np.full(n, np.nan),
-        )  # fmt: skip
+        hardware = Hardware.of_gpu(g, flops, np.full(n, float(tp)), tp * pp * self.case.vram_gib[gpu] * GIB)
         prompt, output = max(1, round(self.prompt[model])), max(2, round(self.output[model]))
         work = layer_work(self.case.architectures[model], served.weights, served.kv)
         curves = BatchModel(work, prompt, output, variant).resident(hardware, loads, np.ones(n))

@@ -327,14 +327,7 @@ def _static(
     found: list[MachineChoice] = []
     for tp in splits:
         n = len(BATCHES)
-        hardware = Hardware(
-            tp=np.full(n, float(tp)), flops=np.full(n, tp * flops),
-            mem_bytes_per_s=np.full(n, tp * gpu.mem_bytes_per_s),
-            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * (gpu.pcie_bytes_per_s or np.nan)),
-            disk_bytes_per_s=np.full(n, np.nan), net_bytes_per_s=np.full(n, np.nan),
-            link_bytes_per_s=np.full(n, gpu.link_bytes_per_s), ram_bytes=np.full(n, np.nan),
-            disk_bytes=np.full(n, np.nan),
-        )  # fmt: skip
+        hardware = Hardware.of_gpu(gpu, flops, np.full(n, float(tp)), tp * vram * GIB)
         curves = model.resident(hardware, BATCHES, np.ones(n))
         tbt = curves.tbt(np.zeros(n))
         prefill = float(short.resident(hardware.take(np.array([0])), np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.arrays import Array
+from optmodels.catalog.types import Gpu
 from optmodels.latency.memory import kv_copies, pass_bytes, weight_bytes
 from optmodels.latency.stepsum import BLOCK, sum_max_lines
 from optmodels.latency.work import LayerWork
@@ -81,6 +82,18 @@ class Hardware:
     link_bytes_per_s: Array
     ram_bytes: Array
     disk_bytes: Array
+
+    @classmethod
+    def of_gpu(cls, gpu: Gpu, flops: float, tp: Array, vram_bytes: Array | float = np.inf) -> Hardware:
+        """Replicas of `tp` equal GPUs of `flops` FLOP/s each, of whose machine nothing else is known, (n,)."""
+        unknown = np.full(len(tp), np.nan)
+        return cls(
+            tp=tp, flops=tp * flops, mem_bytes_per_s=tp * gpu.mem_bytes_per_s,
+            vram_bytes=np.broadcast_to(vram_bytes, tp.shape).astype(float),
+            pcie_bytes_per_s=tp * (gpu.pcie_bytes_per_s or np.nan),
+            disk_bytes_per_s=unknown, net_bytes_per_s=unknown,
+            link_bytes_per_s=np.full(len(tp), gpu.link_bytes_per_s), ram_bytes=unknown, disk_bytes=unknown,
+        )  # fmt: skip
 
     def take(self, rows: npt.NDArray[np.intp]) -> Hardware:
         """The hardware of the given rows."""
@@ -163,22 +176,19 @@ class Curves:
             self.input_tokens + 1,
             self.steps,
         )
-        mean: Array = self.base + self.base_per_token * self.mean_context + total / self.steps
-        return mean
+        return self.base + self.base_per_token * self.mean_context + total / self.steps
 
     def service(self, alpha: Array) -> Array:
         """Mean service time 1/μ of the AO machine per layer and request, seconds (affine in α)."""
         fixed = self.line[:, REMOTE] + self.line_alpha[:, REMOTE] * alpha
         per_token = self.line_per_token[:, REMOTE] + self.line_per_token_alpha[:, REMOTE] * alpha
-        service: Array = fixed + per_token * self.mean_context
-        return service
+        return fixed + per_token * self.mean_context
 
     def load(self, alpha: Array) -> Array:
         """ρ = λ/μ of the shared AO machine: N requests per decode time of a layer (LP 16); 0 where not shared."""
         if self.steps == 0:
             return np.zeros_like(self.base)
-        rho: Array = self.sharing * self.service(alpha) / self.unqueued_decode(alpha)
-        return rho
+        return self.sharing * self.service(alpha) / self.unqueued_decode(alpha)
 
     def ttft(self, alpha: Array) -> Array:
         """Time to first token of the last request served, seconds: later passes of LP(17) wait for earlier ones."""
@@ -190,8 +200,7 @@ class Curves:
 
     def _first_token(self, alpha: Array) -> Array:
         raw = self.layers * np.maximum(self.prefill, alpha * self.prefill_transfer)
-        first: Array = self.prefill_slope * raw + self.prefill_intercept
-        return first
+        return self.prefill_slope * raw + self.prefill_intercept
 
     def tbt(self, alpha: Array) -> Array:
         """Mean time between tokens, seconds (LP 5); infinite where a shared AO machine is saturated (ρ ≥ 1)."""
@@ -205,8 +214,7 @@ class Curves:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 wait = busy * service / (2.0 * (decode - busy))  # = ρ/(2μ(1−ρ))
             decode = decode + np.where(queued, np.where(busy < decode, wait, np.inf), 0.0)
-        tbt: Array = self.decode_slope * self.layers * decode + self.decode_intercept
-        return tbt
+        return self.decode_slope * self.layers * decode + self.decode_intercept
 
     def e2e(self, alpha: Array) -> Array:
         """End-to-end latency of the whole batch, seconds (LP 3, 17)."""
@@ -257,8 +265,7 @@ class Curves:
 
         def left(part: Curves, alpha: Array) -> Array:
             margin = part.sharing + np.sqrt(part.sharing / 2)
-            left: Array = part.unqueued_decode(alpha) - margin * part.service(alpha)
-            return left
+            return part.unqueued_decode(alpha) - margin * part.service(alpha)
 
         alpha_hi = self.alpha_hi.copy()
         part = self.take(rows)
@@ -319,8 +326,7 @@ class Curves:
         # The minimum may sit at an end of the range, or at the kink the balance point finds exactly.
         candidates = np.stack([(lo + hi) / 2, self.alpha_lo, self.alpha_hi, self.balance(), self.prefill_kink()])
         values = np.stack([value(c) for c in candidates])
-        best: Array = candidates[values.argmin(axis=0), np.arange(len(self))]
-        return best
+        return candidates[values.argmin(axis=0), np.arange(len(self))]
 
     def prefill_kink(self) -> Array:
         """α where the prefill transfer overtakes the prefill work, clipped to the range."""
@@ -411,8 +417,7 @@ class BatchModel:
 
     def _allreduce(self, hw: Hardware, tokens: Array) -> Array:
         """Two ring all-reduces of the hidden state per layer over tp GPUs, seconds (0 for tp = 1)."""
-        seconds: Array = tokens * self.work.collective_bytes(hw.tp) / hw.link_bytes_per_s
-        return seconds
+        return tokens * self.work.collective_bytes(hw.tp) / hw.link_bytes_per_s
 
     def _prefill(self, hw: Hardware, B: Array) -> Array:
         """Prefill of one layer without transfers: FLOPs/peak, under `roofline` at least reading the weights."""
@@ -421,8 +426,7 @@ class BatchModel:
         if self.variant == "roofline":
             compute = compute + B * self.work.head_flops_per_token / hw.flops
             compute = np.maximum(compute, self.work.weight_bytes_read(B * S) / hw.mem_bytes_per_s)
-        prefill: Array = compute + self._allreduce(hw, B * S)
-        return prefill
+        return compute + self._allreduce(hw, B * S)
 
     def _curves(self, hw: Hardware, B: Array, **parts: Array) -> Curves:
         """Fill in the zero parts, the memory range and neutral calibration."""

@@ -66,20 +66,7 @@ class Reference:
         lengths = np.stack([v["input_tokens"], v["output_tokens"]], axis=1)
         for pair in np.unique(lengths, axis=0):
             rows = np.flatnonzero((lengths == pair).all(axis=1))
-            tp = v["tp"][rows]
-            unknown = np.full(len(rows), np.nan)
-            hw = Hardware(
-                tp=tp,
-                flops=tp * flops,
-                mem_bytes_per_s=tp * gpu.mem_bytes_per_s,
-                vram_bytes=np.full(len(rows), np.inf),
-                pcie_bytes_per_s=unknown,
-                disk_bytes_per_s=unknown,
-                net_bytes_per_s=unknown,
-                link_bytes_per_s=np.full(len(rows), gpu.link_bytes_per_s),
-                ram_bytes=unknown,
-                disk_bytes=unknown,
-            )
+            hw = Hardware.of_gpu(gpu, flops, v["tp"][rows])
             model = BatchModel(work, max(1, round(float(pair[0]))), max(2, round(float(pair[1]))), self.variant)
             curves = model.resident(hw, B[rows], np.ones(len(rows)))
             ttft[rows], tbt[rows], _ = curves.metrics(np.zeros(len(rows)))
