@@ -15,6 +15,7 @@ from optmodels.batch.points import NONE, in_memory, optimise
 from optmodels.batch.static import BatchLimits
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened, tables_of
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
 
 NOTHING = "nothing feasible"
@@ -88,15 +89,11 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
         rows.append(rows[-1] | {"budget": right, "end": True})
     p = tables.case.problem
     encoding = {
-        "x": {"field": "budget", "type": "quantitative", "title": "budget, USD per hour",
-              "scale": {"domainMin": 0, "domainMax": right, "nice": False}},
-        "y": {"field": "ce", "type": "quantitative", "title": "tokens per USD", "axis": {"format": "~s"},
-              "scale": {"zero": True}},
+        "x": amounts("budget", "budget, USD per hour", scale={"domainMin": 0, "domainMax": right, "nice": False}),
+        "y": amounts("ce", "tokens per USD", "~s", scale={"zero": True}),
         "color": _colour(list(steps)),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.12},
-        "tooltip": [{"field": "plan"}, {"field": "family"},
-                    {"field": "budget", "title": "from USD/h", "format": ".4~f"},
-                    {"field": "ce", "title": "tokens/USD", "format": ",.0f"}],
+        "tooltip": tips("plan", "family", ("budget", "from USD/h", ".4~f"), ("ce", "tokens/USD", ",.0f")),
     }  # fmt: skip
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5}, "encoding": encoding,
@@ -110,8 +107,7 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
         layers.append({
             "data": {"values": [mark]}, "mark": {"type": "point", "shape": "diamond", "size": 220, "stroke": "#111",
                                                  "strokeWidth": 2.5, "filled": False},
-            "encoding": {"x": {"field": "budget", "type": "quantitative"}, "y": {"field": "ce", "type": "quantitative"},
-                         "tooltip": {"value": "this plan"}},
+            "encoding": {"x": amounts("budget"), "y": amounts("ce"), "tooltip": {"value": "this plan"}},
         })  # fmt: skip
     if np.isfinite(tables.limits.usd_per_hour) and tables.limits.usd_per_hour <= right:
         layers.append(rule(float(tables.limits.usd_per_hour), "the budget"))
@@ -174,8 +170,8 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
         "y": {"field": "slo", "type": "ordinal", "sort": [f"{f:g}×" for f in reversed(TIGHTNESS)],
               "title": "latency allowed, against the SLO"},
         "color": colour,
-        "tooltip": [{"field": "family"}, {"field": "plan"}, {"field": "cost", "title": "USD/h", "format": ".4~f"},
-                    {"field": "budget", "title": "budget, USD/h"}, {"field": "slo", "title": "latency allowed"}],
+        "tooltip": tips("family", "plan", ("cost", "USD/h", ".4~f"), ("budget", "budget, USD/h"),
+                        ("slo", "latency allowed")),
     }  # fmt: skip
     return chart(
         "Decision map",
@@ -245,13 +241,11 @@ def _alternatives(tables: CostTables, plan: CostPlan, report: Mapping[str, Any])
         row["bar"] = shortened(f"{rank}. {row['plan'].partition(':')[0]}")
         row["plan"] = shortened(row["plan"], 90)
     encoding = {
-        "y": {"field": "bar", "type": "nominal", "sort": None, "title": None},
-        "x": {"field": "ce", "type": "quantitative", "title": "tokens per USD",
-              "axis": {"format": "~s", "tickCount": 6}},
+        "y": entries("bar"),
+        "x": amounts("ce", "tokens per USD", axis={"format": "~s", "tickCount": 6}),
         "color": _colour([r["family"] for r in rows]),
-        "tooltip": [{"field": "role"}, {"field": "plan"}, {"field": "ce", "title": "tokens/USD", "format": ",.0f"},
-                    {"field": "usd", "title": "USD/h", "format": ".4~f"},
-                    {"field": "tps", "title": "tokens/s", "format": ",.0f"}],
+        "tooltip": tips("role", "plan", ("ce", "tokens/USD", ",.0f"), ("usd", "USD/h", ".4~f"),
+                        ("tps", "tokens/s", ",.0f")),
     }  # fmt: skip
     return chart(
         "Alternatives",

@@ -8,6 +8,7 @@ from typing import Any
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from optmodels.latency.strategies import FAMILY_TITLES
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import REST, SERIES
 
 MACHINES_SHOWN, DEMANDS_SHOWN, DEPLOYMENTS_SHOWN = 20, 30, 24
@@ -46,12 +47,10 @@ def _cost(plan: FleetPlan) -> Chart | None:
             if n in short]  # fmt: skip
     markets = [m for m in MARKET_COLOURS if any(r["market"] == m for r in rows)]
     encoding = {
-        "y": {"field": "machine", "type": "nominal", "sort": [short[n] for n in shown], "title": None},
-        "x": {"field": "usd", "type": "quantitative", "title": "USD per hour"},
+        "y": entries("machine", sort=[short[n] for n in shown]),
+        "x": amounts("usd", "USD per hour"),
         "color": coloured("market", markets, [MARKET_COLOURS[m] for m in markets]),
-        "tooltip": [{"field": "machine"}, {"field": "market"},
-                    {"field": "count", "title": "machines", "format": ".4~f"},
-                    {"field": "usd", "title": "USD/h", "format": ",.4~f"}],
+        "tooltip": tips("machine", "market", ("count", "machines", ".4~f"), ("usd", "USD/h", ",.4~f")),
     }  # fmt: skip
     mean = " (mean over the day)" if len(plan.periods) > 1 else ""
     more = f" The most expensive {len(shown)} of {len(total)} are shown." if len(total) > len(shown) else ""
@@ -104,15 +103,13 @@ def _allocation(plan: FleetPlan) -> Chart | None:
     if any(r["deployment"] == "not served" for r in rows):
         domain, colours = [*domain, "not served"], [*colours, REST]
     encoding = {
-        "y": {"field": "demand", "type": "nominal", "sort": [short[n] for n in shown], "title": None},
-        "x": {"field": "share", "type": "quantitative", "stack": True, "axis": {"format": "%"},
-              "scale": {"domainMax": 1, "clamp": True}, "title": "share of the requests"},
+        "y": entries("demand", sort=[short[n] for n in shown]),
+        "x": amounts("share", "share of the requests", "%", stack=True, scale={"domainMax": 1, "clamp": True}),
         "color": coloured("deployment", domain, colours, legend={"columns": 1, "labelLimit": 640}),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.15},
-        "tooltip": [{"field": "demand"}, {"field": "deployment"}, {"field": "count", "title": "deployments"},
-                    {"field": "share", "format": ".1%"}, {"field": "rate", "title": "requests/s", "format": ".4~g"},
-                    {"field": "ttft", "title": "TTFT, s", "format": ".3~g"},
-                    {"field": "wait", "title": "waiting, s", "format": ".3~g"}, {"field": "late", "title": "SLO"}],
+        "tooltip": tips("demand", "deployment", ("count", "deployments"), ("share", None, ".1%"),
+                        ("rate", "requests/s", ".4~g"), ("ttft", "TTFT, s", ".3~g"),
+                        ("wait", "waiting, s", ".3~g"), ("late", "SLO")),
     }  # fmt: skip
     when = f" in the most expensive period ({peak.name})" if len(plan.periods) > 1 else ""
     more = f" The {len(shown)} largest of {len(requests)} are shown." if len(requests) > len(shown) else ""
@@ -135,18 +132,13 @@ def _use(plan: FleetPlan) -> Chart | None:
     names = _names(found)
     rows = [{"name": f"{d.count} × {names[k]}", "used": d.utilisation, "planned": d.load_level,
              "usd": d.count * d.usd_per_hour_each} for k, d in enumerate(found)]  # fmt: skip
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None}
-    tip = [{"field": "name", "title": "deployment"}, {"field": "used", "title": "in use", "format": ".0%"},
-           {"field": "planned", "title": "planned at most", "format": ".0%"},
-           {"field": "usd", "title": "USD/h", "format": ",.4~f"}]  # fmt: skip
+    y = entries("name")
+    tip = tips(("name", "deployment"), ("used", "in use", ".0%"), ("planned", "planned at most", ".0%"),
+               ("usd", "USD/h", ",.4~f"))  # fmt: skip
     x = {"type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.6}, "color": SERIES[0]},
-        "encoding": {
-            "x": x | {"field": "used", "title": "share of full capacity"},
-            "y": y,
-            "tooltip": tip,
-        },
+        "encoding": {"x": x | {"field": "used", "title": "share of full capacity"}, "y": y, "tooltip": tip},
     }
     ticks = {"mark": {"type": "tick", "thickness": 3, "color": "#111", "height": 16},
              "encoding": {"x": x | {"field": "planned"}, "y": y, "tooltip": tip}}  # fmt: skip
@@ -165,16 +157,15 @@ def _day(plan: FleetPlan) -> Chart | None:
     short = labels(q.name for q in plan.periods)
     rows = [{"period": short[q.name], "usd": q.usd_per_hour, "asked": q.requests_per_s,
              "served": q.served_requests_per_s, "hours": q.hours} for q in plan.periods]  # fmt: skip
-    x = {"field": "period", "type": "nominal", "sort": None, "title": None, "axis": {"labelAngle": 0}}
-    tip = [{"field": "period"}, {"field": "hours"}, {"field": "usd", "title": "USD/h", "format": ",.4~f"},
-           {"field": "asked", "title": "requests/s", "format": ".4~g"},
-           {"field": "served", "title": "served/s", "format": ".4~g"}]  # fmt: skip
+    x = entries("period", axis={"labelAngle": 0})
+    tip = tips("period", "hours", ("usd", "USD/h", ",.4~f"), ("asked", "requests/s", ".4~g"),
+               ("served", "served/s", ".4~g"))  # fmt: skip
     bars = {
         "mark": {"type": "bar", "color": SERIES[0], "width": {"band": 0.6}},
-        "encoding": {"x": x, "y": {"field": "usd", "type": "quantitative", "title": "USD per hour"}, "tooltip": tip},
+        "encoding": {"x": x, "y": amounts("usd", "USD per hour"), "tooltip": tip},
     }
+    served = amounts("served", "requests/s served", axis={"titleColor": SERIES[1], "grid": False})
     line = {"mark": {"type": "line", "color": SERIES[1], "point": {"color": SERIES[1]}},
-            "encoding": {"x": x, "y": {"field": "served", "type": "quantitative", "title": "requests/s served",
-                                       "axis": {"titleColor": SERIES[1], "grid": False}}, "tooltip": tip}}  # fmt: skip
+            "encoding": {"x": x, "y": served, "tooltip": tip}}  # fmt: skip
     return chart("The day", "Cost by the hour (bars, left) and requests served (line, right) in every period.", rows,
                  {"layer": [bars, line], "resolve": {"scale": {"y": "independent"}}}, height=240)  # fmt: skip

@@ -10,12 +10,13 @@ from typing import Any
 
 from formulations.orchestration.problem import GpuCluster
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, shortened
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import ALARM, SERIES
 
 SERVERS_SHOWN, CLASSES_SHOWN, BINS_SHOWN = 60, 40, 400
 GPUS_NAMED = 10  # the widest server whose instances have room for their names
 FREE, DEAD = "free", "out of order"
-TIME = {"field": "time", "type": "quantitative", "title": "seconds", "scale": {"nice": False}}
+TIME = amounts("time", "seconds", scale={"nice": False})
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -81,13 +82,11 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
         if any(r["model"] == state for r in rows):
             domain, colours = [*domain, state], [*colours, colour]
     widest = max(every[n][1] for n in shown)
-    y = {"field": "server", "type": "nominal", "sort": None, "title": None}
+    y = entries("server")
     axis = {"values": [g + 0.5 for g in range(widest)], "labelExpr": "floor(datum.value)", "grid": False,
             "labelOverlap": True}  # fmt: skip
-    x = {"field": "gpu", "type": "quantitative", "title": "GPU", "axis": axis,
-         "scale": {"domain": [0, widest], "nice": False}}  # fmt: skip
-    tip = [{"field": "server"}, {"field": "gpu", "title": "GPU"}, {"field": "type"}, {"field": "model"},
-           {"field": "how", "title": "parallelism"}, {"field": "instance"}]  # fmt: skip
+    x = amounts("gpu", "GPU", axis=axis, scale={"domain": [0, widest], "nice": False})
+    tip = tips("server", ("gpu", "GPU"), "type", "model", ("how", "parallelism"), "instance")
     block = {"y": y, "x": x, "x2": {"field": "end"}}
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "rect"},
@@ -97,7 +96,7 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
          "encoding": block},
     ]  # fmt: skip
     if widest <= GPUS_NAMED:  # there is room for words
-        text = {"y": y, "x": {"field": "middle", "type": "quantitative"}, "text": {"field": "how"}}
+        text = {"y": y, "x": amounts("middle"), "text": {"field": "how"}}
         layers.append({"data": {"values": blocks}, "encoding": text,
                        "mark": {"type": "text", "fontSize": 8.5, "color": "#fff", "tooltip": None}})  # fmt: skip
     p = plan["prediction"]
@@ -127,9 +126,9 @@ def _requests(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | N
             for m in names for i in range(-(-bins // size))]  # fmt: skip
     encoding = {
         "x": TIME,
-        "y": {"field": "rate", "type": "quantitative", "stack": "zero", "title": "requests/s"},
+        "y": amounts("rate", "requests/s", stack="zero"),
         "color": coloured("model", names),
-        "tooltip": [{"field": "model"}, {"field": "time", "title": "from, s"}, {"field": "rate", "format": ",.4~g"}],
+        "tooltip": tips("model", ("time", "from, s"), ("rate", None, ",.4~g")),
     }  # fmt: skip
     layers: list[dict[str, Any]] = [
         {"transform": [{"filter": {"param": "shown"}}], "params": [legend_choice("model")],
@@ -140,7 +139,7 @@ def _requests(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | N
         line = {
             "data": {"values": arriving},
             "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 1},
-            "encoding": {"x": TIME, "y": {"field": "rate", "type": "quantitative"}},
+            "encoding": {"x": TIME, "y": amounts("rate")},
         }
         layers.append(named(line, "arriving"))
     under = " under the line of all that arrive: what lies between them is refused" if arriving else ""
@@ -163,11 +162,11 @@ def _busy(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | None:
         return None
     encoding = {
         "x": TIME,
-        "y": {"field": "share", "type": "quantitative", "title": "busy slots", "axis": {"format": "%"},
-              "scale": {"domain": [0, max(1.0, *(r["share"] for r in rows))], "nice": False}},
+        "y": amounts("share", "busy slots", "%",
+                     scale={"domain": [0, max(1.0, *(r["share"] for r in rows))], "nice": False}),
         "color": coloured("name", short.values()),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
-        "tooltip": [{"field": "name"}, {"field": "time", "title": "from, s"}, {"field": "share", "format": ".1%"}],
+        "tooltip": tips("name", ("time", "from, s"), ("share", None, ".1%")),
     }  # fmt: skip
     mark = {"type": "line", "strokeWidth": 1.5, "interpolate": "step-after"}
     return chart(
@@ -193,13 +192,12 @@ def _classes(plan: Mapping[str, Any]) -> Chart | None:
             row = {"name": short[name], "what": what, "requests": n}
             rows.append(row | {"share": share, "deadline": c["deadline_s"]})
     encoding = {
-        "y": {"field": "name", "type": "nominal", "sort": None, "title": None},
-        "x": {"field": "requests", "type": "quantitative", "title": "requests", "stack": True},
+        "y": entries("name"),
+        "x": amounts("requests", "requests", stack=True),
         "color": coloured("what", ["in time", "not in time"], (SERIES[0], ALARM)),
         "order": {"field": "what"},
-        "tooltip": [{"field": "name", "title": "class"}, {"field": "what", "title": " "},
-                    {"field": "requests", "format": ",.0f"}, {"field": "share", "format": ".2%"},
-                    {"field": "deadline", "title": "deadline, s", "format": ".4~g"}],
+        "tooltip": tips(("name", "class"), ("what", " "), ("requests", None, ",.0f"), ("share", None, ".2%"),
+                        ("deadline", "deadline, s", ".4~g")),
     }  # fmt: skip
     return chart(
         "Request classes",

@@ -14,6 +14,7 @@ from formulations.reserved_capacity.show import COMPARED, hours
 from optmodels.arrays import Array
 from optmodels.catalog import geography
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, tables_of
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
 WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 100, 400
@@ -67,8 +68,7 @@ class _Hours:
         which = "every hour"
         if count > WEEK:
             which = f"hours {first} to {last - 1} of {count}, the week with the busiest hour"
-        x = {"field": "hour", "type": "quantitative", "title": "hour", "scale": {"nice": False},
-             "axis": {"tickMinStep": 1}}  # fmt: skip
+        x = amounts("hour", "hour", scale={"nice": False}, axis={"tickMinStep": 1})
         chosen = {"filter": {"param": "pick"}}
         stepped = last - first <= 48
         hours = [*range(first, last), last] if stepped else range(first, last)  # a step ends where the next begins
@@ -88,9 +88,8 @@ class _Hours:
                               {"calculate": f"datum.row + {first - 1}", "as": "hour"}, chosen],
                 "mark": {"type": "area", "interpolate": "step-after" if stepped else "linear"},
                 "encoding": {
-                    "x": x, "y": {"field": "y", "type": "quantitative", "stack": "zero", "title": title},
-                    "color": self._colour(),
-                    "tooltip": [{"field": "region"}],  # an area is one mark: it has no hour
+                    "x": x, "y": amounts("y", title, stack="zero"), "color": self._colour(),
+                    "tooltip": tips("region"),  # an area is one mark: it has no hour
                 },
             }  # fmt: skip
 
@@ -103,8 +102,7 @@ class _Hours:
             "data": {"values": held},
             "transform": [chosen, {"aggregate": [{"op": "sum", "field": "y", "as": "held"}], "groupby": ["hour"]}],
             "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 2},
-            "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"},
-                         "tooltip": [{"field": "hour"}, {"field": "held", "title": "reserved", "format": ",.0f"}]},
+            "encoding": {"x": x, "y": amounts("held"), "tooltip": tips("hour", ("held", "reserved", ",.0f"))},
         }  # fmt: skip
         how = "Click regions in the legend, which runs from east to west, to see only them."
         arises = f"Requests per second by the region of their users ({which}). {how}"
@@ -130,25 +128,18 @@ class _Hours:
              "mean": float(busy[h : h + size].mean()), "held": float(held[h : h + size].max())}
             for h in range(0, count, size)
         ]  # fmt: skip
-        x = {"field": "day", "type": "quantitative", "title": "day", "scale": {"nice": False}}
-        tip = [{"field": "day", "format": ".0f"}] + [
-            {"field": f, "title": t, "format": ",.1~f"}
-            for f, t in (("most", "busiest hour"), ("mean", "mean"), ("least", "quietest hour"), ("held", "reserved"))
-        ]  # fmt: skip
+        x = amounts("day", "day", scale={"nice": False})
+        tip = tips(("day", None, ".0f"), ("most", "busiest hour", ",.1~f"), ("mean", "mean", ",.1~f"),
+                   ("least", "quietest hour", ",.1~f"), ("held", "reserved", ",.1~f"))  # fmt: skip
         band = {
             "mark": {"type": "area", "color": SERIES[0], "opacity": 0.35},
-            "encoding": {
-                "x": x,
-                "y": {"field": "least", "type": "quantitative", "title": "machines"},
-                "y2": {"field": "most"},
-                "tooltip": tip,
-            },
+            "encoding": {"x": x, "y": amounts("least", "machines"), "y2": {"field": "most"}, "tooltip": tip},
         }
         lines = {"mean": "mean (band: quietest to busiest hour)", "held": "reserved"}
         colour = coloured("line", lines.values(), (SERIES[0], "#111"))
         layers = [band] + [
-            named({"mark": {"type": "line"}, "encoding": {"x": x, "y": {"field": field, "type": "quantitative"},
-                                                          "tooltip": tip}}, what, color=colour)
+            named({"mark": {"type": "line"}, "encoding": {"x": x, "y": amounts(field), "tooltip": tip}}, what,
+                  color=colour)
             for field, what in lines.items()
         ]  # fmt: skip
         return chart(
@@ -239,13 +230,9 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
     land = [[[(_short(x), _short(y)) for x, y in ring] for ring in polygon] for polygon in geography.land()]
     continents = {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": land}}
     pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "on": "click", "toggle": "true"}}
-    place = {
-        "longitude": {"field": "longitude", "type": "quantitative"},
-        "latitude": {"field": "latitude", "type": "quantitative"},
-    }
-    tip = [{"field": "region"}, {"field": "held", "title": "reserved machines"},
-           {"field": "sent", "title": "sends away, req/s", "format": ",.4~g"},
-           {"field": "taken", "title": "takes in, req/s", "format": ",.4~g"}]  # fmt: skip
+    place = {"longitude": amounts("longitude"), "latitude": amounts("latitude")}
+    tip = tips("region", ("held", "reserved machines"), ("sent", "sends away, req/s", ",.4~g"),
+               ("taken", "takes in, req/s", ",.4~g"))  # fmt: skip
     layers: list[dict[str, Any]] = [
         {"data": {"values": [continents]}, "mark": {"type": "geoshape", "fill": "#e9ecef", "stroke": "#d0d5da",
                                                     "strokeWidth": 0.5, "tooltip": None}},
@@ -255,13 +242,10 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
             "data": {"values": flows},
             "mark": {"type": "geoshape", "fill": None, "stroke": SERIES[0], "strokeCap": "round"},
             "encoding": {
-                "strokeWidth": {"field": "rate", "type": "quantitative", "scale": {"range": [0.4, 7], "domainMin": 0},
-                                "legend": None},
+                "strokeWidth": amounts("rate", scale={"range": [0.4, 7], "domainMin": 0}, legend=None),
                 "opacity": {"condition": {"param": "pick", "value": 0.65}, "value": 0.03},
-                "tooltip": [{"field": "region", "title": "from"}, {"field": "to"},
-                            {"field": "rate", "title": "mean req/s", "format": ",.4~g"},
-                            {"field": "peak", "title": "peak req/s", "format": ",.4~g"},
-                            {"field": "rtt", "title": "round trip, ms", "format": ".0f"}],
+                "tooltip": tips(("region", "from"), "to", ("rate", "mean req/s", ",.4~g"),
+                                ("peak", "peak req/s", ",.4~g"), ("rtt", "round trip, ms", ".0f")),
             },
         })  # fmt: skip
     # Labels have their sides at full width; on a phone the circles state who is who where there are many.
@@ -269,8 +253,8 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
     layers += [
         {"params": [pick], "mark": {"type": "circle", "stroke": "#fff", "strokeWidth": 1, "opacity": 0.85},
          "encoding": place | {
-             "size": {"field": "held", "type": "quantitative", "legend": None,
-                      "scale": {"range": [25, {"expr": f"width < {WIDE} ? 140 : 420"}], "domainMin": 0}},
+             "size": amounts("held", legend=None, scale={"range": [25, {"expr": f"width < {WIDE} ? 140 : 420"}],
+                                                         "domainMin": 0}),
              "color": {"condition": {"test": "datum.held > 0", "value": ALARM}, "value": "#7a828a"}, "tooltip": tip}},
         *(
             {"transform": [{"filter": f"datum.side === '{where}'"}],
@@ -303,11 +287,10 @@ def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
     rows += [{"way": k.replace("_", " "), "part": other, "usd": v} for k, v in comparisons.items() if v is not None]
     domain = [k for k in (*PARTS, other) if any(r["part"] == k for r in rows)]
     encoding = {
-        "y": {"field": "way", "type": "nominal", "sort": None, "title": None},
-        "x": {"field": "usd", "type": "quantitative", "title": "USD per month",
-              "axis": {"format": "~s", "tickCount": 6}},
+        "y": entries("way"),
+        "x": amounts("usd", "USD per month", axis={"format": "~s", "tickCount": 6}),
         "color": coloured("part", domain, [PARTS.get(k, REST) for k in domain]),
-        "tooltip": [{"field": "way"}, {"field": "part"}, {"field": "usd", "title": "USD/month", "format": ",.0f"}],
+        "tooltip": tips("way", "part", ("usd", "USD/month", ",.0f")),
     }  # fmt: skip
     ways = len({r["way"] for r in rows})
     meaning = "; ".join(f"{k.replace('_', ' ')}: {COMPARED[k]}" for k in comparisons if k in COMPARED)

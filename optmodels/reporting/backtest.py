@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.charts import Chart, chart, coloured, rule
+from optmodels.reporting.charts.channels import amounts, tips
 from optmodels.reporting.colours import SERIES
 from optmodels.reporting.decision import HOURS_PER_MONTH, rounded
 from optmodels.reporting.text import plain
@@ -97,12 +98,12 @@ def backtest_chart(found: Mapping[str, Any]) -> Chart:
                 rows.append({"method": method, "attained": attained, "cost": cost})
     shown = list(dict.fromkeys(r["method"] for r in rows))
     encoding = {
-        "x": {"field": "attained", "type": "quantitative", "title": "share of requests within the SLO",
-              "axis": {"format": ".0%", "tickMinStep": 0.01}, "scale": {"domain": [low, 1.0]}},
-        "y": {"field": "cost", "type": "quantitative", "title": "cost, × hindsight", "scale": {"zero": False}},
+        "x": amounts("attained", "share of requests within the SLO", axis={"format": ".0%", "tickMinStep": 0.01},
+                     scale={"domain": [low, 1.0]}),
+        "y": amounts("cost", "cost, × hindsight", scale={"zero": False}),
         "color": coloured("method", shown),
         "shape": coloured("method", shown, ["circle"] * len(SERIES) + ["square"] * len(SERIES)),
-        "tooltip": [{"field": "method"}, {"field": "attained", "format": ".2%"}, {"field": "cost", "format": ".3f"}],
+        "tooltip": tips("method", ("attained", None, ".2%"), ("cost", None, ".3f")),
     }  # fmt: skip
     left = [m for m in known if m not in shown]
     caption = "Cost and share within the SLO of each autoscaler's best settings on the test days."

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart
+from optmodels.reporting.charts import Chart, chart, coloured
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.decision import cost_words
 from optmodels.reporting.text import plain
 
@@ -81,13 +82,10 @@ def stress_chart(found: Mapping[str, Any]) -> Chart:
         for r in found["scenarios"]
     ]  # fmt: skip
     encoding = {
-        "y": {"field": "scenario", "type": "nominal", "sort": [r["scenario"] for r in rows], "title": None},
-        "x": {"field": "attained", "type": "quantitative", "title": "share of requests within the SLO",
-              "axis": {"format": ".0%"}, "scale": {"domain": [0, 1]}},
-        "color": {"field": "verdict", "type": "nominal", "title": None,
-                  "scale": {"domain": ["every SLO met", "SLOs missed"], "range": ["#4477aa", "#ee6677"]}},
-        "tooltip": [{"field": "scenario"}, {"field": "attained", "format": ".2%"},
-                    {"field": "usd", "title": "plan for it, USD/h", "format": ",.2f"}],
+        "y": entries("scenario", sort=[r["scenario"] for r in rows]),
+        "x": amounts("attained", "share of requests within the SLO", ".0%", scale={"domain": [0, 1]}),
+        "color": coloured("verdict", ["every SLO met", "SLOs missed"], ["#4477aa", "#ee6677"]),
+        "tooltip": tips("scenario", ("attained", None, ".2%"), ("usd", "plan for it, USD/h", ",.2f")),
     }  # fmt: skip
     return chart(
         "Stress", "Share of the requests that the plan's engines serve within the SLOs in each scenario.", rows,
@@ -102,11 +100,10 @@ def frontier_chart(found: Mapping[str, Any]) -> Chart:
         for r in found["frontier"]
     ]  # fmt: skip
     encoding = {
-        "x": {"field": "unserved", "type": "quantitative", "title": "unserved share, mean over the draws",
-              "axis": {"format": ".1%"}},
-        "y": {"field": "usd", "type": "quantitative", "title": "USD/h", "scale": {"zero": False}},
+        "x": amounts("unserved", "unserved share, mean over the draws", ".1%"),
+        "y": amounts("usd", "USD/h", scale={"zero": False}),
         "color": {"field": "kind", "type": "nominal", "title": None},
-        "tooltip": [{"field": "plan"}, {"field": "usd", "format": ",.2f"}, {"field": "unserved", "format": ".2%"}],
+        "tooltip": tips("plan", ("usd", None, ",.2f"), ("unserved", None, ".2%")),
     }  # fmt: skip
     return chart(
         "Frontier", f"Cost and unserved share of plans on {found['draws']} draws of demand and slow machines.", rows,

@@ -12,6 +12,7 @@ import numpy as np
 
 from optmodels.arrays import Array
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.charts.generic import gap_axis
 from optmodels.reporting.colours import SERIES
 from optmodels.solver.highs import relative_gap
@@ -41,7 +42,7 @@ def _style(methods: Mapping[str, str], beside: str = "strokeDash") -> dict[str, 
 
 def _steps(methods: Mapping[str, str]) -> dict[str, Any]:
     """`_style` of lines as wide as their rows state."""
-    return _style(methods) | {"strokeWidth": {"field": "width", "type": "quantitative", "scale": None, "legend": None}}
+    return _style(methods) | {"strokeWidth": amounts("width", scale=None, legend=None)}
 
 
 def _width(methods: Mapping[str, str], method: str) -> float:
@@ -60,12 +61,10 @@ def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     if not points:
         return None
     encoding = _style(methods, "shape") | {
-        "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": ",~r", "tickCount": 6}},
+        "x": amounts("seconds", "seconds", scale={"type": "log"}, axis={"format": ",~r", "tickCount": 6}),
         "y": gap_axis("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
-        "tooltip": [{"field": "method"}, {"field": "instance", "title": "problem"}, {"field": "gap", "format": ".2%"},
-                    {"field": "seconds", "format": ".3g"}],
+        "tooltip": tips("method", ("instance", "problem"), ("gap", None, ".2%"), ("seconds", None, ".3g")),
     }  # fmt: skip
     mark = {"type": "point", "filled": True, "size": 70}
     return chart(
@@ -96,10 +95,9 @@ def _within_gap(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
         points += [line | {"gap": g, "share": k / len(solvable)} for g, k in steps]
     encoding = _steps(methods) | {
         "x": gap_axis("within this gap of the certified bound", right),
-        "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
-              "title": f"share of {instances} {what}"},
+        "y": amounts("share", f"share of {instances} {what}", "%", scale={"domain": [0, 1]}),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
-        "tooltip": [{"field": "method"}, {"field": "gap", "format": ".2%"}, {"field": "share", "format": ".0%"}],
+        "tooltip": tips("method", ("gap", None, ".2%"), ("share", None, ".0%")),
     }  # fmt: skip
     return chart(
         "Solved within a gap",
@@ -166,12 +164,10 @@ def _profiles(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
         if len(points) == shown:
             continue
         encoding = _steps(methods) | {
-            "x": {"field": "factor", "type": "quantitative", "title": title, "axis": {"format": ",~r", "tickCount": 5},
-                  "scale": {"type": "log", "domain": [1, right], "nice": False}},
-            "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
-                  "title": "share of the problems" if not panels else None},
-            "tooltip": [{"field": "method"}, {"field": "factor", "format": ".4~g"},
-                        {"field": "share", "format": ".0%"}],
+            "x": amounts("factor", title, axis={"format": ",~r", "tickCount": 5},
+                         scale={"type": "log", "domain": [1, right], "nice": False}),
+            "y": amounts("share", "share of the problems" if not panels else None, "%", scale={"domain": [0, 1]}),
+            "tooltip": tips("method", ("factor", None, ".4~g"), ("share", None, ".0%")),
         }  # fmt: skip
         panels.append({
             "title": {"text": f"{len(found)} problems that some method {done}", "fontSize": 12, "anchor": "middle"},
@@ -194,13 +190,10 @@ def _times(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     points = [{"method": methods[str(r["method"])], "instance": names[instance_name(r)],
                "seconds": max(r["seconds"]["total"], LEAST_SECONDS)} for r in rows]  # fmt: skip
     encoding = {
-        "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": ",~r", "tickCount": 6}},
-        "y": {"field": "method", "type": "nominal", "sort": None, "title": None},
+        "x": amounts("seconds", "seconds", scale={"type": "log"}, axis={"format": ",~r", "tickCount": 6}),
+        "y": entries("method"),
         "color": _style(methods)["color"] | {"legend": None},
-        "tooltip": [
-            {"field": "method"}, {"field": "instance", "title": "problem"}, {"field": "seconds", "format": ".3g"},
-        ],
+        "tooltip": tips("method", ("instance", "problem"), ("seconds", None, ".3g")),
     }  # fmt: skip
     return chart(
         "Time", "Seconds of every run, tables and check included; one tick a run.", points,
@@ -244,19 +237,17 @@ def _gaps_over_time(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     ]  # fmt: skip
     shown = {m: label for m, label in methods.items() if any(p["method"] == label for p in points)}
     encoding = _style(shown) | {
-        "x": {"field": "seconds", "type": "quantitative", "title": "seconds of the solver",
-              "axis": {"tickCount": 4, "format": ",~r"}},
+        "x": amounts("seconds", "seconds of the solver", axis={"tickCount": 4, "format": ",~r"}),
         "y": gap_axis("gap", 1.0, (0.0, 0.001, 0.01, 0.1, 1.0)),
     }  # fmt: skip
-    ends = encoding | {"shape": {"field": "end", "type": "nominal", "title": None,
-                                 "scale": {"domain": ["proved", "stopped"], "range": ["circle", "cross"]}}}  # fmt: skip
+    ends = encoding | {"shape": coloured("end", ["proved", "stopped"], ["circle", "cross"])}  # fmt: skip
     layers = [
         {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
          "encoding": encoding | {"detail": {"field": "seed"}}},
         {"transform": [{"filter": "datum.end !== ''"}], "mark": {"type": "point", "filled": True, "size": 60},
          "encoding": ends},
     ]  # fmt: skip
-    panel = {"field": "instance", "type": "nominal", "sort": None, "title": None}
+    panel = entries("instance")
     spec = {"facet": panel, "columns": min(3, len(chosen)), "resolve": {"scale": {"x": "independent"}},
             "spec": {"width": 190 if len(chosen) > 2 else 300, "height": 130, "layer": layers}}  # fmt: skip
     return chart(

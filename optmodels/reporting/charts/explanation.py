@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import ALARM, REST, STRONG
 
 SHOWN = 24
@@ -32,13 +33,11 @@ def _gains(document: Mapping[str, Any]) -> Chart | None:
     if not rows:
         return None
     encoding = {
-        "y": {"field": "limit", "type": "nominal", "sort": None, "title": None},
+        "y": entries("limit"),
         "yOffset": {"field": "what", "type": "nominal"},
-        "x": {"field": "gain", "type": "quantitative", "title": f"better objective, {unit}",
-              "axis": {"format": "~s", "tickCount": 6}},
+        "x": amounts("gain", f"better objective, {unit}", axis={"format": "~s", "tickCount": 6}),
         "color": coloured("what", ["one step looser", "without it"], [STRONG, REST]),
-        "tooltip": [{"field": "limit"}, {"field": "what"}, {"field": "gain", "format": ",.6~g", "title": unit},
-                    {"field": "words"}],
+        "tooltip": tips("limit", "what", ("gain", unit, ",.6~g"), "words"),
     }  # fmt: skip
     return chart(
         "What each limit costs",
@@ -66,16 +65,14 @@ def _prices(document: Mapping[str, Any]) -> Chart | None:
          "kind": "bought" if p["bought"] else "not bought", "words": p["words"][:300]}
         for p in found
     ]  # fmt: skip
-    y = {"field": "price", "type": "nominal", "sort": None, "title": None}
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.45}},
         "encoding": {
-            "y": y,
-            "x": {"field": "low", "type": "quantitative", "title": "price against today's",
-                  "axis": {"format": "%"}, "scale": {"domain": [0, right], "nice": False}},
+            "y": entries("price"),
+            "x": amounts("low", "price against today's", "%", scale={"domain": [0, right], "nice": False}),
             "x2": {"field": "high"},
             "color": coloured("kind", ["bought", "not bought"], [STRONG, REST]),
-            "tooltip": [{"field": "price"}, {"field": "words"}, {"field": "open", "title": " "}],
+            "tooltip": tips("price", "words", ("open", " ")),
         },
     }  # fmt: skip
     return chart(
@@ -95,9 +92,9 @@ def _needs(document: Mapping[str, Any]) -> Chart | None:
     rows = [{"limit": short[f"{a['limit']['name']} ({a['limit']['path']})"], "change": a["change"],
              "words": a["words"][:300]} for a in found[:SHOWN]]  # fmt: skip
     encoding = {
-        "y": {"field": "limit", "type": "nominal", "sort": None, "title": None},
-        "x": {"field": "change", "type": "quantitative", "title": "least change of the limit", "axis": {"format": "%"}},
-        "tooltip": [{"field": "limit"}, {"field": "change", "format": ".2%"}, {"field": "words"}],
+        "y": entries("limit"),
+        "x": amounts("change", "least change of the limit", "%"),
+        "tooltip": tips("limit", ("change", None, ".2%"), "words"),
     }  # fmt: skip
     return chart(
         "What would be enough, each alone",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
+from optmodels.reporting.charts.channels import amounts, entries, tips
 from optmodels.reporting.colours import ALARM, STRONG
 from optmodels.solver.highs import relative_gap
 
@@ -47,11 +48,11 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.7}},
         "encoding": {
-            "x": {"field": "used", "type": "quantitative", "axis": {"format": "%", "title": "share of the limit used"},
-                  "scale": {"domainMax": max(1.05, *(r["used"] for r in rows)), "domainMin": 0}},
-            "y": {"field": "name", "type": "nominal", "sort": None, "title": None},
+            "x": amounts("used", "share of the limit used", "%",
+                         scale={"domainMax": max(1.05, *(r["used"] for r in rows)), "domainMin": 0}),
+            "y": entries("name"),
             "color": coloured("state", ["binds", "has slack"], [ALARM, STRONG]),
-            "tooltip": [{"field": "name", "title": "limit"}, {"field": "words", "title": "plan against limit"}],
+            "tooltip": tips(("name", "limit"), ("words", "plan against limit")),
         },
     }  # fmt: skip
     return chart(
@@ -66,8 +67,8 @@ def gap_axis(title: str, right: float, marks: Sequence[float] = GAPS) -> dict[st
     """An axis of gaps up to `right`: linear near zero, logarithmic beyond, with marks all the way."""
     right = max(right, 1e-3)
     axis = {"values": [g for g in marks if g <= right], "labelExpr": "format(datum.value, '~%')", "labelOverlap": True}
-    return {"field": "gap", "type": "quantitative", "title": title, "axis": axis,
-            "scale": {"type": "symlog", "constant": 0.002, "domain": [0, right], "nice": False}}  # fmt: skip
+    scale = {"type": "symlog", "constant": 0.002, "domain": [0, right], "nice": False}
+    return amounts("gap", title, axis=axis, scale=scale)
 
 
 def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
@@ -95,9 +96,9 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
     if len({r["seconds"] for r in rows}) < 2 or rows[-1]["seconds"] < LEAST_S:
         return None
     encoding = {
-        "x": {"field": "seconds", "type": "quantitative", "title": "seconds since the solver started"},
+        "x": amounts("seconds", "seconds since the solver started"),
         "y": gap_axis("gap", max(r["gap"] for r in rows)),
-        "tooltip": [{"field": "seconds", "format": ".3g"}, {"field": "gap", "format": ".3~%"}, {"field": "nodes"}],
+        "tooltip": tips(("seconds", None, ".3g"), ("gap", None, ".3~%"), "nodes"),
     }  # fmt: skip
     return chart(
         "Gap over time",

@@ -11,6 +11,7 @@ from optmodels.latency.fit.calibrate import Calibrated
 from optmodels.latency.fit.measurements import Measurements
 from optmodels.latency.piecewise import Table
 from optmodels.reporting.charts import Chart, chart, coloured, shortened
+from optmodels.reporting.charts.channels import amounts
 from optmodels.reporting.colours import SERIES
 
 HELD_BACK, IN_SAMPLE = "workload held back", "in sample"
@@ -31,10 +32,9 @@ def residuals(m: Measurements, fitted: Calibrated) -> Chart:
         shown = np.concatenate([inside, held[np.isfinite(held)]])
         limit = float(np.quantile(np.abs(shown), QUANTILE)) + 0.01
         encoding = {
-            "x": {"field": "measured", "type": "quantitative", "title": f"measured {shortened(target)}",
-                  "axis": {"format": ",~r", "tickCount": 6}, "scale": {"type": "log", "nice": False, "padding": 10}},
-            "y": {"field": "error", "type": "quantitative", "title": "predicted / measured − 1",
-                  "axis": {"format": "~%"}, "scale": {"domain": [-limit, limit], "nice": False}},
+            "x": amounts("measured", f"measured {shortened(target)}", axis={"format": ",~r", "tickCount": 6},
+                         scale={"type": "log", "nice": False, "padding": 10}),
+            "y": amounts("error", "predicted / measured − 1", "~%", scale={"domain": [-limit, limit], "nice": False}),
             "color": coloured("kind", [HELD_BACK, IN_SAMPLE], (SERIES[1], SERIES[0])),
         }  # fmt: skip
         dots = {"mark": {"type": "point", "filled": True, "size": 18, "opacity": 0.6, "clip": True},
@@ -55,20 +55,19 @@ def table(t: Table, x: npt.ArrayLike, y: npt.ArrayLike) -> Chart:
     rows = [{"kind": curve, "x": float(a), "y": float(b), "error": float(e)}
             for a, b, e in zip(x, y, t(x) / y - 1.0, strict=True)]  # fmt: skip
     rows += [{"kind": points, "x": float(a), "y": float(b)} for a, b in zip(t.x, t.y, strict=True)]
-    axis = {"field": "x", "type": "quantitative", "scale": {"zero": False, "nice": False}}
+    axis = amounts("x", scale={"zero": False, "nice": False})
     kind = coloured("kind", [curve, points])
     layers = [
         {"mark": mark, "transform": [{"filter": {"field": "kind", "equal": which}}],
-         "encoding": {"x": axis | {"title": None}, "color": kind,
-                      "y": {"field": "y", "type": "quantitative", "title": shortened(t.name_y)}}}
+         "encoding": {"x": axis | {"title": None}, "color": kind, "y": amounts("y", shortened(t.name_y))}}
         for which, mark in ((curve, {"type": "point", "filled": True, "size": 14}),
                             (points, {"type": "line", "strokeWidth": 1.5, "point": {"size": 45}}))
     ]  # fmt: skip
     bounds = [{"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"y": {"datum": sign * t.max_error}}}
               for sign in (-1, 1)]  # fmt: skip
     error = {"mark": {"type": "line", "color": "#333"}, "transform": [{"filter": {"field": "kind", "equal": curve}}],
-             "encoding": {"x": axis | {"title": shortened(t.name_x)}, "y": {"field": "error", "type": "quantitative",
-                          "title": "error", "axis": {"format": "~%", "tickCount": 4}}}}  # fmt: skip
+             "encoding": {"x": axis | {"title": shortened(t.name_x)},
+                          "y": amounts("error", "error", axis={"format": "~%", "tickCount": 4})}}  # fmt: skip
     panels = [{"width": 560, "height": 280, "layer": layers}, {"width": 560, "height": 90, "layer": [error, *bounds]}]
     return chart(
         f"{shortened(t.name_y)} by {shortened(t.name_x)}",

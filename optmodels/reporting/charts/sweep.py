@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, shortened
+from optmodels.reporting.charts.channels import amounts, tips
 from optmodels.reporting.colours import ALARM, REST, SERIES
 from optmodels.reporting.quantities import title
 
@@ -66,8 +67,7 @@ def _frontier(document: Mapping[str, Any]) -> Chart | None:
     if not rows:
         return None
     axes = {
-        channel: {"field": channel, "type": "quantitative", "scale": _scale([r[channel] for r in rows]),
-                  "axis": {"format": ",~r"}, "title": shortened(_title(aim), 80)}
+        channel: amounts(channel, shortened(_title(aim), 80), ",~r", scale=_scale([r[channel] for r in rows]))
         for channel, aim in (("x", aims[1]), ("y", aims[0]))
     }  # fmt: skip
     colours = {"on the frontier, proved": (ALARM, ALARM), "on the frontier, not proved": (ALARM, "#ffffff"),
@@ -78,15 +78,14 @@ def _frontier(document: Mapping[str, Any]) -> Chart | None:
         "encoding": axes | {
             "stroke": coloured("kind", kinds, [colours[k][0] for k in kinds]),
             "fill": coloured("kind", kinds, [colours[k][1] for k in kinds]),
-            "tooltip": [{"field": "x", "title": shortened(x)}, {"field": "y", "title": shortened(y)},
-                        {"field": "at", "title": "at"}, {"field": "plan"}, {"field": "kind", "title": " "}],
+            "tooltip": tips(("x", shortened(x)), ("y", shortened(y)), ("at", "at"), "plan", ("kind", " ")),
         },
     }  # fmt: skip
     line = {
         "transform": [{"filter": f"datum.kind !== '{BEATEN}'"}],
         "mark": {"type": "line", "color": ALARM, "opacity": 0.5,
                  "interpolate": "step-after" if aims[1]["direction"] == "min" else "step-before"},
-        "encoding": axes | {"order": {"field": "x", "type": "quantitative"}},
+        "encoding": axes | {"order": amounts("x")},
     }  # fmt: skip
     return chart(
         "Frontier",
@@ -131,20 +130,17 @@ def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str])
     )
     better = "less" if document.get("sense") == "min" else "more"
     rated = f"objective, {document.get('unit', '')} ({better} is better)"
-    y = {"field": "y", "type": "quantitative", "title": rated, "scale": {"zero": False}, "axis": {"format": "~s"}}
+    y = amounts("y", rated, "~s", scale={"zero": False})
     colour: dict[str, Any] = {"value": SERIES[0]}
     if few and others:
         colour = coloured("group", short.values())
     elif others and others[0] in numeric:
-        colour = {"field": "shade", "type": "quantitative", "title": shortened(others[0]),
-                  "scale": {"scheme": "viridis"}}  # fmt: skip
+        colour = amounts("shade", shortened(others[0]), scale={"scheme": "viridis"})
     states = [s for s in SHAPES if any(r["state"] == s for r in data)]
-    shape = {"field": "state", "type": "nominal", "title": None,
-             "scale": {"domain": states, "range": [SHAPES[s] for s in states]}}  # fmt: skip
+    shape = coloured("state", states, [SHAPES[s] for s in states])
     shape |= {} if states != [PROVED] else {"legend": None}
-    tip = [{"field": "x", "title": shortened(across)}, {"field": "y", "title": "objective", "format": ",.6~g"},
-           {"field": "bound", "format": ",.6~g"}, {"field": "group", "title": "at"}, {"field": "plan"},
-           {"field": "state", "title": " "}]  # fmt: skip
+    tip = tips(("x", shortened(across)), ("y", "objective", ",.6~g"), ("bound", None, ",.6~g"), ("group", "at"), "plan",
+               ("state", " "))  # fmt: skip
     marks: dict[str, Any] = {"x": x, "shape": shape, "tooltip": tip}
 
     def layer(state: str, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +151,7 @@ def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str])
             "encoding": marks | encoding,
         }
 
-    width = {"field": "width", "type": "quantitative", "scale": None, "legend": None}  # none hides another like it
+    width = amounts("width", scale=None, legend=None)  # none hides another like it
     line = {"mark": {"type": "line"}, "transform": [{"filter": "datum.y !== null"}],
             "encoding": {"x": x, "y": y, "color": colour, "strokeWidth": width}}  # fmt: skip
     bar = {"mark": {"type": "rule", "opacity": 0.6},
@@ -196,8 +192,7 @@ def _map(document: Mapping[str, Any], x: str, y: str) -> Chart | None:
         "color": {"condition": {"test": "datum.objective === null", "value": "#dddddd"}, "field": "objective",
                   "type": "quantitative", "title": document.get("unit", ""), "scale": {"scheme": "viridis"},
                   "legend": {"orient": "right", "columns": 1}},
-        "tooltip": [{"field": "x", "title": shortened(x)}, {"field": "y", "title": shortened(y)}, {"field": "status"},
-                    {"field": "objective", "format": ",.6~g"}, {"field": "plan"}],
+        "tooltip": tips(("x", shortened(x)), ("y", shortened(y)), "status", ("objective", None, ",.6~g"), "plan"),
     }  # fmt: skip
     return chart(
         "Map", "The objective over both varied fields; grey has no plan. Point at a cell for its plan.", data,
