@@ -62,7 +62,8 @@ def _deployment(
     return Deployment(
         name=f"{c.model}, {c.parallelism}, batch {c.batch}{role}", model=architecture.title or c.model,
         checkpoint=architecture.checkpoint, machine=f"server with {c.gpu}", market=None, machines=len(hosts),
-        hosts=hosts, devices=devices, nodes=nodes, gpu=c.gpu, gpus_per_machine=_gpus_of(case, hosts[0]),
+        hosts=hosts, devices=devices, nodes=nodes, gpu=c.gpu,
+        gpus_per_machine=next(len(s.free) for s in case.servers if s.name == hosts[0]),
         tensor_parallel=c.tp, pipeline_parallel=c.pp, attention_ranks=c.ranks,
         replicas_per_machine=len(devices) if nodes == 1 else 1,
         max_num_seqs=c.batch if c.engine is None else c.engine.max_num_seqs,
@@ -73,10 +74,6 @@ def _deployment(
         max_num_batched_tokens=None if c.engine is None else c.engine.max_num_batched_tokens,
         stage=c.stage, notes=notes,
     )  # fmt: skip
-
-
-def _gpus_of(case: OrchestrationCase, server: str) -> int:
-    return next(len(s.free) for s in case.servers if s.name == server)
 
 
 def _longest(case: OrchestrationCase, model: str) -> int | None:

@@ -162,11 +162,6 @@ def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
     return counts
 
 
-def running_of(t: OrchestrationTables, p: OrchestrationPlan) -> Array:
-    """(C,) requests that run on one engine of a plan in the mean of its configuration's busiest bin."""
-    return most_running(t, assignment_of(t, p))
-
-
 def assignment_of(t: OrchestrationTables, p: OrchestrationPlan) -> Assignment:
     """Starts of a plan by place and time, without waiting and admitted requests."""
     pair, row = np.unique(np.stack((np.array(p.shares.request_class, dtype=np.int64), routes_of(t, p))), axis=1,
@@ -181,7 +176,7 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
     """The plan with engines that let in this many times as many at once, no more than the file's and no less than
     run.
     """
-    least, lines = running_of(t, p), []
+    least, lines = most_running(t, assignment_of(t, p)), []
     for line, c in zip(p.configurations, rows_of(t, p), strict=True):
         of = t.configurations[c].engine
         if line.engine is not None and of is not None and line.stage != "prefill" and not of.place_wait_s:

@@ -648,7 +648,8 @@ def _from_trace(
             local = np.arange(len(mine))
         else:
             lengths, slo = groups
-            length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], lengths))
+            tokens = trace.output_tokens[mine]
+            length = np.digitize(tokens, np.unique(np.quantile(tokens, np.arange(1, lengths) / lengths)))
             knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m and c.engine is None])
             allowed = np.digitize(per_token[mine], _snapped(per_token[mine], slo, knees))
             _, local = np.unique(length * (slo + 1) + allowed, return_inverse=True)
@@ -710,11 +711,6 @@ def _longest_wait(
     rate = best[case.request_model]
     wait = np.where((rate > 0) & held, deadline - trace.output_tokens / np.where(rate > 0, rate, 1.0), 0.0)
     return float(np.clip(wait, 0.0, case.ttft_limit_s).max(initial=0.0))
-
-
-def _quantile_edges(values: Ints, groups: int) -> Array:
-    """Inner edges of `groups` groups of about equal size."""
-    return np.unique(np.quantile(values, np.arange(1, groups) / groups))
 
 
 def _snapped(values: Array, groups: int, knees: Array) -> Array:

@@ -51,10 +51,6 @@ class Sent:
     net_bytes_per_s: float
     link: Link
 
-    def moving_s(self, prompt: Array) -> Array:
-        """Seconds in which a cache goes through the network, next to the planned share."""
-        return self.bytes_of(prompt) / self.link.rate(self.net_bytes_per_s)
-
     def planned_s(self, prompt: Array) -> Array:
         """Seconds of the planned share."""
         return self.bytes_of(prompt) / (self.link.most_used * self.net_bytes_per_s)
@@ -166,7 +162,7 @@ def planned(
     turn = float(asked.weight @ [level.turn(r, line.step_s) for r in mine])
     work, lasts = (float(asked.weight @ [getattr(r, k) for r in mine]) for k in ("work", "steps"))
     part = min(1.0, level.load / work / asked.requests_per_s)
-    moving = np.zeros(n) if sent is None else sent.moving_s(asked.prompt)
+    moving = np.zeros(n) if sent is None else sent.bytes_of(asked.prompt) / sent.link.rate(sent.net_bytes_per_s)
     late_s = moving + (sent.link.latency_s if sent is not None and stage == "prefill" else 0.0)
     wait, factor = line.wait_s + line.place_wait_s, costs.slower if stage != "decode" else 0.0
     seen = np.array([
@@ -187,8 +183,8 @@ def planned(
             line.place_wait_s, limits.busiest, part * (asked.dispersion - 1) * turn,
         )  # fmt: skip
         load = {k: np.array([by[str(i)][k] for i in range(n)]) for k in by["0"]}
-        if line.place_wait_s > 0:
-            load = _in_places(load, fits)
+        if line.place_wait_s > 0:  # as the check of engines has slots and KV cache then
+            load |= {k: np.where(fits, load[k], math.inf) for k in ("running", "memory")}
         if sent is not None:
             load["transfer"] = sent.planned_s(asked.prompt)
         for row in load.values():
@@ -255,11 +251,6 @@ def _work(level: Level, asked: Asked, running: float, stage: Stage, filled: floa
     if stage == "prefill":  # of the prompts that run as many are in one step as there is room for
         running = min(running, max(1.0, filled * level.ranks * level.room * steps / new))
     return running * work / steps if steps > 0 else math.inf
-
-
-def _in_places(load: dict[str, Array], fits: Mask) -> dict[str, Array]:
-    """Slots and KV cache where requests wait for a place: as the check of engines has them."""
-    return {k: np.where(fits, row, math.inf) if k in ("running", "memory") else row for k, row in load.items()}
 
 
 def _requests(asked: Asked, cached: Array, stage: Stage, weight: Array) -> dict[str, Request]:

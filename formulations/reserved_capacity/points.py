@@ -139,14 +139,9 @@ class ReservedTables:
         return (load, strength) if fits.all() else None
 
     @property
-    def can_fall_short(self) -> bool:
-        """Whether some demand may go unserved at a price."""
-        return bool(np.isfinite(self.penalty).any())
-
-    @property
     def costs_by_the_hour(self) -> bool:
         """Whether anything but reservations costs: hourly machines, unserved demand, egress."""
-        return bool(len(self.option_sink)) or self.can_fall_short or bool(self.egress.any())
+        return bool(len(self.option_sink) or np.isfinite(self.penalty).any() or self.egress.any())
 
     @property
     def friction(self) -> bool:

@@ -133,13 +133,9 @@ class Serving(Entry):
     )  # fmt: skip
 
 
-def _one_or_several(value: Any) -> str:
-    return "Levels" if isinstance(value, list | tuple) else "Serving"
-
-
 AnyServing = Annotated[
     Annotated[Serving, Tag("Serving")] | Annotated[tuple[Serving, ...], Field(min_length=1), Tag("Levels")],
-    Discriminator(_one_or_several),
+    Discriminator(lambda value: "Levels" if isinstance(value, list | tuple) else "Serving"),
 ]
 
 

@@ -105,7 +105,9 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
         held = machines_held(t, plan)
         out["binding"], out["values"] = reserved_values.binding(t, held), reserved_values.values(t, held)
         out["regions"], out["promises"] = _regions(t, plan), _promises(t, plan)
-        out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
+        local = out["comparisons"]["region_local"]
+        saving = None if local is None else local - plan.cost.total_usd_per_month
+        out["value_of_forwarding_usd_per_month"] = saving
         out |= _other_demand(t, plan)
     return out
 
@@ -204,10 +206,6 @@ def _latencies(t: ReservedTables) -> dict[str, Any]:
 def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
     """Reserved machines by sink and quarter, (J, Q), of a plan."""
     return t.reserved(counts_of(t, plan))
-
-
-def _saving(other: float | None, plan: ReservedPlan) -> float | None:
-    return None if other is None else other - plan.cost.total_usd_per_month
 
 
 def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Protocol
 
@@ -324,10 +325,6 @@ class PolicyMethod:
         return found if dict(self.default) in found else [dict(self.default), *found]
 
 
-def _dynamo_trend(use: float) -> Policy:
-    return DynamoPlanner(use, trend=True)
-
-
 TARGETS = (0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 REACTIVE: dict[str, PolicyMethod] = {
     "hpa": PolicyMethod(HorizontalPodAutoscaler, {"target": 0.7, "window_min": 5},
@@ -339,6 +336,6 @@ REACTIVE: dict[str, PolicyMethod] = {
     "wva": PolicyMethod(WvaSaturation, {"saturated": 0.8, "spare": 0.1},
                   {"saturated": (0.7, 0.8, 0.9, 1.0), "spare": (0.05, 0.1, 0.2, 0.3)}),
     "dynamo": PolicyMethod(DynamoPlanner, {"use": 1.0}, {"use": TARGETS}),
-    "dynamo_trend": PolicyMethod(_dynamo_trend, {"use": 1.0}, {"use": TARGETS}),
+    "dynamo_trend": PolicyMethod(partial(DynamoPlanner, trend=True), {"use": 1.0}, {"use": TARGETS}),
     "scheduled": PolicyMethod(ScheduledPolicy, {"factor": 1.2}, {"factor": (0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 2.0)}),
 }  # fmt: skip

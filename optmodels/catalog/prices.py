@@ -306,7 +306,8 @@ def machines_of(
             raise InputError(Mistake(str(path), "region", region, f"a region of the file: {_list(known)}"))
     found, unknown = [], []
     for row in rows:
-        known_machine = _in_catalogue(row)
+        listed = (m for p in catalog.pools() for m in catalog.machines(p) if m.machine == row.machine)
+        known_machine = next(listed, None)
         gpu = gpu_of(row) or (known_machine.gpu if known_machine is not None else None)
         if gpu is None:
             unknown.append(row.machine)
@@ -324,11 +325,6 @@ def machines_of(
         expected = "a machine with a GPU of the catalogue: columns: {gpu: …}, optmodels list catalog"
         raise InputError(Mistake(str(path), "gpu", _list(unknown, 5) or None, expected))
     return found, list(dict.fromkeys(unknown))
-
-
-def _in_catalogue(row: PriceRow) -> Machine | None:
-    """The machine of the catalogue with this name."""
-    return next((m for p in catalog.pools() for m in catalog.machines(p) if m.machine == row.machine), None)
 
 
 def gpu_of(row: PriceRow) -> str | None:

@@ -114,9 +114,4 @@ def _factor(coefficient: ScaledCoefficient | None, safety: float | None, pair: t
     try:
         return quantile_factor(coefficient.residual_quantiles, safety)
     except InputError as error:
-        raise InputError([replace_path(m) for m in error.mistakes]) from None
-
-
-def replace_path(mistake: Mistake) -> Mistake:
-    """The same mistake where an instance file has it."""
-    return replace(mistake, path="latency.safety")
+        raise InputError([replace(m, path="latency.safety") for m in error.mistakes]) from None

@@ -69,7 +69,10 @@ def _memory(p: Provenance, safety: float | None) -> list[str]:
 def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Entries as lines of a summary."""
     lines: list[str] = []
-    for (model, source), mine in _by_source(entries).items():
+    by_source: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for e in entries:
+        by_source.setdefault((e["model"], e["source"]), []).append(e)
+    for (model, source), mine in by_source.items():
         said = f"{plain(model)} ({plain(source)})"
         several = sum(len(e["of"]) for e in mine) > 1
         if several:  # a source may take lines, and is the same for many
@@ -89,13 +92,6 @@ def _together(of: Sequence[str]) -> str:
         llm, on, gpu = what.rpartition(" on ")
         where.setdefault(llm + on, []).append(gpu)
     return ", ".join(first + " and ".join(filter(None, (", ".join(g[:-1]), g[-1]))) for first, g in where.items())
-
-
-def _by_source(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for e in entries:
-        found.setdefault((e["model"], e["source"]), []).append(e)
-    return found
 
 
 def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:

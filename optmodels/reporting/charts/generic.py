@@ -48,7 +48,7 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.7}},
         "encoding": {
-            "x": amounts("used", "share of the limit used", "%",
+            "x": amounts("used", axis={"format": "%", "title": "share of the limit used"},
                          scale={"domainMax": max(1.05, *(r["used"] for r in rows)), "domainMin": 0}),
             "y": entries("name"),
             "color": coloured("state", ["binds", "has slack"], [ALARM, STRONG]),

@@ -254,7 +254,9 @@ class JointConflicts:
                 raised[i] = self._beyond(i, box[i])
                 if sum(raised) < goal:
                     fresh.add(tuple(raised))
-        self.corners = [c for c in fresh if not any(o != c and _below(o, c) for o in fresh)]
+        self.corners = [
+            c for c in fresh if not any(o != c and all(x <= y for x, y in zip(o, c, strict=True)) for o in fresh)
+        ]
 
     def _beyond(self, i: int, x: float) -> float:
         """The next change of limit i that is looser than x."""
@@ -276,10 +278,6 @@ class JointConflicts:
         if self.closed:
             return sum(self.best) * (1 - CLOSE)
         return min(map(sum, self.corners), default=sum(self.best))
-
-
-def _below(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return all(x <= y for x, y in zip(a, b, strict=True))
 
 
 def together(

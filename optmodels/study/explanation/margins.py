@@ -58,41 +58,6 @@ def _binds_so_far(oracle: Oracle, objective: float, free: Answer) -> bool | None
 
 def step(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
     """Fill in the value of a step of a binding limit: one solve."""
-    _marginal(oracle, limit, base, line, limit.marker.rated)
-    line.words = _effect_words(limit, line, unit)
-
-
-def ranges(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
-    """Fill in how far a limit may move: two questions, each a bisection."""
-    rated = limit.marker.rated
-    try:
-        if line.binds and limit.number:
-            _to_better(oracle, limit, base, line, rated)
-        if limit.number and (line.binds or limit.written):
-            _to_worse(oracle, limit, base, line, rated)
-    finally:  # results before the budget's end count
-        line.words = _effect_words(limit, line, unit)
-
-
-def _stays(oracle: Oracle, limit: Restriction, base: Answer, value: Any, rated: bool) -> bool | None:
-    """Whether the optimum is as good at another value of the limit (`rated`: the plan buys the same)."""
-    answer = oracle.best({limit: value})
-    if answer.feasible is None or (answer.feasible and not answer.optimal):
-        return None
-    if not answer.feasible or answer.objective is None or base.objective is None:
-        return False
-    return base.same_as(answer) if rated else oracle.same(answer.objective, base.objective)
-
-
-def _changes(oracle: Oracle, limit: Restriction, base: Answer, rated: bool) -> Any:
-    def changes(value: Any) -> bool | None:
-        stays = _stays(oracle, limit, base, value, rated)
-        return None if stays is None else not stays
-
-    return changes
-
-
-def _marginal(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, rated: bool) -> None:
     one = 1 if limit.whole else 0.01 * (abs(limit.value) or 1.0)
     step = limit.value + direction(limit) * one
     end = limit.loosest
@@ -101,23 +66,33 @@ def _marginal(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffec
     step = int(step) if limit.whole else float(f"{step:.12g}")
     answer = oracle.best({limit: step})
     line.step = step
-    if answer.optimal and answer.objective is not None and base.objective is not None and not rated:
+    if answer.optimal and answer.objective is not None and base.objective is not None and not limit.marker.rated:
         line.objective_at_step = answer.objective
         gain = oracle.better(answer.objective, base.objective)
         line.gain_of_step = 0.0 if oracle.same(answer.objective, base.objective) else gain
+    line.words = _effect_words(limit, line, unit)
 
 
-def _to_better(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, rated: bool) -> None:
-    found = least_change(limit, _changes(oracle, limit, base, rated), tolerance=RANGE_TOLERANCE)
-    if found is not None:
-        line.better_at, line.loosest = tidy(limit, found[0]), tidy(limit, found[1], looser=False)
+def ranges(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
+    """Fill in how far a limit may move: two questions, each a bisection."""
 
+    def changes(value: Any) -> bool | None:
+        """Whether the optimum is not as good at another value, or of a rated limit whether the plan buys other."""
+        answer = oracle.best({limit: value})
+        if answer.feasible is None or (answer.feasible and not answer.optimal):
+            return None
+        if not answer.feasible or answer.objective is None or base.objective is None:
+            return True
+        return not (base.same_as(answer) if limit.marker.rated else oracle.same(answer.objective, base.objective))
 
-def _to_worse(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, rated: bool) -> None:
-    changes = _changes(oracle, limit, base, rated)
-    found = least_change(limit, changes, looser=False, tolerance=RANGE_TOLERANCE)
-    if found is not None:
-        line.too_tight, line.tightest = tidy(limit, found[0], looser=False), tidy(limit, found[1])
+    try:
+        if line.binds and limit.number and (found := least_change(limit, changes, tolerance=RANGE_TOLERANCE)):
+            line.better_at, line.loosest = tidy(limit, found[0]), tidy(limit, found[1], looser=False)
+        asked = limit.number and (line.binds or limit.written)
+        if asked and (found := least_change(limit, changes, looser=False, tolerance=RANGE_TOLERANCE)):
+            line.too_tight, line.tightest = tidy(limit, found[0], looser=False), tidy(limit, found[1])
+    finally:  # results before the budget's end count
+        line.words = _effect_words(limit, line, unit)
 
 
 def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:

@@ -154,7 +154,8 @@ def _infeasible(oracle: Oracle, document: Explanation) -> None:
     if len(found) == why.MOST_CONFLICTS and not answer.feasible:
         document.skipped.append(f"conflicts beyond the first {len(found)}")
     if answer.feasible:
-        document.restored_words = f"Without {_these(everyone)} there is a plan: {answer.headline}"
+        limits_off = " and ".join(f"“{r.words(detail=False)}”" for r in everyone)
+        document.restored_words = f"Without {limits_off} there is a plan: {answer.headline}"
     budget.what = "what each of them needs"
     for kept, proved in found:
         document.conflicts.append(why.conflict(oracle, kept, proved, among))
@@ -173,10 +174,6 @@ def _infeasible(oracle: Oracle, document: Explanation) -> None:
     over = list(dict.fromkeys([*everyone, *(r for r, _ in known)]))
     budget.what = "the cheapest joint loosening"
     document.jointly = why.together(oracle, over, best, document.skipped)
-
-
-def _these(limits: list[Restriction]) -> str:
-    return " and ".join(f"“{r.words(detail=False)}”" for r in limits)
 
 
 def _sentence(text: str) -> str:
