@@ -8,6 +8,7 @@ prediction: the ⌈(n+1)·level⌉-th smallest of n ratios, exact where held-bac
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -233,19 +234,23 @@ def load_of(kind: Kind, values: Values) -> Load:
     return {"step": loads.step_load, "static": loads.static_load, "served": loads.served_load}[kind](values)
 
 
-FIRST_TOKEN: dict[str, str] = {
-    "first_fixed": "s",
-    "first_shard": "s·tp",
-    "prompt": "s·tp/token",
-    "prompt_host": "s/token",
-    "prompt_comm": "s/token",
-    "prompt_attention": "s·tp/token²",
-    "running": "s/request",
-    "running_kv": "s·tp/token",
-    "running_prefill": "s·tp·token/token",
-    "burst": "s·tp/token",
-    "spacing": "s·request/token",
-    "crowding": "s/request²",
+# Terms of the time to first token in a closed-loop run, with their units, of concurrency, prompt, output and tp: own
+# prefill, the step under way, the queue ahead. `burst` is the work of C prompts that arrive together (every client
+# starts at once), `spacing` the time between two completions, S_out/C steps, for which engines that admit on completion
+# make a request wait.
+FIRST_TOKEN: dict[str, tuple[str, Callable[[Array, Array, Array, Array], Array]]] = {
+    "first_fixed": ("s", lambda C, S, out, tp: np.ones_like(C)),
+    "first_shard": ("s·tp", lambda C, S, out, tp: 1.0 / tp),
+    "prompt": ("s·tp/token", lambda C, S, out, tp: S / tp),
+    "prompt_host": ("s/token", lambda C, S, out, tp: S + 0.0),
+    "prompt_comm": ("s/token", lambda C, S, out, tp: S * (tp > 1)),
+    "prompt_attention": ("s·tp/token²", lambda C, S, out, tp: S * S / tp),
+    "running": ("s/request", lambda C, S, out, tp: C + 0.0),
+    "running_kv": ("s·tp/token", lambda C, S, out, tp: C * (S + out / 2.0) / tp),
+    "running_prefill": ("s·tp·token/token", lambda C, S, out, tp: C * S / out / tp),
+    "burst": ("s·tp/token", lambda C, S, out, tp: C * S / tp),
+    "spacing": ("s·request/token", lambda C, S, out, tp: out / C),
+    "crowding": ("s/request²", lambda C, S, out, tp: C * C),
 }
 ROOFLINE = ("roofline_prefill", "roofline_decode", "offset_prefill", "offset_decode", "predicted_s", "offset")
 
@@ -266,12 +271,12 @@ def columns(names: tuple[str, ...], kind: Kind, v: Values, reference: Reference 
 
 def _columns(names: tuple[str, ...], kind: Kind, v: Values, reference: Reference | None) -> list[Array]:
     load = load_of(kind, v) if kind != "pairs" else None
-    first = _first_token(v) if kind == "served" else {}
     roof = _roofline(kind, v, reference) if set(names) & set(ROOFLINE) else {}
     found = []
     for name in names:
-        if name in first:
-            found.append(first[name])
+        if name in FIRST_TOKEN and kind == "served":
+            lengths = v["concurrency"], v["input_tokens"], v["output_tokens"], v["tp"]
+            found.append(FIRST_TOKEN[name][1](*lengths))
         elif name in roof:
             found.append(roof[name])
         elif (
@@ -284,30 +289,6 @@ def _columns(names: tuple[str, ...], kind: Kind, v: Values, reference: Reference
         else:
             raise InputError(Mistake(None, "terms", name, f"a term that {kind} measurements have"))
     return found
-
-
-def _first_token(v: Values) -> dict[str, Array]:
-    """Terms of the time to first token in a closed-loop run: own prefill, the step under way, the queue ahead.
-
-    `burst` is the work of C prompts that arrive together (every client starts at once), `spacing` the time between
-    two completions, S_out/C steps, for which engines that admit on completion make a request wait.
-    """
-    C, S, out, tp = v["concurrency"], v["input_tokens"], v["output_tokens"], v["tp"]
-    one = np.ones_like(C)
-    return {
-        "first_fixed": one,
-        "first_shard": one / tp,
-        "prompt": S / tp,
-        "prompt_host": S + 0.0,
-        "prompt_comm": S * (tp > 1),
-        "prompt_attention": S * S / tp,
-        "running": C + 0.0,
-        "running_kv": C * (S + out / 2.0) / tp,
-        "running_prefill": C * S / out / tp,
-        "burst": C * S / tp,
-        "spacing": out / C,
-        "crowding": C * C,
-    }
 
 
 def _roofline(kind: Kind, v: Values, reference: Reference | None) -> dict[str, Array]:

@@ -183,7 +183,7 @@ def _unit(name: str) -> str:
         return TERMS[name].unit
     if name == "experts":
         return "s·tp/step"
-    return FIRST_TOKEN.get(name, "s" if name.startswith("offset") else "")
+    return FIRST_TOKEN[name][0] if name in FIRST_TOKEN else "s" if name.startswith("offset") else ""
 
 
 def _segments(model: str, m: Measurements, target: str, options: FitOptions) -> list[tuple[str, tuple[str, ...]]]:
