@@ -196,9 +196,11 @@ class AttainmentRounds(rounds.Certifier[OrchestrationPlan]):
     def judge(self, plan: OrchestrationPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
         """The promises to every model that has requests: those in time, and the limit on times between tokens."""
         names = self.first.case.models
-        promised, limit = promises_of(plan), self.problem.slo.itl_s
+        limit = self.problem.slo.itl_s
         share = 1.0 if (of := seconds_and_quantile(limit)[1]) is None else of
-        kinds = promised if limit is None else promised | {(m, "itl_s"): share for m, _ in promised}
+        promised = plan.attainment_by_model
+        kinds: dict[tuple[str, Metric], float] = {(m, "in_time"): min(x, 1.0) for m, x in promised.items()}
+        kinds |= {} if limit is None else {(m, "itl_s"): share for m in promised}
         good, came = [], []
         for copy in range(max(self.copies, 1)):
             if copy and over():
@@ -294,17 +296,6 @@ def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mappi
         words = own if loose == 1 else f"with {of_problem.looser(loose)}, without cuts"
         made.append(Bounded(words, of.model_copy(update={"certify": "none"}), of_problem.tables(loose)))
     return made
-
-
-def promises_of(plan: OrchestrationPlan) -> dict[tuple[str, Metric], float]:
-    """Share of each model's requests planned to be in time."""
-    asked: dict[str, float] = {}
-    in_time: dict[str, float] = {}
-    for c in plan.classes:
-        if c.requests > 0:
-            asked[c.model] = asked.get(c.model, 0.0) + c.requests
-            in_time[c.model] = in_time.get(c.model, 0.0) + c.in_time
-    return {(m, "in_time"): min(in_time[m] / n, 1.0) for m, n in asked.items()}
 
 
 def _judged(model: str, metric: Metric, promised: float, good: Array, came: Array, error: float) -> _Judged:

@@ -298,18 +298,8 @@ def _keeps(problem: Orchestration, p: OrchestrationPlan) -> bool:
     """Whether the best use has every model's attainment_at_least."""
     return all(
         m.attainment_at_least is None or share >= m.attainment_at_least - 1e-6
-        for m in problem.models if (share := _shares(p).get(m.model)) is not None
+        for m in problem.models if (share := p.attainment_by_model.get(m.model)) is not None
     )  # fmt: skip
-
-
-def _shares(p: OrchestrationPlan) -> dict[str, float]:
-    asked: dict[str, list[float]] = {}
-    for c in p.classes:
-        if c.requests > 0:
-            of = asked.setdefault(c.model, [0.0, 0.0])
-            of[0] += c.in_time
-            of[1] += c.requests
-    return {m: good / came for m, (good, came) in asked.items()}
 
 
 def _report(
@@ -317,7 +307,7 @@ def _report(
     seen: dict[str, dict[str, Any]], way: Dispatcher | None,
 ) -> dict[str, Any]:  # fmt: skip
     """The report of `evaluate`."""
-    planned, rows = _shares(p), []
+    planned, rows = p.attainment_by_model, []
     floors = {m.model: m.attainment_at_least for m in t.case.problem.models}
     duration = t.case.trace.duration_s if t.case.trace is not None and t.case.trace.duration_s > 0 else t.horizon_s
     for model, share in planned.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -271,6 +272,15 @@ class OrchestrationPlan(Document):
         description="best dispatcher without knowledge of the requests, where `dispatcher` is planned",
     )
     certification: ReplayCertification | None = Field(default=None, description="None: the problem asks for none")
+
+    @property
+    def attainment_by_model(self) -> dict[str, float]:
+        """Share of each model's requests that is planned to be in time, of models with requests."""
+        asked, in_time = defaultdict[str, float](float), defaultdict[str, float](float)
+        for c in self.classes:
+            asked[c.model] += c.requests
+            in_time[c.model] += c.in_time
+        return {model: in_time[model] / number for model, number in asked.items() if number > 0}
 
     def headline(self) -> str:
         """One line: instances and attainment."""
