@@ -256,18 +256,8 @@ def to_calibration(model: LatencyModel) -> Calibration:
         "static": (("prefill", "latency_s", "_prefill"), ("decode", "latency_s", "_decode")),
     }
     for phase, target, suffix in phases.get(model.measured, ()):
-        value = {c.name: c.value for c in model.targets[target].segments[0].terms}
-        found.append(
-            ScaledCoefficient.model_validate(
-                {
-                    "gpu": model.gpu or "*",
-                    "phase": phase,
-                    "slope": max(value.get(f"roofline{suffix}", 0.0), 1e-9),
-                    "intercept_s": value.get(f"offset{suffix}", 0.0),
-                    "residual_quantiles": model.targets[target].residual_quantiles,
-                }
-            )
-        )
+        names = f"roofline{suffix}", f"offset{suffix}"
+        found.append(_scaled(model.targets[target], *names, None, gpu=model.gpu or "*", phase=phase))
     return Calibration.model_validate(
         {
             "schema": 1,
@@ -278,6 +268,13 @@ def to_calibration(model: LatencyModel) -> Calibration:
             "model": model,
         }
     )
+
+
+def _scaled(target: Target, slope: str, intercept: str, file: str | None, **where: str) -> ScaledCoefficient:
+    """LP(18) of a fitted target by the names of its two coefficients; `where`: GPU, family and phase."""
+    value = {c.name: c.value for c in target.segments[0].terms}
+    lp18 = {"slope": max(value.get(slope, 0.0), 1e-9), "intercept_s": value.get(intercept, 0.0)}
+    return validate(ScaledCoefficient, where | lp18 | {"residual_quantiles": target.residual_quantiles}, file)
 
 
 def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date: str | None = None) -> Calibration:
@@ -293,22 +290,10 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
     found = []
     for gpu, family, phase in groups:
         rows = (m.labels["gpu"] == gpu) & (m.labels["family"] == family) & (m.labels["phase"] == phase)
-        target = calibrate_measurements(m.take(rows), "scaled").model.targets["latency_s"]
-        value = {c.name: c.value for c in target.segments[0].terms}
+        target, file = calibrate_measurements(m.take(rows), "scaled").model.targets["latency_s"], m.source.get("file")
         # A pass of LP(17) is a high-end run: measured once, it counts for both.
         found += [
-            validate(
-                ScaledCoefficient,
-                {
-                    "gpu": gpu,
-                    "family": name,
-                    "phase": phase,
-                    "slope": max(value.get("predicted_s", 0.0), 1e-9),
-                    "intercept_s": value.get("offset", 0.0),
-                    "residual_quantiles": target.residual_quantiles,
-                },
-                m.source.get("file"),
-            )
+            _scaled(target, "predicted_s", "offset", file, gpu=gpu, family=name, phase=phase)
             for name in ((family, "multi_pass") if family == "high_end" and "multi_pass" not in families else (family,))
         ]
     return Calibration.model_validate(
