@@ -100,7 +100,8 @@ def rooms(case: OrchestrationCase, units: Sequence[Sequence[int]]) -> tuple[Room
     """
     made = []
     for g, kind in enumerate(case.gpu_types):
-        made.append(Room(tuple(sorted(set(units[g]))), case.sizes_of_servers[g], case.problem.cluster.stock.get(kind)))
+        working = dict(Counter(len(s.free) for s in case.servers_of[g] if s.free))
+        made.append(Room(tuple(sorted(set(units[g]))), working, case.problem.cluster.stock.get(kind)))
         if not made[-1].divisible and (ways := made[-1].ways) > MOST_PATTERNS:
             given = f"{ways:,.4g} ways to fill a server with units of {', '.join(map(str, made[-1].sizes))} GPUs"
             expected = f"at most {MOST_PATTERNS:,}: sizes that divide one another, fewer of them, or smaller servers"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -745,11 +744,6 @@ class OrchestrationCase:
     def free_gpus(self) -> Ints:
         """Working GPUs by type."""
         return np.array([sum(len(s.free) for s in of) for of in self.servers_of], dtype=np.int64)
-
-    @cached_property
-    def sizes_of_servers(self) -> tuple[dict[int, int], ...]:
-        """Number of servers by GPU type and number of working GPUs, if any works."""
-        return tuple(dict(Counter(len(s.free) for s in of if s.free)) for of in self.servers_of)
 
 
 def _resolve(p: Orchestration) -> OrchestrationCase:

@@ -496,16 +496,6 @@ class ReservedCase:
         """At the first operating point, (I, K); 0: cannot serve."""
         return self.rps_at[:, :, 0]
 
-    @property
-    def prefill_s(self) -> Array:
-        """The same of its prefill, (I, K)."""
-        return self.prefill_s_at[:, :, 0]
-
-    @property
-    def e2e_s(self) -> Array:
-        """The same of its E2E, (I, K)."""
-        return self.e2e_s_at[:, :, 0]
-
     @cached_property
     def allowed(self) -> Mask:
         """Users of r may be served in s on machine i at some operating point, (K, R, R, I)."""

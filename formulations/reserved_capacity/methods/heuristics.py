@@ -47,18 +47,16 @@ def _cheapest(t: ReservedTables) -> Index:
 def _outcome(
     t: ReservedTables, counts: Array | None, options: Options, began: float, reason: str = ""
 ) -> Outcome[ReservedPlan]:
-    if counts is None:
-        seconds = {"solve": time.perf_counter() - began}
-        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
-    counts = _legal(t, counts)
-    broken = _broken(t, counts)
-    if broken:
-        seconds = {"solve": time.perf_counter() - began}
-        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": broken})
-    found = dispatch(t, t.reserved(counts), until=_until(options, began))
+    found = None
+    if counts is not None:
+        counts = _legal(t, counts)
+        reason = _broken(t, counts)
+        if not reason:
+            found = dispatch(t, t.reserved(counts), until=_until(options, began))
+            reason = "some hour cannot be served" if found.short(t) > 0 else ""
     seconds = {"solve": time.perf_counter() - began}
-    if found.short(t) > 0:
-        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "some hour cannot be served"})
+    if counts is None or found is None or reason:
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
     return Outcome("feasible", make_plan(t, counts, found), seconds=seconds)
 
 
