@@ -75,19 +75,13 @@ def write_page(document: Any, folder: Path, *, pictures: bool = False, overwrite
 def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:
     """The article as the template wants it: every item with its kind, charts numbered through the page."""
 
+    kinds = {_Picture: "chart", WordGrid: "grid", Paragraph: "paragraph", Code: "code"}
+
     def typed(item: Any) -> tuple[str, Any]:
-        match item:
-            case Chart():
-                pictures.append(_Picture(item, len(pictures)))
-                return "chart", pictures[-1]
-            case WordGrid():
-                return "grid", item
-            case Paragraph():
-                return "paragraph", item
-            case Code():
-                return "code", item
-            case _:
-                return "figures", item
+        if isinstance(item, Chart):
+            item = _Picture(item, len(pictures))
+            pictures.append(item)
+        return kinds.get(type(item), "figures"), item
 
     sections = [
         {"title": s.title, "lead": s.lead, "typed": [typed(item) for item in s.items]} for s in article.sections
