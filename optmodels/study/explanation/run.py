@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Formulation
-from optmodels.limits import Restriction, quantity
+from optmodels.limits import Offer, Restriction, quantity
 from optmodels.study.explanation import conflicts as why
 from optmodels.study.explanation import margins
 from optmodels.study.explanation.document import Explanation, LimitEffect
@@ -185,17 +186,17 @@ def _weight(line: LimitEffect) -> float:
     return line.gain_without or 0.0
 
 
-def _ranges(
-    oracle: Oracle, base: Answer, found: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
+def _in_turn(
+    document: Explanation, budget: Budget, what: str, questions: Sequence[tuple[str, Callable[[], object]]]
 ) -> None:
-    """How far limits may move, one after the other until the budget is spent."""
-    for i, (limit, line) in enumerate(found):
-        oracle.budget.what = f"range of {limit.words()}"
+    """Ask one question after the other, each with its subject in words, until the budget is spent."""
+    for i, (words, ask) in enumerate(questions):
+        budget.what = f"{what} of {words}"
         try:
-            margins.ranges(oracle, limit, base, line, document.unit)
+            ask()
         except OutOfBudgetError:
-            names = listed([r.words() for r, _ in found[i:]])
-            document.skipped.append(f"ranges of {names}: {oracle.budget.why_over} was reached")
+            names = listed([left for left, _ in questions[i:]])
+            document.skipped.append(f"{what}s of {names}: {budget.why_over} was reached")
             return
 
 
@@ -207,6 +208,11 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
     if not base.optimal:
         document.skipped.append("everything: only proved optima can be compared, and this one is not")
         return
+
+    def by_limit(what: str, ask: Callable[..., None], found: Effects) -> None:
+        asks = [(r.words(), partial(ask, oracle, r, base, line, document.unit)) for r, line in found]
+        _in_turn(document, budget, what, asks)
+
     limits, rest = oracle.examined()
     if rest:
         document.skipped.append(rest)
@@ -219,7 +225,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
     if not every:
         document.skipped.append("prices and next best plans: the problem marks no prices")
     with budget.part(OF_STEPS if every else 1.0):
-        _steps(oracle, base, binding, document)
+        by_limit("shadow price", margins.step, binding)
     following: list[Answer] = []
     with budget.part(OF_NEXT_PLANS):
         budget.what = "the next best plans"
@@ -230,19 +236,16 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         except OutOfBudgetError:
             document.skipped.append(f"next best plans after {len(following)}: {budget.why_over} was reached")
     with budget.part(OF_RANGES if every else 1.0):
-        _ranges(oracle, base, binding, document)
+        by_limit("range", margins.ranges, binding)
+
+    def price(offer: Offer, is_bought: bool) -> None:
+        document.prices.append(margins.price_range(priced, offer, base, is_bought))
+
     asked = margins.worth_asking(base, following, every)
-    for i, (offer, is_bought) in enumerate(asked):
-        budget.what = f"price of {offer.words}"
-        try:
-            document.prices.append(margins.price_range(priced, offer, base, is_bought))
-        except OutOfBudgetError:
-            names = listed([o.words for o, _ in asked[i:]])
-            document.skipped.append(f"price ranges of {names}: {budget.why_over} was reached")
-            break
+    _in_turn(document, budget, "price range", [(o.words, partial(price, o, is_bought)) for o, is_bought in asked])
     binding, others_loose = _effects(oracle, others, base, document)  # of defaults and lists, once the rest is known
-    _steps(oracle, base, binding, document)
-    _ranges(oracle, base, [*binding, *loose, *others_loose], document)
+    by_limit("shadow price", margins.step, binding)
+    by_limit("range", margins.ranges, [*binding, *loose, *others_loose])
 
 
 def importance(limit: Restriction) -> tuple[bool, ...]:
@@ -284,17 +287,3 @@ def _effects(
     movable = [found for found in zip(limits, lines, strict=False) if found[0].number]
     by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
     return [found for found in by_gain if found[1].binds], [found for found in by_gain if found[1].binds is False]
-
-
-def _steps(
-    oracle: Oracle, base: Answer, binding: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
-) -> None:
-    """Shadow price of each binding limit, the most valuable first."""
-    for i, (limit, line) in enumerate(binding):
-        oracle.budget.what = f"shadow price of {limit.words()}"
-        try:
-            margins.step(oracle, limit, base, line, document.unit)
-        except OutOfBudgetError:
-            names = listed([r.words() for r, _ in binding[i:]])
-            document.skipped.append(f"shadow prices of {names}: {oracle.budget.why_over} was reached")
-            return
