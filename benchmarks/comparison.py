@@ -125,8 +125,8 @@ def fleets() -> list[str]:
     named = {
         "exact": "a plan, and a bound that no other beats",
         "melange": "whole slices of buckets to machine types (Mélange's model, equal slices counted)",
-        "single_type": "the best fleet of equal machines, every type tried",
-        "greedy": "cheapest tokens first, counts rounded up",
+        "single_type": "a fleet of equal machines, every type tried, by `greedy` and `greedy_dp`",
+        "greedy": "cheapest tokens first, open deployments filled, counts rounded up",
     }
     rows, first, best = methods(fleet.FORMULATION, problem, made, named)
     clock = cpu_s()

@@ -14,8 +14,8 @@ PICTURE = ROOT / "docs" / "img" / "landing.svg"
 PROBLEM = "instances/fleet/aws-continuous.yaml"
 METHODS = {
     "exact": "optmodels, proved best",
+    "melange": "Mélange's slices, without a proof",
     "column_pruning": "few candidates per workload",
-    "lp_rounding": "rounded relaxation",
     "greedy": "best tokens per dollar first",
     "single_type": "one machine type for all",
 }

@@ -41,10 +41,29 @@ def test_every_method_is_checked_and_within_the_bound(goal, seed):
     assert found >= (2 if exact.plan is not None else 0)
 
 
+def bought(outcome):
+    """Deployments by point."""
+    return {d.name: d.count for d in outcome.plan.periods[0].deployments}
+
+
 def test_greedy_takes_the_cheapest_tokens():
-    (outcome,) = run(fleet([1.5], [[1.0, 4.0]], [1.0, 3.0]), "greedy")
-    (line,) = outcome.plan.periods[0].deployments
-    assert (line.name, line.count) == ("p1", 1)
+    """USD 0.75 a request/s on p1, 1 on p0; less than a full p1 goes where whole deployments cost least."""
+    for rate, counts in ((8.0, {"p1": 2}), (9.0, {"p0": 1, "p1": 2}), (1.5, {"p0": 2})):
+        (outcome,) = run(fleet([rate], [[1.0, 4.0]], [1.0, 3.0]), "greedy")
+        assert bought(outcome) == counts
+
+
+def test_greedy_fills_open_deployments_before_it_buys_others():
+    """w1's tokens cost least on p1, which would be a second machine; a quarter of p0, open for w0, carries w1."""
+    (outcome,) = run(fleet([3.0, 0.5], [[4.0, 1.0], [2.0, 4.0]], [2.0, 1.5]), "greedy")
+    assert bought(outcome) == {"p0": 1}
+
+
+def test_greedy_never_costs_more_than_each_bucket_by_itself():
+    """Three p0 seem best for each of four buckets by itself; one p1 carries 1.125 of them: Mélange's example."""
+    problem = fleet([6.0, 3.0, 15.0, 6.0], [[2.0, 20.0], [1.0, 20.0], [5.0, 40.0], [2.0, 20.0]], [1.01, 3.67])
+    (outcome,) = run(problem, "greedy")
+    assert outcome.plan.total_usd_per_hour == pytest.approx(2 * 3.67)
 
 
 def test_greedy_dp_splits_a_budget_between_models():
@@ -60,6 +79,14 @@ def test_single_type_is_one_type():
     assert {m.machine for d in outcome.plan.periods[0].deployments for m in d.machines} == {"m0"}
     (outcome,) = run(fleet([1.0, 1.0], [[1.0, 0.0], [0.0, 1.0]], [1.0, 5.0]), "single_type")
     assert outcome.plan is None
+
+
+def test_single_type_shares_operating_points_of_its_machine():
+    """Of three points of one machine each of the first two is best for a bucket; the third carries both."""
+    problem = fleet([1.0, 1.0], [[4.0, 0.0, 3.0], [0.0, 4.0, 3.0]], [10.0] * 3, p1={"machine": "m0"},
+                    p2={"machine": "m0"})  # fmt: skip
+    (outcome,) = run(problem, "single_type")
+    assert bought(outcome) == {"p2": 1}
 
 
 def test_melange_refuses_limits_it_cannot_see():

@@ -20,7 +20,7 @@ from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, spares
-from optmodels.arrays import Array, Index
+from optmodels.arrays import Array, Index, Mask
 from optmodels.formulation import Method, Options
 from optmodels.plans.outcome import Outcome
 
@@ -158,13 +158,14 @@ class _Room:
         self.money = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
         self.spare = np.zeros(len(tables.points))
 
-    def deployments(self, p: int) -> float:
-        """How many more of p can be bought."""
-        a, cost = self.consumption[p], self.tables.points.usd_per_hour[p]
-        most = np.floor(self.money / cost + EDGE)
-        for r in np.flatnonzero(a):
-            most = min(most, np.floor(self.left[r] / a[r] + EDGE))
-        return max(most, 0.0)
+    def deployments(self) -> Array:
+        """How many more of each point can be bought, (P,)."""
+        most = np.floor(self.money / self.tables.points.usd_per_hour + EDGE)
+        for r in np.flatnonzero(np.isfinite(self.left)):
+            takes = self.consumption[:, r]
+            some = takes > 0
+            most[some] = np.minimum(most[some], np.floor(self.left[r] / takes[some] + EDGE))
+        return np.maximum(most, 0.0)
 
     def take(self, p: int, load: float) -> None:
         """Put load on p, buying the machines for it."""
@@ -174,15 +175,21 @@ class _Room:
         self.money -= self.tables.points.usd_per_hour[p] * bought
 
 
-def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
-    """Every demand, by priority and then size, on the point with the cheapest tokens that still has room."""
+def greedy_shares(problem: Fleet, tables: FleetTables, fill: bool) -> list[Share]:
+    """Every demand, by priority and then size, on the point with the cheapest tokens that still has room.
+
+    Args:
+        problem, tables: as everywhere.
+        fill: use open deployments first, and for less than a full deployment the least cost of whole ones.
+    """
     case, points = tables.case, tables.points
-    shares: list[Share] = []
+    shares: dict[tuple[int, int, int], float] = {}
     for t in range(len(case.periods)):
         room = _Room(problem, tables, t)
-        unit = np.where(np.isfinite(tables.load), tables.load, 0.0) * points.usd_per_hour * room.rates[:, None]
-        unit[~np.isfinite(tables.load)] = np.inf
-        unit = unit + np.where(np.isfinite(tables.load), tables.usd_per_share(t), 0.0)
+        possible = np.isfinite(tables.load)
+        late = np.where(possible, tables.usd_per_share(t), np.inf)  # (W, P), USD/h for all of a demand
+        load = np.where(possible, tables.load, 0.0) * room.rates[:, None]
+        unit = load * points.usd_per_hour + late
         work = [case.workload(d.workload) for d in tables.demands]
         cheapest = unit.min(axis=1) if len(points) else np.zeros(0)
         order = sorted(
@@ -190,22 +197,53 @@ def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
             key=lambda w: (work[w].priority, -cheapest[w] if np.isfinite(cheapest[w]) else 0.0, w),
         )
         for w in order:
-            rest, spot_left = 1.0, work[w].spot_share_max
-            worth_it = work[w].unserved_usd_per_1000_requests * 3.6 * room.rates[w]
-            optional = case.serve_at_least(work[w]) < 1 and problem.objective == "min_cost"
-            for p in np.argsort(unit[w], kind="stable"):
-                if rest <= EDGE or not np.isfinite(unit[w, p]) or (optional and unit[w, p] > worth_it):
+            rest, spot_left, worth = 1.0, work[w].spot_share_max, np.inf
+            if case.serve_at_least(work[w]) < 1 and problem.objective == "min_cost":
+                worth = work[w].unserved_usd_per_1000_requests * 3.6 * room.rates[w]
+            while rest > EDGE:
+                most = np.where(points.spot, min(rest, spot_left), rest)
+                p, share = _next_share(room, load[w], late[w], most, worth, fill)
+                if share <= EDGE:
                     break
-                load = room.rates[w] * tables.load[w, p]
-                share = min(rest, (room.spare[p] + room.deployments(int(p))) / load if load > 0 else rest)
-                if points.spot[p]:
-                    share = min(share, spot_left)
-                    spot_left -= share
-                if share > EDGE:
-                    room.take(int(p), share * load)
-                    shares.append((t, w, int(p), share))
-                    rest -= share
-    return shares
+                room.take(p, share * load[w, p])
+                shares[t, w, p] = shares.get((t, w, p), 0.0) + share
+                rest -= share
+                spot_left -= share * float(points.spot[p])
+    return [(*key, share) for key, share in shares.items()]
+
+
+def _next_share(room: _Room, load: Array, late: Array, most: Array, worth: float, fill: bool) -> tuple[int, float]:
+    """Point and share that serve more of a demand; a share of 0 where no point can or should.
+
+    Args:
+        room: deployments that are open, and those that can be bought.
+        load, late: deployments and USD/h for all of the demand, (P,); late is infinite where it cannot be served.
+        most: share that a point may take, (P,).
+        worth: USD/h above which all of the demand is not served.
+        fill: as in `greedy_shares`.
+    """
+    usd = room.tables.points.usd_per_hour
+    with np.errstate(divide="ignore", invalid="ignore"):
+        free = np.where(load > 0, np.minimum(most, room.spare / load), 0.0)
+        fits = np.where(load > 0, np.minimum(most, (room.spare + room.deployments()) / load), most)
+        each = np.ceil(fits * load - room.spare - EDGE) * usd / fits + late  # USD/h for all of it
+    unit = load * usd + late
+    p, found = _least(unit, (fits > EDGE) & (unit <= worth))
+    if not fill:
+        return p, float(fits[p]) if found else 0.0
+    open_, any_open = _least(unit, (free > EDGE) & (late <= worth))
+    if any_open:
+        return open_, float(free[open_])
+    if found and (full := math.floor(fits[p] * load[p] + EDGE)) >= 1:
+        return p, min(full / float(load[p]), float(fits[p]))
+    p, found = _least(each, (fits > EDGE) & (each <= worth))
+    return p, float(fits[p]) if found else 0.0
+
+
+def _least(value: Array, allowed: Mask) -> tuple[int, bool]:
+    """Position of the least finite value among the allowed ones, the first of equal ones; whether there is one."""
+    at = int(np.where(allowed, value, np.inf).argmin())
+    return at, bool(allowed[at] and np.isfinite(value[at]))
 
 
 def alone(method: Method) -> Method:
@@ -220,11 +258,24 @@ def alone(method: Method) -> Method:
 
 @alone
 def greedy(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-    """Cheapest per token: every demand on the point with the cheapest tokens that still has room; counts rounded up."""
+    """Cheapest per token: every demand on the point with the cheapest tokens that still has room; counts rounded up.
+
+    The better of two plans: of each bucket by itself, and with open deployments filled first (`greedy_shares`).
+    """
     clock = time.perf_counter()
     if problem.objective == "max_ce" and not any(tables.case.serve_at_least(w) for w in tables.case.workloads):
         return finish(problem, tables, _best_single(problem, tables), clock)
-    return finish(problem, tables, complete(problem, tables, greedy_shares(problem, tables)), clock)
+    tried = [complete(problem, tables, greedy_shares(problem, tables, fill)) for fill in (False, True)]
+    return _best(problem, [finish(problem, tables, choice, clock) for choice in tried])
+
+
+def _best(problem: Fleet, outcomes: list[Outcome[FleetPlan]]) -> Outcome[FleetPlan]:
+    """The outcome with the best plan, the first of equal ones; without any plan the first."""
+    best = outcomes[0]
+    for outcome in outcomes[1:]:
+        if outcome.plan is not None and better(problem, outcome.plan, best.plan):
+            best = outcome
+    return best
 
 
 def _best_single(problem: Fleet, tables: FleetTables) -> FleetChoice | None:
@@ -292,9 +343,9 @@ def _path(
         before = np.cumsum(left, axis=0) - left
         filled = np.clip(1.0 - before, 0.0, left)
         gain = (filled * sorted_density).sum(axis=0) / cost
-        chosen = None
+        chosen, deployable = None, room.deployments()
         for k in np.argsort(-gain, kind="stable")[:20]:
-            if gain[k] > 0 and room.deployments(int(columns[k])) >= 1:
+            if gain[k] > 0 and deployable[columns[k]] >= 1:
                 chosen = int(k)
                 break
         if chosen is None:
@@ -467,24 +518,22 @@ def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcom
 
 @alone
 def single_type(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-    """The best fleet of one machine type in one market: greedy on its points alone, for every type."""
+    """The best fleet of one machine type in one market: `greedy` and `greedy_dp` on its points, for every type."""
     clock = time.perf_counter()
     use = tables.use
-    best: FleetPlan | None = None
+    found: list[Outcome[FleetPlan]] = []
     why = "no machine type serves every bucket within the limits"
     alone = np.asarray((use > 0).sum(axis=1)).ravel() == 1
     for g in range(len(tables.resources)):
         columns = np.flatnonzero(alone & (np.asarray(use[:, [g]].todense()).ravel() > 0))
-        if not len(columns):
-            continue
-        part = tables.restricted(columns)
-        outcome = greedy(problem, part, options)
-        if outcome.plan is not None and better(problem, outcome.plan, best):
-            best = outcome.plan
+        if len(columns):
+            part = tables.restricted(columns)
+            found += [method(problem, part, options) for method in (greedy, greedy_dp)]
+    best = _best(problem, found) if found else finish(problem, tables, None, clock, why)
     seconds = {"solve": time.perf_counter() - clock}
-    if best is None:
+    if best.plan is None:
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": why})
-    return Outcome("feasible", best, seconds=seconds)
+    return Outcome("feasible", best.plan, seconds=seconds)
 
 
 METHODS: dict[str, Method] = {
@@ -494,10 +543,10 @@ METHODS: dict[str, Method] = {
     "single_type": single_type,
 }
 TITLES = {
-    "greedy": "cheapest tokens first, counts rounded up",
+    "greedy": "cheapest tokens first, open deployments filled, counts rounded up",
     "greedy_dp": "deployment by deployment by value per dollar, DP over the budget between models",
     "lp_rounding": "linear relaxation rounded up, then consolidated",
-    "single_type": "best fleet of one machine type",
+    "single_type": "best fleet of one machine type, by greedy and greedy_dp",
     "column_pruning": "MILP on the points with the cheapest tokens of each bucket",
     "melange": "Mélange's sliced assignment: whole slices of a bucket, no limits, no queueing",
 }
