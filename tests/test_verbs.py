@@ -22,10 +22,27 @@ from optmodels.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = get_group(command_line()).commands
-# Options of how a command prints or asks, which no function has.
-PRINTING = {
-    "json", "help", "open", "interactive", "show_problem",
-    "rows",  # of `tables`: how many are shown
+# Options that no function has, with the reason; verb and option, `*` for every verb.
+COMMANDS_ONLY = {
+    "* help": "Python has help()",
+    "* json": "functions return the document",
+    "plan show_problem": "functions return the problem in the result",
+    "new interactive": "it asks at a terminal",
+    "report open": "it opens a browser",
+    "tables rows": "how many rows the terminal shows",
+    "measure model": "hidden: its message names --set",
+}
+# Options whose help is not the first sentence of the function's argument, with the reason.
+OWN_HELP = {
+    "as text what Python has as mappings": {
+        "* column", "* where", "* set", "* quota", "plan skip_bad", "sweep vary", "stress inflate"
+    },
+    "files alone where Python takes documents, too": {
+        "solve problem", "explain problem", "fewest_gpus problem", "sweep problem", "compare problems", "check plan",
+        "replay plan", "export plan", "stress plan", "migrate plan", "max_rate plan", "report results", "replan file",
+        "tables source",
+    },
+    "written without being asked": {"solve out", "replay out", "sweep out", "report out", "export out"},
 }  # fmt: skip
 # Arguments that only Python can give: callbacks, an event, what is known only there.
 PYTHON = {
@@ -46,11 +63,62 @@ def options_of(verb: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_options_have_the_same_names(verb: str) -> None:
-    """`rows` prints of `tables` and chooses of `rows-to-measure`."""
+    """A function has the options of its command, and others that only Python can give."""
     here = set(inspect.signature(getattr(optmodels, verb)).parameters) - PYTHON
-    there = set(options_of(verb)) - (PRINTING - ({"rows"} if verb == "rows_to_measure" else set()))
-    there -= {p.name for p in COMMANDS[verb.replace("_", "-")].params if p.param_type_name == "option" and p.hidden}
+    there = {name for name in options_of(verb) if not COMMANDS_ONLY.keys() & {f"* {name}", f"{verb} {name}"}}
     assert there == here
+
+
+def test_options_without_a_function_are_those_listed() -> None:
+    options = {f"{who} {name}" for verb in VERBS for name in options_of(verb) for who in ("*", verb)}
+    arguments = {f"{verb} {name}" for verb in VERBS for name in inspect.signature(getattr(optmodels, verb)).parameters}
+    assert set(COMMANDS_ONLY) - options == {"* help"} and not set(COMMANDS_ONLY) & arguments
+    hidden = {f"{verb} {name}" for verb in VERBS for name, p in options_of(verb).items() if getattr(p, "hidden", False)}
+    assert hidden == {"measure model"}
+
+
+def test_help_is_the_first_sentence_of_the_argument() -> None:
+    """As the docstring of the function has it, read by another reader than that of the command line."""
+    own, seen = {key for keys in OWN_HELP.values() for key in keys}, set()
+    for verb in VERBS:
+        of_api = inspect.signature(getattr(optmodels, verb)).parameters
+        sentences = first_sentences(getattr(optmodels, verb))
+        assert sentences.keys() == of_api.keys(), verb  # each argument has an entry
+        for name, option in options_of(verb).items():
+            if getattr(option, "hidden", False):
+                continue
+            assert option.help and option.help.endswith("."), (verb, name)
+            if name not in of_api or words_of(option.help)[: len(sentences[name])] == sentences[name]:
+                continue
+            [key] = own & {f"* {name}", f"{verb} {name}"} or [f"{verb} {name} has another help: {option.help}"]
+            seen.add(key)
+    assert seen == own
+
+
+def first_sentences(function: Any) -> dict[str, list[str]]:
+    """Words of the first sentence of every entry below ``Args:``."""
+    found: dict[str, str] = {}
+    lines = iter((inspect.getdoc(function) or "").splitlines())
+    for line in lines:
+        if line == "Args:":
+            break
+    names: list[str] = []
+    for line in lines:
+        if line and not line.startswith(" "):
+            break
+        if re.match(r"    \w", line):
+            start, _, line = line.strip().partition(": ")
+            names = start.split(", ")
+        for name in names:
+            found[name] = f"{found.get(name, '')} {line.strip()}".strip()
+    return {name: words_of(re.split(r"\.(?:\s|$)", text)[0]) for name, text in found.items()}
+
+
+def words_of(text: str) -> list[str]:
+    """Words in lower case without marks; a default of None is called default, options and FILE as parameters."""
+    text = re.sub(r" \(`\w+\.[^)]*\)| \(file, mapping or `Problem`\)", "", text).replace("None: ", "default: ")
+    text = re.sub(r"--([a-z][\w-]*)", lambda m: m[1].replace("-", "_"), text)
+    return re.sub(r"[`.,;:()]", " ", text.replace("`files`", "file").lower()).split()
 
 
 @pytest.mark.parametrize("verb", VERBS)

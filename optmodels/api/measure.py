@@ -20,7 +20,7 @@ def measure(
 
     Args:
         files: result files of a benchmark.
-        from_: more of them; ``--from FILE`` on the command line.
+        from_: result file of a benchmark, read before `files`.
         format: format of the files (`importers.FORMATS`); None: detected for each.
         set: values that the files do not state, such as ``{"concurrency": 16}``.
         column: columns of plain tables: our name → the file's.

@@ -61,7 +61,7 @@ def replan(
         forecast: quantiles in place of a history: a table of time, q0.5, q0.9, … and workload
             (`forecast.ticks.read_forecast`).
         ticks: horizon; None: three times the largest lead time.
-        time_limit: seconds of the solver; 0: the rule.
+        time_limit: seconds for the solver; 0 uses the rule.
         method: ``auto``, ``rule``, or ``exact`` (the MILP even where the rule is exact).
         forecast_method: median forecast from the history: auto (that of least loss on its newest days), last_value,
             yesterdays_change, damped_ets, arima or boosting (`forecast.methods.NAMES`).

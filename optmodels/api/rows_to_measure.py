@@ -48,7 +48,7 @@ def rows_to_measure(
     """Choose the few closed-loop runs to measure, by the priors of ``default``: no measured value enters.
 
     Args:
-        problem: file whose machines and lengths are to be predicted; None: all that may be measured.
+        problem: problem file with the machines and lengths to choose rows for; None: every possible row.
         rows: number of rows to choose, 1 to 100.
         engine: ``vllm``, ``sglang`` or ``trtllm``; None: the problem's.
         gpu: GPU of the catalogue, or a YAML file of one; None: the problem's.

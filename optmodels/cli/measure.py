@@ -12,7 +12,7 @@ from optmodels.cli.options import Json, verb
 from optmodels.errors import InputError, Mistake
 
 
-@verb("files", from_="Result file of a benchmark.")
+@verb("files")
 def measure(
     given: dict[str, Any], as_json: Json = False,
     model: Annotated[str | None, typer.Option("--model", hidden=True)] = None,

@@ -176,7 +176,8 @@ def verb(*arguments: str, **said: Any) -> Callable[[Callable[..., int]], Callabl
 def _with_options(command: Callable[..., int], arguments: Sequence[str], said: Mapping[str, Any]) -> Callable[..., int]:
     function = getattr(optmodels, command.__name__)
     of_api = inspect.signature(function).parameters
-    helps = dict(_helps(inspect.getdoc(function) or "", set(of_api) - {*arguments})) | HELP
+    shown = {n: _metavar(n) if n in arguments else "--" + n.rstrip("_").replace("_", "-") for n in of_api}
+    helps = dict(_helps(inspect.getdoc(function) or "", shown)) | HELP
     helps |= {name: text for name, text in OF_ARGUMENTS.items() if name in arguments}
     own = [*inspect.signature(command, eval_str=True).parameters.values()][1:]
     mine, found = {p.name for p in own}, []
@@ -194,14 +195,24 @@ def _with_options(command: Callable[..., int], arguments: Sequence[str], said: M
     return called
 
 
-def _helps(docstring: str, options: set[str]) -> Iterator[tuple[str, str]]:
-    """The entries of a docstring's ``Args`` as the command line says them: the first sentence of each."""
+def _metavar(argument: str) -> str:
+    """An argument as usage lines show it."""
+    return "FILE" if argument in ("file", "files", "problem", "problems") else argument.upper()
+
+
+def _helps(docstring: str, shown: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The entries of a docstring's ``Args`` as the command line says them: the first sentence of each.
+
+    Args:
+        docstring: of a function of `optmodels`.
+        shown: parameter → its option or argument on the command line.
+    """
     section = re.search(r"^Args:\n((?: .*\n|\n)+)", docstring + "\n", flags=re.M)
     for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n     .*)*)", section[1] if section else "", flags=re.M):
         text = re.split(r"\.(?= |$)", " ".join(text.split()))[0]
         text = text if text[0] == "`" else text[0].upper() + text[1:]
         text = re.sub(r" \(`\w+\.[^)]*\)| \(file, mapping or `Problem`\)", "", text).replace("``", "")
-        text = re.sub(r"`(\w+)`", lambda m: "--" + m[1].replace("_", "-") if m[1] in options else m[1], text)
+        text = re.sub(r"`(\w+)`", lambda m: shown.get(m[1], m[1]), text)
         for name in names.split(", "):
             yield name, text.replace("None: ", "default: ") + "."
 
@@ -230,7 +241,7 @@ def _option(p: inspect.Parameter, said: Any, is_argument: bool) -> inspect.Param
     if default is None or kind == list[str]:
         kind |= None
     if is_argument:
-        how |= {"metavar": "FILE"} if p.name in ("file", "files", "problem", "problems") else {}
+        how |= {"metavar": "FILE"} if _metavar(p.name) == "FILE" else {}
         return p.replace(annotation=Annotated[kind, typer.Argument(**how)], default=default)
     return p.replace(annotation=Annotated[kind, typer.Option(flag, **how)], default=default)
 

@@ -24,7 +24,10 @@ Shown = Annotated[bool, typer.Option("--show-problem", help="Print the equivalen
 
 
 Precision = Annotated[
-    str | None, typer.Option("--precision", help="Weight precision: bf16, fp8, …; default: published.")
+    str | None,
+    typer.Option(
+        "--precision", help="Weight precision: bf16, fp8, int4, …; default: as the name states or as published."
+    ),
 ]
 
 

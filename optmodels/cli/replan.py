@@ -9,11 +9,7 @@ from optmodels.cli.console import answer
 from optmodels.cli.options import Json, verb
 
 
-@verb(
-    "file",
-    file="Fleet problem file, or a plan with its problem file.",
-    time_limit="Seconds for the solver; 0 uses the rule.",
-)
+@verb("file", file="Fleet problem file, or a plan with its problem file.")
 def replan(given: dict[str, Any], as_json: Json = False) -> int:
     """Decide one tick of a fleet that follows its traffic. It states orders, stops and loads, each with its reason."""
     from optmodels.reporting.replan import replan_lines

@@ -21,7 +21,7 @@ LOG_EVERY_S = 10.0
 SHOWN = 40
 
 
-Workers = Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)]
+Workers = Annotated[int | None, typer.Option(help="Processes; 1 solves in this one, default: as many as pay.", min=1)]
 
 
 @verb(
