@@ -23,14 +23,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import optmodels
 from optmodels import question
+from optmodels.arrays import Array
 from optmodels.loading import load
 from optmodels.plans.replayed import missed
-
-Array = npt.NDArray[np.float64]
 
 COLUMNS = (
     "trace", "what", "requests", "hours", "highest", "status", "promises", "certified", "machines", "worst_miss",

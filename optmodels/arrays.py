@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]  # HiGHS' positions
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 

@@ -39,13 +39,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from optmodels.arrays import Array, Index, Mask
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 FOLDS = 5
 LEAST_HIDEABLE = 0.05
 RESAMPLES = 1000
@@ -135,7 +134,7 @@ def fit(form: Form, x: Array, y: Array) -> Array:
     return best[1]
 
 
-def held_out(form: Form, x: Array, y: Array, group: npt.NDArray[np.intp]) -> Array:
+def held_out(form: Form, x: Array, y: Array, group: Index) -> Array:
     """Predictions of each row by a fit that saw no row of its group's fold."""
     kinds = np.unique(group)
     fold = (np.random.default_rng(0).permutation(len(kinds)) % min(FOLDS, len(kinds)))[np.searchsorted(kinds, group)]
@@ -146,7 +145,7 @@ def held_out(form: Form, x: Array, y: Array, group: npt.NDArray[np.intp]) -> Arr
     return found
 
 
-def exposed(w: Array, x: Array, T: Array, group: npt.NDArray[np.intp]) -> dict[str, float | int | None]:
+def exposed(w: Array, x: Array, T: Array, group: Index) -> dict[str, float | int | None]:
     """Median ρ over steps with something to hide, with a 95 % bootstrap interval over groups.
 
     Args:
@@ -213,7 +212,7 @@ def _exposed(overlap: pd.DataFrame) -> dict[str, float | int | None]:
     return exposed(w, s - w, T, group.astype(np.intp))
 
 
-def _inputs(rows: pd.DataFrame, decode: bool) -> tuple[Array, Array, npt.NDArray[np.intp]]:
+def _inputs(rows: pd.DataFrame, decode: bool) -> tuple[Array, Array, Index]:
     import pandas as pd
 
     a, y = np.asarray(rows["alpha"], float), np.asarray(rows["latency_s"], float)

@@ -18,20 +18,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.making import counts_of
 from formulations.orchestration.model import FlowModel
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from optmodels.arrays import Ints
 from optmodels.formulation import Options, get
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import Report, Settings, solve_compiled
 from papers.maaso import BATCHES, DELTA, SPEEDUP, TOKENS_PER_S, case
 
-Ints = npt.NDArray[np.int64]
 GAP, TIME_LIMIT_S = 1e-3, 60.0
 PEAK_PER_S = {"urgent": 2.2, "relaxed": 4.0}
 DAY_BINS = 24

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optmodels.arrays import Ints
 from optmodels.traces.multiregion import BLOCK_TOKENS, Chat, RegionWorkload, Told, token_counts, users_by_zipf
-from optmodels.traces.types import Ints, Label, Prefixes, Programs, Trace
+from optmodels.traces.types import Label, Prefixes, Programs, Trace
 
 WILDCHAT = Chat(2.54, 295.6, 441.3, sigma_user=1.85, sigma_answer=0.79, templated=0.25)
 ARENA = Chat(1.2, 52.3, 189.5, system_tokens=16, template_tokens=96, templated=0.35)

@@ -20,13 +20,13 @@ import numpy as np
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.predicted import engine_of, machine_of, predicted
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.arrays import Array
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.continuous import (
     EDGES_S,
     Arrivals,
     Engine,
-    Floats,
     Gaps,
     ServedRequests,
     at_quantile,
@@ -104,7 +104,7 @@ def replay(
 class _Loop:
     """Latencies of one engine's users after the warm-up, and the rates meanwhile."""
 
-    def __init__(self, seen: ServedRequests, users: int, slower: float, edges_s: Floats) -> None:
+    def __init__(self, seen: ServedRequests, users: int, slower: float, edges_s: Array) -> None:
         """`slower`: factor of measured engines' TTFT over the TTFT of their steps."""
         a, extra = seen.arrivals, (slower - 1.0) * seen.ttft_s
         look = _observed(users, len(a))

@@ -19,10 +19,10 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 
 from formulations.orchestration.problem import OrchestrationCase, ServerLine
+from optmodels.arrays import Ints
 from optmodels.errors import InputError, Mistake
 from optmodels.solver.session import Session
 
@@ -192,7 +192,7 @@ def fits_by_patterns(room: Room, units: Mapping[int, int]) -> bool:
     return _times(room, units) is not None
 
 
-def _times(room: Room, need: Mapping[int, int]) -> npt.NDArray[np.int64] | None:
+def _times(room: Room, need: Mapping[int, int]) -> Ints | None:
     """How many servers follow each pattern so that every unit fits; None: they do not."""
     if not any(need.values()):
         return np.zeros(len(room.patterns), dtype=np.int64)

@@ -19,6 +19,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase, ServiceSlo
 from formulations.reserved_capacity.throughput import PROMPT_TOKENS_A_STEP, MachineChoice
+from optmodels.arrays import Array, Ints
 from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.lengths import Length, mean_tokens
 from optmodels.errors import InputError, Mistake
@@ -26,7 +27,7 @@ from optmodels.latency.memory import kv_copies, weight_bytes
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import RegionEngine, RegionFleet, RegionRouting, Replay, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, RegionWorkload, open_loop_chat
-from optmodels.traces.types import Floats, Ints, Label, Programs, Trace
+from optmodels.traces.types import Label, Programs, Trace
 from optmodels.units import GIB
 
 WINDOW_S, SHORTEST_S = 600.0, 90.0
@@ -159,7 +160,7 @@ def replay(
     }  # fmt: skip
 
 
-def _demand(problem: ReservedCapacity, t: ReservedTables, o: RegionReplayOptions) -> Floats:
+def _demand(problem: ReservedCapacity, t: ReservedTables, o: RegionReplayOptions) -> Array:
     """Requests/s of the quarter and scenario asked for, (T, R, K)."""
     growth, scenarios = problem.growth, problem.uncertainty.scenarios
     for name, value, most in (("quarter", o.quarter, growth.quarters if growth else 1),
@@ -177,7 +178,7 @@ def _rows(t: ReservedTables, o: RegionReplayOptions) -> Ints:
     return np.flatnonzero((t.scenario == o.scenario) & (t.quarter == o.quarter))
 
 
-def _window(o: RegionReplayOptions, demand: Floats, trace: Trace | None) -> float:
+def _window(o: RegionReplayOptions, demand: Array, trace: Trace | None) -> float:
     if trace is not None:
         if trace.duration_s > LONGEST_S:
             expected = f"arrivals within {LONGEST_S / 86400:g} days, which are gone through probe by probe (--first)"
@@ -213,7 +214,7 @@ def chat_of(input_tokens: int, output_tokens: int) -> Chat:
 
 
 def _work(
-    problem: ReservedCapacity, case: ReservedCase, k: int, trace: Trace | None, rates: Floats, seconds: float, seed: int
+    problem: ReservedCapacity, case: ReservedCase, k: int, trace: Trace | None, rates: Array, seconds: float, seed: int
 ) -> RegionWorkload:
     """The requests of service k."""
     service = problem.services[k]

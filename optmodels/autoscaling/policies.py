@@ -16,9 +16,8 @@ from itertools import product
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Ints
 
 LEVEL_GAIN, SLOPE_GAIN = 0.4, 0.1  # of the trend that stands in for Dynamo's filter
 
@@ -49,7 +48,7 @@ class Observation:
     ready: int
     pending: int
     replica_rate: float
-    counts: npt.NDArray[np.int64] | None = None
+    counts: Ints | None = None
     coming: Sequence[Sequence[int]] = ()
 
     @property

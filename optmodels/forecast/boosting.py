@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake
 from optmodels.forecast.points import FITTED_MINUTES, MINUTES_A_DAY, carry_forward
 
@@ -30,7 +29,7 @@ def boosting(x: Array, train: int, horizons: int) -> Array:
     known = np.stack([*(_before(y, k) - now for k in LAGS), *(_mean(y, m) - now for m in MEANS), now], axis=1)
     at = np.unique(np.round(np.geomspace(1, horizons, min(AT_ONCE, horizons))).astype(int))
 
-    def rows(t: npt.NDArray[np.intp], h: int) -> Array:
+    def rows(t: Index, h: int) -> Array:
         angle = 2 * np.pi * ((t + h) % MINUTES_A_DAY) / MINUTES_A_DAY
         yesterday = _before(_mean(y, 5), MINUTES_A_DAY - h - 2)[t] - now[t]
         return np.column_stack([known[t], yesterday, np.sin(angle), np.cos(angle), np.full(len(t), h)])

@@ -30,10 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels import catalog
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Mask
 from optmodels.catalog.spelling import gpu, llm_of
 from optmodels.catalog.types import Architecture
 from optmodels.errors import InputError, Mistake
@@ -188,7 +187,7 @@ class _Profile:
         return costs.fixed_s + costs.prompt_token_s * tokens
 
 
-def _experts(about: _Profile, tokens: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def _experts(about: _Profile, tokens: Array) -> tuple[Array, Mask]:
     """Seconds of the experts of steps of this many tokens, and where the table reaches."""
     from scipy.interpolate import RegularGridInterpolator
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake, Mistakes, printable
 from optmodels.io.pipes import settled
 from optmodels.io.read import not_utf8, validate
@@ -236,7 +236,7 @@ def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:
     return found
 
 
-def numbers(values: pd.Series[Any], whole: bool = False) -> npt.NDArray[np.float64]:
+def numbers(values: pd.Series[Any], whole: bool = False) -> Array:
     """A column as floats; NaN where a cell is no number, as a truth value is none.
 
     Cells may have commas, all between thousands or all as decimal points; NaN where both readings are possible.
@@ -275,7 +275,7 @@ def without_commas(cells: Sequence[str], whole: bool = False) -> list[float]:
     return [float("nan")] * len(texts)
 
 
-def finite_numbers(frame: pd.DataFrame, name: str, file: str) -> npt.NDArray[np.float64]:
+def finite_numbers(frame: pd.DataFrame, name: str, file: str) -> Array:
     """A column of a user's table as numbers, (n,).
 
     Raises:

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Mask
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.fit import loads
@@ -120,11 +119,11 @@ class Attributor:
         self._segments = target.segments
         self._compiled = {s.when: _compile(s, fixed) for s in target.segments}
 
-    def latency(self, tokens: Array, context: Array, decoding: npt.NDArray[np.bool_], tp: float = 1.0) -> float:
+    def latency(self, tokens: Array, context: Array, decoding: Mask, tp: float = 1.0) -> float:
         """Predicted latency of a step, seconds."""
         return self._total(tokens, context, decoding, tp) * self._factor
 
-    def shares(self, tokens: Array, context: Array, decoding: npt.NDArray[np.bool_], tp: float = 1.0) -> Array:
+    def shares(self, tokens: Array, context: Array, decoding: Mask, tp: float = 1.0) -> Array:
         """Each request's share of the step's latency, seconds, shape (n,).
 
         Args:
@@ -165,7 +164,7 @@ class Attributor:
             return float(loads.experts_touched(load, moe.experts, moe.active, single=True)) if moe is not None else 0.0
         return float(TERMS[name].value(load))
 
-    def _total(self, tokens: Array, context: Array, decoding: npt.NDArray[np.bool_], tp: float) -> float:
+    def _total(self, tokens: Array, context: Array, decoding: Mask, tp: float) -> float:
         basis = _basis(tokens, context, decoding)
         sums = basis.sum(axis=1)
         load = _load(sums, basis, tp)
@@ -199,7 +198,7 @@ def _weight(c: Coefficient, fixed: FixedRule) -> int:
     return _WEIGHTS.index({"equal": "request", "tokens": "tokens"}[fixed] if share == "fixed" else share)
 
 
-def _basis(tokens: Array, context: Array, decoding: npt.NDArray[np.bool_]) -> Array:
+def _basis(tokens: Array, context: Array, decoding: Mask) -> Array:
     """(k, n) non-negative weights; their sums over the batch are all that the terms need."""
     basis = np.empty((len(_WEIGHTS), len(tokens)))
     basis[0] = 1.0
@@ -252,7 +251,7 @@ def airport(length: Array) -> Array:
     return share
 
 
-def arrays(requests: Sequence[StepRequest]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def arrays(requests: Sequence[StepRequest]) -> tuple[Array, Array, Mask]:
     """(tokens, context, decoding) of a batch's requests."""
     return (
         np.array([float(r.tokens) for r in requests]),

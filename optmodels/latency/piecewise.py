@@ -35,7 +35,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index, Mask
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.output import write_bytes
 
@@ -121,7 +121,7 @@ def _checked(x: npt.ArrayLike, y: npt.ArrayLike, error: float | None) -> tuple[A
     return x, y
 
 
-def admissible(x: Array, y: Array, error: float) -> npt.NDArray[np.bool_]:
+def admissible(x: Array, y: Array, error: float) -> Mask:
     """(n, n): whether the straight line from point i to point j > i errs by at most `error` at the points between."""
     n = len(x)
     ok = np.zeros((n, n), dtype=bool)
@@ -136,7 +136,7 @@ def admissible(x: Array, y: Array, error: float) -> npt.NDArray[np.bool_]:
     return ok
 
 
-def fewest_breakpoints(ok: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+def fewest_breakpoints(ok: Mask) -> Index:
     """Indices of a shortest chain 0 → n−1 of admissible segments (dynamic programming)."""
     n = len(ok)
     count = np.full(n, n + 1)
@@ -164,7 +164,7 @@ def segment_errors(x: Array, y: Array) -> Array:
     return found
 
 
-def least_error(x: Array, y: Array, segments: int) -> npt.NDArray[np.intp]:
+def least_error(x: Array, y: Array, segments: int) -> Index:
     """Indices of the breakpoints of at most `segments` segments with the least largest error (minimax recursion)."""
     n = len(x)
     cost = segment_errors(x, y)
@@ -264,7 +264,7 @@ def grid(
         _checked(z, row, max_error)
     inner = len(z) - 2
     proved = inner <= EXACT_CONTEXTS
-    best: tuple[int, npt.NDArray[np.intp], npt.NDArray[np.intp]] | None = None
+    best: tuple[int, Index, Index] | None = None
     for chosen in _context_choices(z, y, max_error, proved):
         if best is not None and len(chosen) * 2 >= best[0]:
             continue  # even two batch sizes would not be fewer rows
@@ -294,7 +294,7 @@ def grid(
     )
 
 
-def _context_choices(z: Array, y: Array, error: float, all_of_them: bool) -> list[npt.NDArray[np.intp]]:
+def _context_choices(z: Array, y: Array, error: float, all_of_them: bool) -> list[Index]:
     """Sets of contexts to try, fewest first."""
     n = len(z)
     if all_of_them:
@@ -313,7 +313,7 @@ def _context_choices(z: Array, y: Array, error: float, all_of_them: bool) -> lis
     return sorted(found, key=len)
 
 
-def _rows_for(x: Array, z: Array, y: Array, chosen: npt.NDArray[np.intp], error: float) -> npt.NDArray[np.intp] | None:
+def _rows_for(x: Array, z: Array, y: Array, chosen: Index, error: float) -> Index | None:
     """Fewest batch sizes for these contexts, or None where none suffice."""
     n = len(x)
     through = np.stack([np.interp(z, z[chosen], row[chosen]) for row in y])  # (n, l) interpolated along z only

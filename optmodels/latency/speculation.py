@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from optmodels.arrays import Array
 from optmodels.catalog.types import AnyLlm, Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.steps import StepCosts
@@ -33,7 +34,7 @@ from optmodels.units import PositiveFraction
 EXACTLY = 1024  # tokens up to which R(D) follows the recursion; from there on a step makes 1 + a
 
 
-def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray[np.float64]:
+def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> Array:
     """R(D): steps that this many tokens after the first take in the mean, where a step has draft tokens.
 
     Args:
@@ -46,7 +47,7 @@ def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray
 
 
 @lru_cache(maxsize=256)
-def _mean_steps(drafts: int, tokens: float) -> npt.NDArray[np.float64]:
+def _mean_steps(drafts: int, tokens: float) -> Array:
     """R(0), …, R(`EXACTLY`)."""
     low, high = 0.0, 1.0
     for _ in range(60):

@@ -29,9 +29,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index
 from optmodels.catalog.types import Gpu
 from optmodels.latency.memory import kv_copies, pass_bytes, weight_bytes
 from optmodels.latency.stepsum import BLOCK, sum_max_lines
@@ -95,7 +94,7 @@ class Hardware:
             link_bytes_per_s=np.full(len(tp), gpu.link_bytes_per_s), ram_bytes=unknown, disk_bytes=unknown,
         )  # fmt: skip
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Hardware:
+    def take(self, rows: Index) -> Hardware:
         """The hardware of the given rows."""
         return Hardware(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 

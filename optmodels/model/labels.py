@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array
+from optmodels.arrays import Index as Ints
 from optmodels.errors import SolverError
 
-Array: TypeAlias = npt.NDArray[np.float64]
-Ints: TypeAlias = npt.NDArray[np.intp]
 Labels: TypeAlias = tuple[Ints, ...]
 """One (n,) array for each index set: entry i has the label (labels[0][i], labels[1][i], …)."""
 

@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from optmodels.arrays import Array, Mask
+from optmodels.arrays import Index as Ints
 from optmodels.errors import SolverError
-from optmodels.model.labels import Array, Ints, Labels, StatementError
+from optmodels.model.labels import Labels, StatementError
 from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Terms, Variable
 from optmodels.solver.compile import Compiled
@@ -206,7 +208,7 @@ class Model:
 
     # -------------------------------------------------------------------------------------------------- results
 
-    def bounds(self) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    def bounds(self) -> tuple[Array, Array, Mask]:
         """Lower, upper and integrality of every column."""
         variables = list(self.variables.values())
         lower = np.concatenate([np.zeros(0), *(v.lower for v in variables)])

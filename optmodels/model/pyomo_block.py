@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from optmodels.arrays import Array
 from optmodels.errors import SolverError
-from optmodels.model.labels import Array, Labels
+from optmodels.model.labels import Labels
 from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Variable
 from optmodels.solver.compile import paused_gc

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from optmodels.model.labels import Array, Index, Ints, Labels, StatementError, by_label, distinct, first
+from optmodels.arrays import Array
+from optmodels.arrays import Index as Ints
+from optmodels.model.labels import Index, Labels, StatementError, by_label, distinct, first
 from optmodels.model.terms import Terms
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from optmodels.model.labels import Array, Index, Ints, Labels, StatementError, as_ints, by_label, distinct, sizes_of
+from optmodels.arrays import Array
+from optmodels.arrays import Index as Ints
+from optmodels.model.labels import Index, Labels, StatementError, as_ints, by_label, distinct, sizes_of
 
 
 class Part(NamedTuple):

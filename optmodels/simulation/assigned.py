@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 import numpy as np
 from numba import njit
 
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, Mistake
-from optmodels.simulation.cluster import Cluster, Floats, Ints, Outcomes, Requests, Speed
+from optmodels.simulation.cluster import Cluster, Outcomes, Requests, Speed
 
 
 def follow(
-    requests: Requests, cluster: Cluster, instance: Ints, slot: Ints, start_s: Floats, *, speed: Speed = "load"
+    requests: Requests, cluster: Cluster, instance: Ints, slot: Ints, start_s: Array, *, speed: Speed = "load"
 ) -> Outcomes:  # fmt: skip
     """Serve requests where and in the order that a plan states.
 

@@ -30,17 +30,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.traces.types import Prefixes
 
 if TYPE_CHECKING:
     from optmodels.simulation.engine import SlotState
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Policy = Literal[
     "shortest_queue", "least_load", "round_robin", "random", "maaso", "best_fit", "planned_shares"
 ]  # fmt: skip
@@ -69,15 +66,15 @@ class Requests:
         prefixes: content blocks of the prompts, which engines share; None: nothing is shared.
     """
 
-    arrival_s: Floats
+    arrival_s: Array
     prompt_tokens: Ints
     output_tokens: Ints
     model: Ints
-    deadline_s: Floats
+    deadline_s: Array
     group: Ints
     klass: Ints
     expected_output_tokens: Ints
-    ttft_limit_s: Floats
+    ttft_limit_s: Array
     prefixes: Prefixes | None = None
 
     @classmethod
@@ -103,7 +100,7 @@ class Requests:
         return len(self.arrival_s)
 
     @property
-    def due_s(self) -> Floats:
+    def due_s(self) -> Array:
         """(n,) absolute deadlines; `TOLERANCE` forgives rounding."""
         return self.arrival_s + self.deadline_s * (1 + TOLERANCE)
 
@@ -133,11 +130,11 @@ class Cluster:
     names: tuple[str, ...]
     model: Ints
     slots: Ints
-    tokens_per_s: Floats
-    prefill_s: Floats
-    prefill_s_per_token: Floats
+    tokens_per_s: Array
+    prefill_s: Array
+    prefill_s_per_token: Array
     group: Ints
-    available_from_s: Floats
+    available_from_s: Array
     gpus: Ints
 
     @classmethod
@@ -170,7 +167,7 @@ class Cluster:
         return Cluster(tuple(self.names[i] for i in chosen), *rest)
 
     @property
-    def full_tokens_per_s(self) -> Floats:
+    def full_tokens_per_s(self) -> Array:
         """(I,) decode tokens/s of each request with all slots taken, F(W)."""
         return self.tokens_per_s[np.arange(len(self)), self.slots - 1]
 
@@ -187,12 +184,12 @@ class Shares:
     """
 
     kind: Ints
-    weight: Floats
+    weight: Array
     bin_s: float = np.inf
     refuse_rest: bool = False
 
     @property
-    def planned(self) -> Floats:
+    def planned(self) -> Array:
         """(bins, classes, J + 1) what becomes of a class's arrivals, last their refusal; all 0 where nothing is."""
         total = self.weight.sum(axis=2, keepdims=True)
         rest = np.maximum(0.0, 1.0 - total) * self.refuse_rest
@@ -212,19 +209,19 @@ class Outcomes:
     """
 
     instance: Ints
-    start_s: Floats
-    first_token_s: Floats
-    finish_s: Floats
-    promised: Bools
-    busy_s: Floats
+    start_s: Array
+    first_token_s: Array
+    finish_s: Array
+    promised: Mask
+    busy_s: Array
     gaps: Ints | None = None
 
     @property
-    def served(self) -> Bools:
+    def served(self) -> Mask:
         """Not refused."""
         return self.instance >= 0
 
-    def met(self, requests: Requests) -> Bools:
+    def met(self, requests: Requests) -> Mask:
         """(n,) whether it was served within its deadline and its limit on the first token."""
         first_s = requests.arrival_s + requests.ttft_limit_s * (1 + TOLERANCE)
         return self.served & (self.finish_s <= requests.due_s) & (self.first_token_s <= first_s)

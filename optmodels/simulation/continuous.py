@@ -49,15 +49,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.steps import StepCosts
 from optmodels.traces.types import Prefixes
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Dispatcher = Literal[
     "round_robin", "shortest_queue", "least_kv", "earliest_finish", "planned_shares", "prefix_affine"
 ]  # fmt: skip
@@ -140,13 +137,13 @@ class Arrivals:
         prefixes: content blocks of the prompts, or None: nothing is shared.
     """
 
-    arrival_s: Floats
+    arrival_s: Array
     input_tokens: Ints
     output_tokens: Ints
     expected_output_tokens: Ints
-    priority: Floats
-    ttft_limit_s: Floats
-    deadline_s: Floats
+    priority: Array
+    ttft_limit_s: Array
+    deadline_s: Array
     pool: Ints
     klass: Ints
     received_tokens: Ints
@@ -189,16 +186,16 @@ class Gaps:
         limit_s: (n,) limit of each request, one of the edges: longer times are `late_pauses`.
     """
 
-    edges_s: Floats
+    edges_s: Array
     group: Ints
-    sent_s: Floats | float = 0.0
-    limit_s: Floats | float = np.inf
+    sent_s: Array | float = 0.0
+    limit_s: Array | float = np.inf
 
 
-EDGES_S: Floats = np.array(1e-4 * 1.02 ** np.arange(700), dtype=np.float64)  # of reports: up to 103 s, 2 % apart
+EDGES_S: Array = np.array(1e-4 * 1.02 ** np.arange(700), dtype=np.float64)  # of reports: up to 103 s, 2 % apart
 
 
-def of_edges(edges_s: Floats, counts: Ints) -> tuple[Floats, Floats]:
+def of_edges(edges_s: Array, counts: Ints) -> tuple[Array, Array]:
     """Counted times, each as the edge that it is not above, and how many there are of each.
 
     Edges are 1e-9 above the limits that they are made for, and taken to be these.
@@ -207,14 +204,14 @@ def of_edges(edges_s: Floats, counts: Ints) -> tuple[Floats, Floats]:
     return seconds[counts > 0], counts[counts > 0].astype(float)
 
 
-def at_quantile(values: Floats, many: Floats, quantile: float | None) -> float:
+def at_quantile(values: Array, many: Array, quantile: float | None) -> float:
     """Mean (None) or quantile of ascending values that are this many each."""
     if quantile is None:
         return float(np.average(values, weights=many))
     return float(values[np.searchsorted(np.cumsum(many), quantile * many.sum() * (1.0 - 1e-12))])
 
 
-def gap_quantiles(values: Floats, many: Floats, levels: Sequence[float]) -> dict[str, float]:
+def gap_quantiles(values: Array, many: Array, levels: Sequence[float]) -> dict[str, float]:
     """Mean and quantiles of such values by name; nothing of nothing."""
     named = {"mean": None} | {f"p{100 * q:g}": q for q in levels}
     return {name: at_quantile(values, many, q) for name, q in named.items()} if len(values) else {}
@@ -233,11 +230,11 @@ class Series:
     """
 
     bin_s: float
-    busy: Floats
-    running: Floats
-    waiting: Floats
-    kv_blocks: Floats
-    tokens_per_s: Floats
+    busy: Array
+    running: Array
+    waiting: Array
+    kv_blocks: Array
+    tokens_per_s: Array
 
 
 @dataclass(frozen=True)
@@ -259,13 +256,13 @@ class ServedRequests:
 
     arrivals: Arrivals
     instance: Ints
-    start_s: Floats
-    first_s: Floats
-    finish_s: Floats
+    start_s: Array
+    first_s: Array
+    finish_s: Array
     hit_tokens: Ints
     preemptions: Ints
     steps: Ints
-    busy_s: Floats
+    busy_s: Array
     most_running: Ints
     series: Series | None
     gaps: Ints | None = None
@@ -273,27 +270,27 @@ class ServedRequests:
     late_pauses: Ints | int = 0
 
     @property
-    def served(self) -> Bools:
+    def served(self) -> Mask:
         """(n,) not refused."""
         return self.instance >= 0
 
     @property
-    def ttft_s(self) -> Floats:
+    def ttft_s(self) -> Array:
         """(n,) seconds from arrival to the first token."""
         return self.first_s - self.arrivals.arrival_s
 
     @property
-    def e2e_s(self) -> Floats:
+    def e2e_s(self) -> Array:
         """(n,) seconds from arrival to the last token."""
         return self.finish_s - self.arrivals.arrival_s
 
     @property
-    def queue_s(self) -> Floats:
+    def queue_s(self) -> Array:
         """(n,) seconds from arrival until first scheduled."""
         return self.start_s - self.arrivals.arrival_s
 
     @property
-    def tpot_s(self) -> Floats:
+    def tpot_s(self) -> Array:
         """(n,) seconds per output token after the first; NaN for answers of one token."""
         later = self.arrivals.output_tokens - 1
         return np.where(later > 0, (self.finish_s - self.first_s) / np.maximum(later, 1), np.nan)
@@ -388,7 +385,7 @@ def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, as
                 raise InputError(Mistake(None, "block_tokens", e.block_tokens, expected))
 
 
-def _binned(planned: Any) -> Floats:
+def _binned(planned: Any) -> Array:
     """Planned shares by bin."""
     shares = np.ascontiguousarray(planned, dtype=np.float64)
     return shares[None] if shares.ndim == 2 else shares

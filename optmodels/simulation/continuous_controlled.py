@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from optmodels.arrays import Array
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, StepObservation
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Gaps, ServedRequests, _served, _state, _validate
+from optmodels.simulation.continuous import Arrivals, Engine, Gaps, ServedRequests, _served, _state, _validate
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -22,7 +23,7 @@ class Controlled:
     """Results of a simulation, and the duration of every step with a decode."""
 
     served: ServedRequests
-    decode_step_s: Floats
+    decode_step_s: Array
 
 
 def simulate_controlled(

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from optmodels import catalog
+from optmodels.arrays import Array
 from optmodels.catalog.spelling import unknown_gpu, unknown_llm
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.memory import RUNTIME_GIB, kv_tokens, runtime_interval
@@ -21,7 +22,6 @@ from optmodels.simulation.continuous import (
     Arrivals,
     Dispatcher,
     Engine,
-    Floats,
     Gaps,
     ServedRequests,
     gap_quantiles,
@@ -232,6 +232,6 @@ def _report(
     return found
 
 
-def _mean_and_most(values: Floats) -> dict[str, float]:
+def _mean_and_most(values: Array) -> dict[str, float]:
     """Of means over bins, an instance's."""
     return {"mean": float(values.mean()), "max": float(values.max())} if len(values) else {}

@@ -20,8 +20,9 @@ from typing import Any, get_args
 import numpy as np
 from numba import njit
 
+from optmodels.arrays import Ints
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.traces.types import Ints, Routing, Trace
+from optmodels.traces.types import Routing, Trace
 
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 

@@ -29,9 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index, Ints
 from optmodels.simulation.continuous import Arrivals, Engine, Gaps
 from optmodels.simulation.stages import simulate_stages
 
@@ -236,7 +235,7 @@ def _seconds(streams: Sequence[RequestStream], promises: Sequence[Promise], long
 def _values(
     stations: Sequence[Station], streams: Sequence[RequestStream], copies: int, span: tuple[float, float, float],
     rng: np.random.Generator, edges: Array | None = None,
-) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]]:  # fmt: skip
+) -> dict[tuple[int, Metric], tuple[Index, Array, Array]]:  # fmt: skip
     """Latencies by stream and metric, each with its copy, and how many there are; of answers of one token no TPOT.
 
     `span` is the seconds before those observed, observed, and after them. With `edges` times between tokens, too, each
@@ -253,10 +252,10 @@ def _values(
     engines = np.array([s.count for s in stations], np.int64)
     begins = np.cumsum(engines) - engines
 
-    def column(name: str) -> npt.NDArray[np.int64]:
+    def column(name: str) -> Ints:
         return np.array([getattr(s, name) for s in streams], np.int64)[kind]
 
-    def member(station: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def member(station: Ints) -> Ints:
         """Any engine of a request's station, in its copy; −1 without one."""
         of = np.maximum(station, 0)
         any_ = begins[of] + rng.integers(engines[of])
@@ -280,7 +279,7 @@ def _values(
         None if edges is None else Gaps(edges, np.where(inside, copy * len(streams) + kind, -1)),
     )  # fmt: skip
     latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "deadline_s": seen.e2e_s}
-    found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array, Array]] = {}
+    found: dict[tuple[int, Metric], tuple[Index, Array, Array]] = {}
     for k in range(len(streams)):
         for metric, values in latency.items():
             rows = np.flatnonzero(inside & (kind == k) & ~np.isnan(values))

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.steps import StepCosts
-from optmodels.traces.types import Floats, Ints, Programs, Trace
+from optmodels.traces.types import Programs, Trace
 
 Select = Literal["round_robin", "least_load", "consistent_hashing", "prefix"]
 Push = Literal["blind", "outstanding", "pending"]
@@ -82,13 +82,13 @@ class RegionFleet:
     """
 
     regions: tuple[str, ...]
-    one_way_s: Floats
+    one_way_s: Array
     engines: tuple[RegionEngine, ...]
     region: Ints
     engine: Ints
-    from_s: Floats | None = None
-    until_s: Floats | None = None
-    may: NDArray[np.bool_] | None = None
+    from_s: Array | None = None
+    until_s: Array | None = None
+    may: Mask | None = None
 
     def without(self, region: str) -> RegionFleet:
         """The fleet after the loss of a region: its replicas are gone, its users enter at the nearest other."""
@@ -182,22 +182,22 @@ class Replay:
     trace: Trace
     fleet: RegionFleet
     routing: RegionRouting
-    sent_s: Floats
-    ttft_s: Floats
-    e2e_s: Floats
+    sent_s: Array
+    ttft_s: Array
+    e2e_s: Array
     replica: Ints
     hit_tokens: Ints
-    forwarded: NDArray[np.bool_]
-    refused: NDArray[np.bool_]
+    forwarded: Mask
+    refused: Mask
     preempted: Ints
-    busy_s: Floats
-    outstanding: Floats
-    kv_used: Floats
+    busy_s: Array
+    outstanding: Array
+    kv_used: Array
     seconds: float
-    started: NDArray[np.bool_] = field(repr=False, default_factory=lambda: np.zeros(0, dtype=bool))
+    started: Mask = field(repr=False, default_factory=lambda: np.zeros(0, dtype=bool))
 
     @property
-    def done(self) -> NDArray[np.bool_]:
+    def done(self) -> Mask:
         """(n,) finished within the time simulated."""
         return np.isfinite(self.e2e_s)
 
@@ -242,7 +242,7 @@ class Replay:
         return out
 
 
-def percentiles(values: Floats) -> dict[str, float | None]:
+def percentiles(values: Array) -> dict[str, float | None]:
     """Percentiles, seconds, where a request without the value counts as infinitely late (None where that shows), and
     the mean of requests that have one.
     """
@@ -257,13 +257,13 @@ def percentiles(values: Floats) -> dict[str, float | None]:
     }
 
 
-def _imbalance(load: Floats) -> float:
+def _imbalance(load: Array) -> float:
     """Largest over mean load of a replica, mean over the samples with any load."""
     busy = load[load.sum(axis=1) > 0] if load.size else load
     return float((busy.max(axis=1) / busy.mean(axis=1)).mean()) if busy.size else 1.0
 
 
-def _spread(load: Floats) -> float | None:
+def _spread(load: Array) -> float | None:
     """Largest over smallest load of a replica by their means over time; None where the smallest is zero."""
     if not load.size:
         return None

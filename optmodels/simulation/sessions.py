@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from optmodels.arrays import Array
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.sessions import sent_after
-from optmodels.traces.types import Floats, Trace
+from optmodels.traces.types import Trace
 
 MOST_ROUNDS = 50
 SAME_S = 1e-6
@@ -56,7 +57,7 @@ def beside_measured(trace: Trace, columns: Mapping[str, Any]) -> dict[str, Any]:
     """Latencies of the trace's log next to simulated ones: means and percentiles of requests that have both."""
     found: dict[str, Any] = {}
     for name, measured in trace.measured.items():
-        seen: Floats = np.asarray(columns[name], dtype=float)
+        seen: Array = np.asarray(columns[name], dtype=float)
         both = np.isfinite(measured) & np.isfinite(seen)
         if both.any():
             log, simulated = quantiles(measured[both]), quantiles(seen[both])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.simulation.continuous import Arrivals, Engine, Floats, Gaps, Ints, simulate
+from optmodels.arrays import Array, Ints
+from optmodels.simulation.continuous import Arrivals, Engine, Gaps, simulate
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,17 @@ class Staged:
         gaps: (groups, B + 1) counted times between tokens (`Gaps`); None where not asked for.
     """
 
-    queue_s: Floats
-    ttft_s: Floats
-    tpot_s: Floats
-    e2e_s: Floats
+    queue_s: Array
+    ttft_s: Array
+    tpot_s: Array
+    e2e_s: Array
     busy_s: float
     gaps: Ints | None = None
 
 
 def simulate_stages(
-    arrivals: Arrivals, engines: Sequence[Engine], first: Ints, slower: Floats, then: Ints, sends_s: Floats,
-    receives_s: Floats, gaps: Gaps | None = None,
+    arrivals: Arrivals, engines: Sequence[Engine], first: Ints, slower: Array, then: Ints, sends_s: Array,
+    receives_s: Array, gaps: Gaps | None = None,
 ) -> Staged:  # fmt: skip
     """Serve all requests.
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from optmodels.simulation.cluster import Bools, Cluster, Floats, Ints, Outcomes, Requests
+from optmodels.arrays import Array, Ints, Mask
+from optmodels.simulation.cluster import Cluster, Outcomes, Requests
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
@@ -77,7 +78,7 @@ def summary(
     occupied = float((finish - start).sum())
     tokens, overdue = requests.output_tokens.astype(float), served & (outcomes.finish_s > requests.due_s)
 
-    def share(mask: Bools) -> float:
+    def share(mask: Mask) -> float:
         return float(mask.sum()) / n if n else 0.0
 
     def rate(amount: float) -> float:
@@ -96,7 +97,7 @@ def summary(
     )  # fmt: skip
 
 
-def quantiles(values: Floats, levels: Sequence[float] = QUANTILES) -> dict[str, float]:
+def quantiles(values: Array, levels: Sequence[float] = QUANTILES) -> dict[str, float]:
     """Mean and quantiles by name; nothing of nothing."""
     if not len(values):
         return {}
@@ -105,7 +106,7 @@ def quantiles(values: Floats, levels: Sequence[float] = QUANTILES) -> dict[str, 
     return {"mean": float(values.mean()), **{k: float(v) for k, v in zip(names, found, strict=True)}}
 
 
-def _by(met: Bools, codes: Ints, names: Sequence[str] | None) -> dict[str, float]:
+def _by(met: Mask, codes: Ints, names: Sequence[str] | None) -> dict[str, float]:
     """Attainment by code, but for −1, which is none."""
     name: Callable[[int], str] = str if names is None else lambda k: names[k]
     known = codes >= 0
@@ -118,7 +119,7 @@ def columns(outcomes: Outcomes, requests: Requests, cluster: Cluster) -> dict[st
     """One row a request, for a table: its input and its outcome; empty cells where refused."""
     names = np.array([*cluster.names, ""], dtype=object)
 
-    def seconds(values: Floats) -> Floats:
+    def seconds(values: Array) -> Array:
         return np.where(outcomes.served, values, np.nan)
 
     return {

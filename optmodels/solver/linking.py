@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Int32s
 from optmodels.solver.compile import Compiled
 
 TINY = 1e-3  # of the smallest whole unit of its row: a term below it gets a row of its own
@@ -44,7 +43,7 @@ def linked(model: Compiled) -> Compiled:
     )  # fmt: skip
 
 
-def _of_row(model: Compiled, columns: npt.NDArray[np.int32], a: Array, end: float) -> list[tuple[Array, Array, float]]:
+def _of_row(model: Compiled, columns: Int32s, a: Array, end: float) -> list[tuple[Array, Array, float]]:
     """The rows of the tiny terms of Σ a_j·x_j ≤ end."""
     whole, lower, upper = model.integer[columns], model.lower[columns], model.upper[columns]
     units = a[whole]

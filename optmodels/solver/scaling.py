@@ -12,13 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from optmodels.arrays import Array, Mask
+from optmodels.arrays import Array, Int32s, Mask
 from optmodels.solver.compile import Compiled
-
-Ints = npt.NDArray[np.int32]
 
 ROWS = (1e-3, 1e6)  # sizes of rows that are left as they are
 PASSES = 10  # over rows and columns
@@ -103,7 +100,7 @@ def _objective_factor(cost: Array) -> float:
     return max(1.0 / unit, min(COSTS[0] / least, COSTS[1] / most))
 
 
-def _entries(model: Compiled) -> tuple[Ints, Ints, Array]:
+def _entries(model: Compiled) -> tuple[Int32s, Int32s, Array]:
     """Row, column and size of every coefficient that is not zero."""
     entries = model.A.tocoo()
     used = entries.data != 0
@@ -122,7 +119,7 @@ def _by(model: Compiled, row: Array, column: Array) -> Compiled:
 
 
 def _row_factors(
-    model: Compiled, i: Ints, j: Ints, a: Array, column: Array, keep: tuple[float, float] = ROWS
+    model: Compiled, i: Int32s, j: Int32s, a: Array, column: Array, keep: tuple[float, float] = ROWS
 ) -> Array:  # fmt: skip
     """1 where a row's size is within `keep`, else what brings it to about one."""
     size = _row_sizes(model, i, j, a, column)
@@ -132,7 +129,7 @@ def _row_factors(
     return _power_of_two(size, (size == 0) | ((size >= keep[0]) & (size <= keep[1])))
 
 
-def _row_sizes(model: Compiled, i: Ints, j: Ints, a: Array, column: Array) -> Array:
+def _row_sizes(model: Compiled, i: Int32s, j: Int32s, a: Array, column: Array) -> Array:
     """The right-hand side, or where there is none the largest coefficient of a column's unit or whole range, (m,)."""
     ends = _ends(model)
     unit = np.minimum(1.0, _range(model) / column)
@@ -154,7 +151,7 @@ def _power_of_two(size: Array, keep: Mask) -> Array:
     return found
 
 
-def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
+def _column_factors(model: Compiled, i: Int32s, j: Int32s, a: Array) -> Array:
     """Of continuous columns, by which every row and column has coefficients around one: geometric means in turn.
 
     No column's range becomes smaller than one.
@@ -170,7 +167,7 @@ def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
     return found
 
 
-def _middle(at: Ints, size: Array, n: int) -> Array:
+def _middle(at: Int32s, size: Array, n: int) -> Array:
     """Halfway between the smallest and the largest size of each group, (n,); 0 of none."""
     most, least = np.full(n, -np.inf), np.full(n, np.inf)
     np.maximum.at(most, at, size)

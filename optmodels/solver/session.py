@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from optmodels.arrays import Array, Mask
+from optmodels.arrays import Array, Int32s, Mask
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import caught_interrupt, current
 from optmodels.solver.compile import Compiled
@@ -91,7 +91,7 @@ _LIMITS: dict[Any, Limit] = {
 }  # fmt: skip
 
 
-def _int32(values: Any) -> npt.NDArray[np.int32]:
+def _int32(values: Any) -> Int32s:
     return np.asarray(values, dtype=np.int32)
 
 
@@ -196,7 +196,7 @@ class Session:
         self.made_whole = False  # whether some such row makes a continuous column integer
         self.believed = True  # whether objective, point and bound of the last run agree
         self._ran = False  # whether anything is kept of a run before
-        self._start: tuple[npt.NDArray[np.int32], Array] | None = None  # of the next run
+        self._start: tuple[Int32s, Array] | None = None  # of the next run
         self._cost, self._offset, self._sense = np.zeros(0), 0.0, 1.0
         self._unseen: list[tuple[Any, Numbers, Numbers]] = []  # matrix and bounds of the other rows
         self._moved = False  # whether bounds of an integer changed, of which that look knows nothing

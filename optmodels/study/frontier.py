@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Mask
 from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean
 
 Direction = Literal["min", "max"]
@@ -101,7 +101,7 @@ def aim_texts(text: str) -> list[tuple[str, Direction]]:
     return found
 
 
-def frontier(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def frontier(values: Array) -> Mask:
     """Which rows no other row dominates: as good in every column and better in one; smaller is better.
 
     Rows with a NaN are on no frontier; equal rows are all on it.
@@ -131,7 +131,7 @@ def frontier(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def on_frontier(frame: Any, chosen: Sequence[Aim]) -> npt.NDArray[np.bool_]:
+def on_frontier(frame: Any, chosen: Sequence[Aim]) -> Mask:
     """Which rows of a sweep's table are on the frontier; only rows with a plan that passed its check count."""
     import pandas as pd
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, Mistake
 from optmodels.traces.spec import MAX_REQUESTS, Generated, Mix
-from optmodels.traces.types import Floats, Ints, Label, Trace
+from optmodels.traces.types import Label, Trace
 
 TABLE_I: dict[int, tuple[Mix, ...]] = {
     1: (Mix(output_tokens=(300, 1000), slo_factor=(0.8, 1.5)),),
@@ -66,7 +67,7 @@ def generate(spec: Generated) -> Trace:
     prompt = _between(rng, kind, [m.prompt_tokens for m in mix])
     output = _between(rng, kind, [m.output_tokens for m in mix])
     factors = [m.slo_factor for m in mix]
-    slo_factor: Floats | None = None
+    slo_factor: Array | None = None
     if all(f is not None for f in factors):
         low, high = np.array(factors, dtype=float).T
         slo_factor = rng.uniform(low[kind], high[kind])
@@ -82,10 +83,10 @@ def generate(spec: Generated) -> Trace:
     return Trace(name, arrival, prompt, output, labels, slo_factor)
 
 
-def _arrivals(spec: Generated, rng: np.random.Generator) -> Floats:
+def _arrivals(spec: Generated, rng: np.random.Generator) -> Array:
     """Sums of gamma gaps with mean 1/rate and the coefficient of variation given."""
 
-    def gaps(count: int) -> Floats:
+    def gaps(count: int) -> Array:
         mean = 1.0 / spec.requests_per_s
         if spec.cv == 0:
             return np.full(count, mean)
@@ -105,7 +106,7 @@ def _arrivals(spec: Generated, rng: np.random.Generator) -> Floats:
     return times
 
 
-def _shares(values: list[float]) -> Floats:
+def _shares(values: list[float]) -> Array:
     weights = np.array(values, dtype=float)
     return weights / weights.sum()
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optmodels.traces.types import Floats, Ints, Label, Prefixes, Programs, Trace
+from optmodels.arrays import Array, Ints
+from optmodels.traces.types import Label, Prefixes, Programs, Trace
 
 BLOCK_TOKENS = 16
 
@@ -57,7 +58,7 @@ class Chat:
 
 
 def open_loop_chat(
-    chat: Chat, rates: Mapping[str, Floats | float], seconds: float, *, step_s: float = 3600.0, think_s: float = 30.0,
+    chat: Chat, rates: Mapping[str, Array | float], seconds: float, *, step_s: float = 3600.0, think_s: float = 30.0,
     seed: int = 0, name: str = "chat",
 ) -> RegionWorkload:  # fmt: skip
     """Requests by a Poisson process of every region's rate; each goes on with a conversation or begins one.
@@ -137,7 +138,7 @@ class Told:
         ids = np.where((depth >= system) & (depth < whole), (1 + own) * most + depth, ids)
         self.contents = Prefixes(BLOCK_TOKENS, np.concatenate(([0], np.cumsum(length))).astype(np.int64), ids)
 
-    def trace(self, name: str, arrival: Floats, regions: tuple[str, ...], region: Ints) -> Trace:
+    def trace(self, name: str, arrival: Array, regions: tuple[str, ...], region: Ints) -> Trace:
         """As a trace whose prefixes are prompt and answer."""
         users = tuple(f"u{i}" for i in range(int(self.user.max(initial=0)) + 1))
         labels = {"region": Label(regions, region), "session": Label(users, self.user[self.conversation])}

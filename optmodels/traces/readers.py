@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import PydanticCustomError
 
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.pipes import settled
 from optmodels.io.read import MAX_BYTES
@@ -59,7 +60,7 @@ from optmodels.io.write import path_text
 from optmodels.traces import dates as written
 from optmodels.traces import json_rows, logs, sessions
 from optmodels.traces.columns import FAILED, TIMES, epoch_unit, plain, recognised, several
-from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
+from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -657,7 +658,7 @@ class _Reader:
 
     def _arrivals(
         self, labels: Mapping[str, Label], prompt: Ints, output: Ints, notes: list[str]
-    ) -> tuple[Floats, Any, Ints, Ints | None]:
+    ) -> tuple[Array, Any, Ints, Ints | None]:
         """Arrivals in seconds; turns that wait for the answer before them; prompts; tokens shared with that turn."""
         table, check = self.table, self.check
         cells, column, seconds = table.cells("arrival_s")
@@ -674,7 +675,7 @@ class _Reader:
         wait = check.numbers(delay[1], delay[0].where(waits, 0.0), "a time ≥ 0", lambda x: np.isfinite(x) & (x >= 0))
         return sessions.closed(times, turns, waits, wait * unit, prompt, output, self.rows.blocks is not None, notes)
 
-    def _times(self, cells: pd.Series[Any], name: str, seconds: float | None, absent: Any, notes: list[str]) -> Floats:
+    def _times(self, cells: pd.Series[Any], name: str, seconds: float | None, absent: Any, notes: list[str]) -> Array:
         """Arrivals in seconds: numbers in their unit, or ISO dates and times. `absent` ones are 0."""
         import pandas as pd
 
@@ -720,7 +721,7 @@ class _Reader:
             return spec == name
         return layout is not OURS and not (layout.title == _BY_NAME and layout.seconds is not None)
 
-    def _check_milliseconds(self, known: Floats, name: str) -> None:
+    def _check_milliseconds(self, known: Array, name: str) -> None:
         """Refuse arrivals with fractions, which Mooncake's milliseconds have not, where nothing else tells the format.
 
         Raises:
@@ -732,7 +733,7 @@ class _Reader:
             expected = "whole milliseconds, as in Mooncake's files, or a unit: these may be seconds"
             raise InputError(Mistake(self.check.file, name, found, expected, hint=hint))
 
-    def _guessed(self, known: Floats, name: str, notes: list[str]) -> float:
+    def _guessed(self, known: Array, name: str, notes: list[str]) -> float:
         """Seconds of one unit where nothing states it: numbers with fractions are seconds.
 
         Raises:
@@ -777,10 +778,10 @@ class _Reader:
             groups = np.where(groups < 0, session.codes + groups.max() + 1, groups)
         return sessions.shared_heads(np.minimum(shared, prompt), prompt, groups)
 
-    def _measured(self, output: Ints) -> Mapping[str, Floats]:
+    def _measured(self, output: Ints) -> Mapping[str, Array]:
         """Seconds to the first and last token and between tokens, as a log states them for each request."""
         table = self.table
-        found: dict[str, Floats] = {}
+        found: dict[str, Array] = {}
         for ours in ("ttft_s", "e2e_s"):
             cells = table.optional(ours)
             if cells is not None and (cells[2] is not None or ours in table.mapped):
@@ -800,7 +801,7 @@ class _Reader:
             found["tpot_s"] = np.where((output > 1) & (tpot >= 0), tpot, np.nan)
         return {k: v for k, v in found.items() if np.isfinite(v).any()}
 
-    def _moment(self, ours: str) -> Floats | None:
+    def _moment(self, ours: str) -> Array | None:
         """Points of time as a log has them, in seconds."""
 
         cells = self.table.optional(ours)
@@ -882,8 +883,8 @@ class _Check:
             self.rows.append(at)
 
     def numbers(
-        self, column: str, values: pd.Series, expected: str, good: Callable[[Floats], Any], whole: bool = False
-    ) -> Floats:
+        self, column: str, values: pd.Series, expected: str, good: Callable[[Array], Any], whole: bool = False
+    ) -> Array:
         """A column of numbers that are `good`; 1 where they are not."""
         found = numbers(values, whole)
         fine = good(found)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from optmodels.traces.types import Floats, Follows, Ints, Prefixes
+from optmodels.arrays import Array, Ints
+from optmodels.traces.types import Follows, Prefixes
 
 BLOCK_TOKENS = 16  # of prompts whose shared beginnings are known by a number of tokens
 
@@ -28,9 +29,9 @@ def turns(session: Ints) -> Ints:
 
 
 def closed(
-    times: Floats, before: Ints, waits: Any, think_s: Floats, prompt: Ints, output: Ints, has_blocks: bool,
+    times: Array, before: Ints, waits: Any, think_s: Array, prompt: Ints, output: Ints, has_blocks: bool,
     notes: list[str],
-) -> tuple[Floats, Follows, Ints, Ints | None]:  # fmt: skip
+) -> tuple[Array, Follows, Ints, Ints | None]:  # fmt: skip
     """Turns that are sent some time after the answer before them.
 
     Later turns that are shorter than the turns before them state only their new part: their prompts are all
@@ -92,7 +93,7 @@ def shared_heads(shared: Ints, prompt: Ints, group: Ints) -> Prefixes:
     return Prefixes(BLOCK_TOKENS, start, np.concatenate([np.array(x, dtype=np.int64) for x in ids]))
 
 
-def sent_after(trace: Any, e2e_s: Floats) -> Floats:
+def sent_after(trace: Any, e2e_s: Array) -> Array:
     """(n,) when every request is sent if answers take `e2e_s`; of requests without an answer no time."""
     follows = trace.follows
     assert follows is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from optmodels.arrays import Array, Ints
 from optmodels.errors import InputError, Mistake
 from optmodels.traces.types import Trace
 
@@ -101,8 +101,8 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
     block = block_s if block_s is not None else min(whole, max(whole / 24, 10 * whole / len(trace)))
     rng, arrival = np.random.default_rng(seed), trace.arrival_s
     twice = np.concatenate((arrival, arrival + whole))
-    chosen: list[npt.NDArray[np.int64]] = []
-    times: list[npt.NDArray[np.float64]] = []
+    chosen: list[Ints] = []
+    times: list[Array] = []
     while not sum(map(len, chosen)):  # blocks may all be gaps of a short trace: then others are drawn
         chosen, times, at = [], [], 0.0
         while at < whole:
@@ -115,7 +115,7 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
     return replace(drawn, arrival_s=np.concatenate(times), name=f"{trace.name}, resampled with seed {seed}")
 
 
-def dispersion(arrival_s: npt.NDArray[np.float64], window_s: float) -> float:
+def dispersion(arrival_s: Array, window_s: float) -> float:
     """Index of dispersion of arrivals: variance over mean of how many come in a window; 1 of Poisson's.
 
     From differences of neighbouring windows, Σ(c′ − c)²/2Σc, which a rate that changes slowly leaves alone (von

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
+from optmodels.arrays import Array, Ints
 
 Routing = Literal["random", "first_block", "session"]  # to engines: at random, or what begins alike to the same one
 
@@ -52,7 +49,7 @@ class Follows:
     """
 
     parent: Ints
-    think_s: Floats
+    think_s: Array
 
     def take(self, chosen: Ints) -> Follows | None:
         """Waits of some requests; one that waits for a request left out comes at its own arrival. None: no waits."""
@@ -82,16 +79,16 @@ class Trace:
     """
 
     name: str
-    arrival_s: Floats
+    arrival_s: Array
     prompt_tokens: Ints
     output_tokens: Ints
     labels: Mapping[str, Label] = field(default_factory=dict)
-    slo_factor: Floats | None = None
+    slo_factor: Array | None = None
     prefixes: Prefixes | None = None
     predicted_output_tokens: Ints | None = None
     notes: tuple[str, ...] = ()
     follows: Follows | None = None
-    measured: Mapping[str, Floats] = field(default_factory=dict)
+    measured: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def expected_output_tokens(self) -> Ints:
@@ -156,5 +153,5 @@ class Programs:
     parent: Ints
     program: Ints
     following: Ints
-    think_s: Floats
+    think_s: Array
     contents: Prefixes | None = None

@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from loop_cases import TPOT, TTFT, cheapest, instance
 
@@ -18,6 +17,7 @@ from formulations.cost_efficiency.predicted import predicted
 from formulations.cost_efficiency.problem import CostEfficiency
 from formulations.cost_efficiency.replay import replay
 from optmodels import formulation
+from optmodels.arrays import Array, Ints
 from optmodels.engine.continuous import EngineLimits
 from optmodels.engine.costs import EngineCosts, engine_costs
 from optmodels.errors import InputError
@@ -25,7 +25,7 @@ from optmodels.latency.steps import Experts, StepCosts
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 
-Ints, Times = npt.NDArray[np.int64], npt.NDArray[np.float64]
+Ints, Times = Ints, Array
 
 LLM = "deepseek-v2-lite"  # a latent cache, whole on every GPU of a rank, and routed experts
 

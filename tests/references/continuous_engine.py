@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from optmodels.arrays import Array, Ints
 from optmodels.latency.controllers import Controller, StepObservation
 from optmodels.simulation.continuous import (
     Arrivals,
     Dispatcher,
     Engine,
-    Floats,
     Gaps,
-    Ints,
     ServedRequests,
     Within,
     _binned,
@@ -158,7 +157,7 @@ class _Instance:
 class _Simulation:
     def __init__(
         self, arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher, assigned: Ints | None,
-        planned: Floats | None, planned_bin_s: float, within: Within, refuse: bool, users: int | None,
+        planned: Array | None, planned_bin_s: float, within: Within, refuse: bool, users: int | None,
         controllers: Sequence[Controller | None] | None,
     ) -> None:  # fmt: skip
         _validate(arrivals, engines, dispatcher, assigned, planned)
@@ -211,7 +210,7 @@ class _Simulation:
         x.most = max(x.most, running)
         x.step_end = now + seconds
 
-    def chosen(self, e: _Instance, now: float, going: bool) -> tuple[Floats, Floats, Floats]:
+    def chosen(self, e: _Instance, now: float, going: bool) -> tuple[Array, Array, Array]:
         """What a rank does in the next step, as of `StepCosts.step`; `going`: its engine was not idle."""
         preempted = False
         drafts = e.engine.costs.drafts
@@ -441,7 +440,7 @@ class _Simulation:
 
 def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
-    assigned: Ints | None = None, planned: Floats | None = None, planned_bin_s: float = math.inf,
+    assigned: Ints | None = None, planned: Array | None = None, planned_bin_s: float = math.inf,
     within: Within = "shortest_queue", refuse: bool = False, users: int | None = None,
     controllers: Sequence[Controller | None] | None = None, gaps: Gaps | None = None,
 ) -> ServedRequests:  # fmt: skip

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.io.read import validate
 from optmodels.latency.calibration import Calibration
@@ -59,7 +58,7 @@ class Calibrated:
         return to_calibration(self.model)
 
 
-def folds(workload: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+def folds(workload: Index) -> Index:
     """Fold of each row; rows of one workload share it."""
     kinds = np.unique(workload)
     if len(kinds) <= LEAVE_ONE_OUT:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import AfterValidator, Field, model_validator
 
 from optmodels import catalog
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Mask
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.calibration import MOST, TOLERANCE, Quantiles, quantile_factor
@@ -337,7 +336,7 @@ def predict_segments(frame: Frame, segments: tuple[Segment, ...], v: Values, tar
     return out
 
 
-def segment_mask(when: str, kind: Kind, v: Values) -> npt.NDArray[np.bool_]:
+def segment_mask(when: str, kind: Kind, v: Values) -> Mask:
     """Rows to which a segment applies."""
     if when == "all":
         return np.ones(len(next(iter(v.values()))), dtype=bool)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake
 
 MIN_ROWS = 3
@@ -113,7 +112,7 @@ def fit_nonnegative(
     return LinearFit(names, value, low, high, tuple(warnings))
 
 
-def _independent(A: Array, scale: Array, names: tuple[str, ...], warnings: list[str]) -> npt.NDArray[np.intp]:
+def _independent(A: Array, scale: Array, names: tuple[str, ...], warnings: list[str]) -> Index:
     """Columns that are neither zero nor proportional to an earlier one; the latter are named."""
     keep: list[int] = []
     for j in range(A.shape[1]):

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Index
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.io import tables
 from optmodels.latency.calibration import MOST
@@ -130,7 +130,7 @@ class Measurements:
     kind: Kind
     values: dict[str, Array]
     labels: dict[str, npt.NDArray[np.str_]]
-    workload: npt.NDArray[np.intp]
+    workload: Index
     workload_by: tuple[str, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
@@ -362,7 +362,7 @@ def _complete_step(values: dict[str, Array], name: str) -> dict[str, Array]:
     return values | {"prefill_requests": np.where(p > 0, np.where(r > 0, r, 1.0), 0.0)}
 
 
-def _step_workloads(values: dict[str, Array]) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
+def _step_workloads(values: dict[str, Array]) -> tuple[Index, tuple[str, ...]]:
     """A prompt chunk and its context; pure decode steps, which have none, by their context."""
     import pandas as pd
 
@@ -374,7 +374,7 @@ def _step_workloads(values: dict[str, Array]) -> tuple[npt.NDArray[np.intp], tup
 
 def _workloads(
     frame: pd.DataFrame, values: dict[str, Array], by: Sequence[str] | None, kind: Kind, name: str
-) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
+) -> tuple[Index, tuple[str, ...]]:
     import pandas as pd
 
     chosen = tuple(by) if by else WORKLOADS[kind]

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from optmodels.arrays import Array
+from optmodels.arrays import Array, Mask
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
@@ -100,7 +99,7 @@ class MeasuredLoops:
         whole = {int(x) for x in measured if x == round(x) and x <= w.batch}
         return tuple(sorted(whole | {x for x in among if measured[0] <= x <= measured[-1]}))
 
-    def _rows_of(self, at: dict[str, float]) -> npt.NDArray[np.bool_]:
+    def _rows_of(self, at: dict[str, float]) -> Mask:
         """Rows of one workload and parallelism."""
         v = self.rows.values
         same = np.ones(len(self.rows), dtype=bool)
