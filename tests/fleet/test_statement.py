@@ -85,11 +85,14 @@ def survive():
 
 
 def cycle():
-    """Three periods, each following the one before it and the first the last; machines m0 are in two points."""
+    """Three periods, each following the one before it and the first the last; machines m0 are in two points.
+
+    A horizon of 12 hours counts for one period alone.
+    """
     periods = [{"name": f"q{i}", "hours": h} for i, h in enumerate((6, 6, 12))]
     problem = fleet(
         [2.0], [[1.0, 2.0, 4.0]], [1.0, 2.0, 3.0], periods=periods, p2={"machine": "m0", "count": 3},
-        change={"start_usd": 6.0, "stop_usd": 2.4, "max_starts": 5, "max_stops": 4},
+        change={"start_usd": 6.0, "stop_usd": 2.4, "max_starts": 5, "max_stops": 4, "horizon_hours": 12},
     )  # fmt: skip
     return problem, build_tables(problem)
 

@@ -237,6 +237,19 @@ def test_score_by_hand():
     assert capped.objectives["score"].coefficients["T"] == pytest.approx(0.5 * 0.25)
 
 
+@pytest.mark.parametrize("pooled", [True, False])
+def test_less_than_one_request_in_all_is_counted_in_units(pooled):
+    """A thousandth of the requests: of a unit the score is as much larger, and an instance has as many more slots."""
+    t, factor = tables(), 2.0**-10
+    classes = replace(t.classes, arrivals=t.classes.arrivals * factor)
+    many, few = FlowModel(t, pooled=pooled), FlowModel(replace(t, classes=classes), pooled=pooled)
+    assert (many.one, few.one) == (1.0, 2.0**-6)  # of 20 requests
+    old, new = (statement(m).objectives["score"].coefficients for m in (many, few))
+    assert new == pytest.approx({name: value / factor * few.one for name, value in old.items()})
+    old, new = (rows_of(m, occupancy).rows["occupancy[2,2]"].coefficients for m in (many, few))
+    assert new == pytest.approx(old | {"n[2]": old["n[2]"] / few.one})
+
+
 PARAMETERS = (
     FlowModel._instances, FlowModel._requests, FlowModel._arrived, FlowModel.by_level, FlowModel._scores,
     model._levels, model._nested, model._pairs,
