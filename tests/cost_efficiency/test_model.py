@@ -469,6 +469,29 @@ def test_the_hand_made_budget_decides():
     assert solve_model(model)[0].status == "infeasible"
 
 
+def test_chords_are_stated_once():
+    """Two straight curves, one with a bend, and one without room for a chord: its largest value."""
+    alpha = np.array([[0.0, 0.25, 0.5], [0.0, 0.5, 1.0], [0.0, 0.5, 1.0], [0.25, 0.25, 0.25]])
+    y = np.array([[1.0, 1.5, 2.0], [2.0, 2.5, 3.0], [1.0, 1.0, 3.0], [0.5, 0.75, 0.625]])
+    at, u, v = statement._chords(alpha, y)
+    assert list(zip(at.tolist(), u.tolist(), v.tolist(), strict=True)) == [
+        (0, 1.0, 2.0), (1, 2.0, 1.0), (2, -1.0, 4.0), (2, 1.0, 0.0), (3, 0.75, 0.0)
+    ]  # fmt: skip
+
+
+def test_chords_within_the_limit_on_the_range_have_no_row():
+    """The last chord of candidate 7 is 0.9 of the limit at most, though it would be above it at α = 1."""
+    alpha = np.array([[0.0, 0.25, 0.5], [0.0, 0.25, 0.5]])
+    value = np.array([[2.0, 1.0, 3.0], [0.4, 0.8, 1.8]])
+    p = statement._pieces(np.array([3, 7, 9]), np.array([0, 1, 0]), alpha, value, 2.0, within=1.0)
+    assert (p.row.tolist(), p.candidate.tolist(), p.j.tolist()) == ([0, 2], [3, 9], [0, 0])
+    assert (p.u.tolist(), p.v.tolist()) == ([-0.5, -0.5], [4.0, 4.0])
+    everything = statement._pieces(np.array([3, 7, 9]), np.array([0, 1, 0]), alpha, value, 2.0)
+    assert everything.j.tolist() == [0, 1, 0, 1, 0, 1] and len(everything.u) == 6
+    nothing = statement._pieces(np.array([3]), np.array([0]), alpha[:1], value[:1], np.inf)
+    assert len(nothing.row) == 0
+
+
 def test_without_a_candidate_the_model_is_infeasible():
     nothing = np.zeros(0, dtype=np.intp)
     none = CurvePieces(nothing, nothing, nothing, np.zeros(0), np.zeros(0))

@@ -361,6 +361,20 @@ def test_rows_of_draws_by_hand():
         assert found[name].coefficients == pytest.approx(expected[name].coefficients), family
 
 
+def test_entries_alike_are_grouped_by_both_labels():
+    """Deadlines compare the entries of one workload and one exchange group: no other entry is among them."""
+    one, other = np.array([1, 0, 1, 0, 0, 1, 0]), np.array([0, 0, 0, 2, 0, 1, 1])
+    groups = [(w, k, e.tolist()) for w, k, e in statement_of.alike(np.array([6, 5, 4, 3, 2, 0]), one, other)]
+    assert groups == [(0, 0, [4]), (0, 1, [6]), (0, 2, [3]), (1, 0, [2, 0]), (1, 1, [5])]
+    assert statement_of.alike(np.zeros(0, dtype=np.intp), one, other) == []
+
+
+def test_a_load_however_small_may_have_a_deployment():
+    problem = fleet([1e-12], [[1.0]], [1.0])
+    bounds = statement(FleetModel(problem, build_tables(problem))).variables["n[0,0]"]
+    assert (bounds.lower, bounds.upper, bounds.integer) == (0.0, 1.0, True)
+
+
 def test_words_of_rows_are_those_of_the_instance():
     """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
     said = {f: CASES[case].words(f, label) for f, case, label in (
