@@ -74,6 +74,21 @@ def test_greedy_dp_splits_a_budget_between_models():
         assert outcome.plan.first_priority_served_per_s == pytest.approx(5.0)
 
 
+def test_a_relaxation_that_rounds_up_above_the_stock_is_rounded_otherwise():
+    """Half a machine for each of two buckets is one in stock; rounded up they are two. The second takes the other."""
+    problem = fleet([0.5, 0.5], [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]], [1.0, 1.0, 5.0], p1={"machine": "m0"},
+                    stock=[{"machine": "m0", "at_most": 1}])  # fmt: skip
+    (outcome,) = run(problem, "lp_rounding")
+    assert sum(bought(outcome).values()) == 2 and bought(outcome)["p2"] == 1
+    assert check(problem, outcome.plan.model_dump(mode="json")).ok
+
+
+def test_full_deployments_of_a_relaxation_are_kept():
+    """2.5 deployments of p0: two are full, and the rest costs least on p1, which rounding up would not see."""
+    (outcome,) = run(fleet([5.0], [[2.0, 1.0]], [4.0, 3.0]), "lp_rounding")
+    assert bought(outcome) == {"p0": 2, "p1": 1}
+
+
 def test_single_type_is_one_type():
     (outcome,) = run(fleet([1.0, 1.0], [[1.0, 1.0], [2.0, 1.0]], [1.0, 5.0]), "single_type")
     assert {m.machine for d in outcome.plan.periods[0].deployments for m in d.machines} == {"m0"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -175,12 +175,13 @@ class _Room:
         self.money -= self.tables.points.usd_per_hour[p] * bought
 
 
-def greedy_shares(problem: Fleet, tables: FleetTables, fill: bool) -> list[Share]:
+def greedy_shares(problem: Fleet, tables: FleetTables, fill: bool, begun: Sequence[Share] = ()) -> list[Share]:
     """Every demand, by priority and then size, on the point with the cheapest tokens that still has room.
 
     Args:
         problem, tables: as everywhere.
         fill: use open deployments first, and for less than a full deployment the least cost of whole ones.
+        begun: shares of a relaxation, within all limits; those of its full deployments are kept.
     """
     case, points = tables.case, tables.points
     shares: dict[tuple[int, int, int], float] = {}
@@ -196,8 +197,19 @@ def greedy_shares(problem: Fleet, tables: FleetTables, fill: bool) -> list[Share
             (w for w in range(len(work)) if room.rates[w] > 0 and len(points)),
             key=lambda w: (work[w].priority, -cheapest[w] if np.isfinite(cheapest[w]) else 0.0, w),
         )
+        used = np.zeros(len(points))
+        mine = [(w, p, v) for at, w, p, v in begun if at == t]
+        for w, p, v in mine:
+            used[p] += v * load[w, p]
+        full = np.floor(used + EDGE)
+        for p in np.flatnonzero(full).tolist():
+            room.take(p, full[p])
+        kept = {(w, p): v * min(full[p] / used[p], 1.0) for w, p, v in mine if full[p] > 0}
+        shares |= {(t, w, p): v for (w, p), v in kept.items()}
         for w in order:
-            rest, spot_left, worth = 1.0, work[w].spot_share_max, np.inf
+            rest = 1.0 - sum(v for (w_, _), v in kept.items() if w_ == w)
+            spot_left = work[w].spot_share_max - sum(v for (w_, p), v in kept.items() if w_ == w and points.spot[p])
+            worth = np.inf
             if case.serve_at_least(work[w]) < 1 and problem.objective == "min_cost":
                 worth = work[w].unserved_usd_per_1000_requests * 3.6 * room.rates[w]
             while rest > EDGE:
@@ -443,6 +455,12 @@ def rounded_relaxation(
     Returns:
         The choice, None where the relaxation has no solution; and a lower bound on all costs of every fleet, USD/h.
     """
+    shares, bound = _relaxed(problem, tables, seconds)
+    return None if shares is None else complete(problem, tables, _consolidate(tables, shares)), bound
+
+
+def _relaxed(problem: Fleet, tables: FleetTables, seconds: float | None) -> tuple[list[Share] | None, float]:
+    """The linear relaxation's shares and bound, as `rounded_relaxation`."""
     shares: list[Share] = []
     hours = np.array([q.hours for q in tables.case.periods])
     bound = 0.0
@@ -454,7 +472,7 @@ def rounded_relaxation(
             return None, -math.inf
         bound += float(part * relaxed.bound)  # omitted terms, changes among them, cost at least nothing
         shares += [(t, int(w), int(p), float(v)) for w, p, v in zip(relaxed.w, relaxed.p, relaxed.value, strict=True)]
-    return complete(problem, tables, _consolidate(tables, shares)), bound
+    return shares, bound
 
 
 def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
@@ -504,16 +522,20 @@ def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
 
 
 def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-    """The linear relaxation with counts rounded up; deployments are closed while others have room for their load."""
+    """The linear relaxation, the better of two roundings.
+
+    Counts rounded up, and deployments closed while others have room for their load; or full deployments kept, and the
+    remainder placed as `greedy` does.
+    """
     clock, tables = time.perf_counter(), tables.alone()
     if problem.objective != "min_cost":
         return finish(problem, tables, None, clock, "only for objective: min_cost")
     pruned, _ = prune(tables)
-    if len(pruned.points):
-        choice = lp_rounding_choice(problem, pruned, options.time_limit)
-    else:
-        choice = complete(problem, pruned, [])
-    return finish(problem, pruned, choice, clock, "the linear relaxation has no solution")
+    shares, _ = _relaxed(problem, pruned, options.time_limit) if len(pruned.points) else ([], 0.0)
+    if shares is None:
+        return finish(problem, pruned, None, clock, "the linear relaxation has no solution")
+    tried = (_consolidate(pruned, shares), greedy_shares(problem, pruned, True, shares))
+    return _best(problem, [finish(problem, pruned, complete(problem, pruned, found), clock) for found in tried])
 
 
 @alone
@@ -545,7 +567,7 @@ METHODS: dict[str, Method] = {
 TITLES = {
     "greedy": "cheapest tokens first, open deployments filled, counts rounded up",
     "greedy_dp": "deployment by deployment by value per dollar, DP over the budget between models",
-    "lp_rounding": "linear relaxation rounded up, then consolidated",
+    "lp_rounding": "linear relaxation rounded: up and consolidated, or its remainder by greedy",
     "single_type": "best fleet of one machine type, by greedy and greedy_dp",
     "column_pruning": "MILP on the points with the cheapest tokens of each bucket",
     "melange": "Mélange's sliced assignment: whole slices of a bucket, no limits, no queueing",
