@@ -86,7 +86,10 @@ def test_a_signal_after_the_plan_is_found_loses_nothing(tmp_path):
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for what is imported in /proc")
 @pytest.mark.parametrize("seconds", [0.5, 5.0])
 def test_control_c_before_and_after_the_first_plan_leaves_one(seconds):
-    """Reservations, cut for long before there is a plan at all."""
+    """Reservations, cut for long before there is a plan at all.
+
+    Slow: a process that has to reach its solver before it is interrupted.
+    """
     command = [sys.executable, "-m", "optmodels", "solve", str(LONG[0]), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ready = time.monotonic() + 60

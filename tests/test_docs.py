@@ -62,7 +62,10 @@ LOCKED = f"highspy=={version('highspy')} " in (ROOT / "requirements.lock").read_
 
 @pytest.mark.parametrize("page", [marked(p) for p in PAGES if outputs.blocks(p.read_text(encoding="utf-8"))])
 def test_commands_of_the_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
-    """`make docs-outputs` writes today's output into the pages."""
+    """`make docs-outputs` writes today's output into the pages.
+
+    Slow: each command is a process that imports all libraries and solves.
+    """
     for block, step, status, printed in outputs.play(page, tmp_path, forked):
         assert status == block.exit_status, "\n".join([*step.words, *printed])
         if step.documented and LOCKED:
@@ -85,7 +88,10 @@ def test_documented_output_that_differs_is_noticed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if scripts(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path, tmp_path: Path) -> None:
-    """In a process of its own, as a reader runs it; what it writes is no part of the repository."""
+    """In a process of its own, as a reader runs it; what it writes is no part of the repository.
+
+    Slow: each page is a process that imports all libraries and solves.
+    """
     for name in ("instances", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     for text in scripts(page):

@@ -264,6 +264,7 @@ def same_statement(solved, mutant):
 
 @pytest.mark.slow
 def test_every_change_of_the_document_is_found_or_listed(solved):
+    """Slow: a check for each field of a document; those of certified plans simulate."""
     missed, tried, good = set(), 0, solved.check(solved.document)
     for what, path, mutant in mutants(solved.document, solved.elsewhere):
         if "plan" not in mutant or not isinstance(mutant["plan"], dict) or "problem" not in mutant:
@@ -281,6 +282,7 @@ def test_every_change_of_the_document_is_found_or_listed(solved):
 
 @pytest.mark.slow
 def test_every_change_of_a_table_is_found(solved, tmp_path):
+    """Slow: a check for each cell of every table."""
     for file in solved.folder.glob("*.csv"):
         rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8"))))
         shutil.copytree(solved.folder, tmp_path / file.stem)

@@ -31,6 +31,7 @@ def test_every_formulation_has_an_adversary() -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("name", FORMULATIONS)
 def test_answers_are_those_of_the_reference(name: str, part: int) -> None:
+    """Slow: references solve instances without pruning, and settle which of two answers is wrong."""
     seeds = range(part, SEEDS[name], PARTS)
     drawn = {seed: harness.instance(name, seed) for seed in seeds}
     found = {s: harness.judge(name, data, s % 4 == 0) for s, data in drawn.items()}
@@ -73,6 +74,8 @@ def test_instances_that_once_differed(file: str) -> None:
     it (cost efficiency 12006); a GPU with a peak in 4 bits alone (fleet 12024), and a plan of simpler engines than the
     tables keep, which the headroom refused (12030). Others are kept whole: seeds mean other instances when a generator
     learns a field.
+
+    Slow: the longest references build every operating point of an engine anew.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     outcome = harness.judge(data["formulation"], data, True).outcome
@@ -82,6 +85,7 @@ def test_instances_that_once_differed(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULATIONS)
 def test_instances_say_everything_that_the_schema_lets_one_say(name: str) -> None:
+    """Slow: rare keys come once in a hundred of the 300 to 1,000 instances drawn."""
     schema, given = harness.coverage(name, range(1000), at_least=300)
     left_out = set(harness.module(name).LEFT_OUT)
     assert sorted(schema - given - left_out) == [], "fields that no instance has"
@@ -177,6 +181,7 @@ def test_only_a_product_that_is_late_hangs(monkeypatch: pytest.MonkeyPatch, whos
 
 @pytest.mark.slow
 def test_runs_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow: five instances, each solved and judged in a process of its own."""
     log = tmp_path / "fleet.csv"
     said: list[str] = []
     given: list[int] = []

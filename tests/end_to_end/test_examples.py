@@ -54,6 +54,7 @@ def third_party(tmp_path_factory):
 
 @pytest.mark.slow
 def test_third_party_formulation_is_a_full_citizen(third_party):
+    """Slow: pip installs a package, and each verb is a process that imports all libraries."""
     assert "prefill_decode" in third_party("list", "formulations")
     solved = json.loads(third_party("solve", "split.yaml", "--json"))
     assert solved["status"] == "optimal" and solved["check"]["ok"]
@@ -87,6 +88,7 @@ def test_third_party_formulation_brute_force(third_party):
 
 @pytest.mark.slow
 def test_third_party_method_joins_a_formulation(third_party):
+    """Slow: pip installs a package."""
     instance = str(ROOT / "instances" / "fleet" / "day-and-night.yaml")
     assert "cheapest_machine" in third_party("list", "methods")
     rows = json.loads(third_party("compare", instance, "--methods", "exact,cheapest_machine", "--json"))

@@ -46,6 +46,7 @@ def test_it_has_the_files_of_the_example_under_its_own_name(beside):
 
 @pytest.mark.slow
 def test_it_runs_without_being_installed(beside):
+    """Slow: each verb is a process that imports all libraries."""
     _, python = beside
     done = python("-m", "my_counts", "my_counts/template.yaml", "--out", "results")
     assert done.status == 0 and "Independent check: passed" in done.out, done.err
@@ -76,6 +77,7 @@ def test_before_it_is_installed_the_command_says_how(beside):
 
 @pytest.mark.slow
 def test_installed_it_is_known_to_every_verb(beside):
+    """Slow: pip installs a package, and each verb is a process."""
     folder, python = beside
     done = python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
                   "--no-build-isolation", "--target", "site", "./my_counts")  # fmt: skip
@@ -106,6 +108,7 @@ def test_installed_it_is_known_to_every_verb(beside):
 
 @pytest.mark.slow
 def test_it_passes_its_own_test(beside):
+    """Slow: pytest in a process of its own."""
     _, python = beside
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_counts")
     assert done.status == 0, done.out
@@ -113,7 +116,10 @@ def test_it_passes_its_own_test(beside):
 
 @pytest.mark.slow
 def test_the_walk_through_adds_a_constraint(beside):
-    """The change printed on the page applies; its rows and table are new to the tests, and right once written."""
+    """The change printed on the page applies; its rows and table are new to the tests, and right once written.
+
+    Slow: pytest in processes of its own, before and after the change.
+    """
     folder, python = beside
     page = WALK.read_text(encoding="utf-8")
     change = re.search(r"^```diff\n(.*?)^```", page, flags=re.M | re.S)

@@ -188,6 +188,7 @@ OF_TRACE = ["plan", "--model", "llama-3.1-8b", "--trace", "kept/mine.csv", "--tt
 
 @pytest.mark.slow
 def test_a_trace_stands_for_lengths_and_rate(cli, folder):
+    """Slow: three certified plans, each simulated on the trace."""
     (folder / "kept").mkdir()
     (folder / "kept" / "mine.csv").write_text(TRACE)
     said = cli(*OF_TRACE, "--out", "results")

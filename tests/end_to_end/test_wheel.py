@@ -1,4 +1,7 @@
-"""What someone who only has the wheel can do, in a process that cannot see the repository."""
+"""What someone who only has the wheel can do, in a process that cannot see the repository.
+
+Slow: pip builds a wheel and installs it, and each verb is a process that imports all libraries.
+"""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ def _costs(rng: np.random.Generator, experts: bool) -> StepCosts:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_means_of_random_loops_are_those_of_the_simulator(ranks):
+    """Slow: means settle after thousands of requests, simulated step by step."""
     rng, errors, several = np.random.default_rng(5), [], ranks > 1
     for _ in range(12 if several else 24):
         costs, _ = _costs(rng, rng.random() < 0.3), _costs(rng, False)

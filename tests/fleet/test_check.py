@@ -102,6 +102,7 @@ def free(path, wrong, plan):
 
 @pytest.mark.slow
 def test_every_tampering_is_caught(good):
+    """Slow: a check for each field of a plan and each other value."""
     problem, plan = good
     missed, tried = set(), 0
     for path in leaves(plan):
@@ -128,6 +129,7 @@ def nodes(data, path=()):
 
 @pytest.mark.slow
 def test_rubbish_never_crashes_the_checker(good):
+    """Slow: a check for each node of a plan and each kind of rubbish."""
     problem, plan = good
     crashes = {}
     for path in [*leaves(plan), *nodes(plan)]:

@@ -283,6 +283,7 @@ def test_a_gap_in_a_short_trace_keeps_no_plan_away():
 )  # fmt: skip
 @pytest.mark.slow
 def test_days_with_peaks_are_planned_so_that_their_own_replay_keeps_what_is_promised(limits, seed):
+    """Slow: days of 20,000 and 90,000 requests, simulated step by step in every round of certification."""
     asked = question.Question(
         model="llama-3.3-70b", trace=CASES / limits, ttft=(1.0, 0.95), tpot=0.05, **seed
     )  # fmt: skip
@@ -296,6 +297,7 @@ def test_days_with_peaks_are_planned_so_that_their_own_replay_keeps_what_is_prom
 
 @pytest.mark.parametrize("seed", [0, 6, 8, 50348, pytest.param(range(9, 18), marks=pytest.mark.slow)])
 def test_random_steps_are_planned_so_that_their_own_replay_keeps_what_is_promised(seed, tmp_path):
+    """Slow: nine traces more, each certified, then replayed twice."""
     from stepped_traces import plan, worst_miss
 
     for one in [seed] if isinstance(seed, int) else seed:

@@ -182,6 +182,7 @@ def test_the_crowd_that_touches_experts_is_of_all_ranks():
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(k, marks=pytest.mark.slow) for k in range(6, 30))])
 def test_every_figure_is_that_of_the_checker(seed):
+    """Slow: 24 plans more, each made and checked."""
     rng = np.random.default_rng([seed, 7])
     n, ranks = int(rng.integers(1, 5)), int(rng.choice([1, 2, 4, 8]))
     context = rng.uniform(1e-8, 2e-7)

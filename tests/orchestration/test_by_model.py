@@ -157,6 +157,7 @@ def test_more_instances_asked_for_than_fit():
      "latency": {"roofline": "roofline"}},
 ])  # fmt: skip
 def test_what_couples_more_than_gpus_is_solved_together(changes):
+    """Slow: two models in one MILP, which decomposing would avoid."""
     document = two_models(30, **(SMALL | changes))
     assert not separable(build_tables(load(document)))
     result = optmodels.solve(document, gap=0.02, time_limit=30)

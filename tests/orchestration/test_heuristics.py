@@ -311,6 +311,7 @@ def problems(draw: st.DrawFn) -> Orchestration:
 @settings(max_examples=25, deadline=None)
 @given(problems())
 def test_every_plan_passes_the_checker(p: Orchestration) -> None:
+    """Slow: every method on 25 problems, each plan checked and replayed."""
     t = tables(p)
     for name in QUICK:
         found = FORM.method(name)(p, t, Options(seed=1))

@@ -232,7 +232,10 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
 
 @pytest.mark.slow
 def test_overload_at_scale_is_proved_by_the_exact_form():
-    """At 100,000 GPUs pooled stocks promise 0.25 % more than can be scheduled; the exact form's relaxation does not."""
+    """At 100,000 GPUs pooled stocks promise 0.25 % more than can be scheduled; the exact form's relaxation does not.
+
+    Slow: the exact form of 100,000 GPUs has the size at which the gap shows.
+    """
     document = yaml.safe_load(
         (ROOT / "instances" / "orchestration" / "scale-100000-gpus.yaml").read_text(encoding="utf-8")
     )

@@ -56,7 +56,10 @@ def instance(slo: dict[str, Any] = SLO, workload: Any = None, **changes: Any) ->
     ids=["percentiles", "deadline", "means"],
 )
 def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: float, gpus: int) -> None:
-    """Most requests/s of a machine for users next to it; of levels that carry as much the shorter request."""
+    """Most requests/s of a machine for users next to it; of levels that carry as much the shorter request.
+
+    Slow: brute force tries every iteration time and wait of an engine.
+    """
     machine = {"machine": "box", "gpu": "l40s", "gpu_count": gpus, "prices": {"on_demand": 3.0, "reserved_1y": 2.0}}
     problem = instance(slo, {"lengths": LISTED, "cached_input_share": cached}, machines=[machine])
     service, level, case = problem.services[0], problem.level(), problem.resolve()

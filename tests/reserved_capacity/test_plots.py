@@ -88,6 +88,7 @@ def test_no_demand_costs_nothing_and_no_less():
 
 @pytest.mark.slow
 def test_command_line_solves_checks_and_compares(tmp_path):
+    """Slow: each verb is a process that imports all libraries."""
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(two_regions()))
 

@@ -199,6 +199,7 @@ def test_what_has_no_plan_is_proved_to_have_none(cli, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPEN)
 def test_what_takes_longer_has_a_plan_within_its_limit(cli, name):
+    """Slow: the time limit of 6 s is what is tested."""
     document = solved(cli, name, "--time-limit", "6")
     least, best = OPEN[name]
     assert document["status"] in ("feasible", "optimal")

@@ -66,6 +66,7 @@ def assert_same(one, other):
 @given(case=cases(), rule=st.sampled_from([(False, "fifo"), *PROTECTED]), seed=st.integers(0, 5))
 @settings(max_examples=40)
 def test_equals_the_slow_reference(policy, speed, case, rule, seed):
+    """Slow: 40 cases of each speed and policy, by a reference in plain Python."""
     requests, cluster, shares = case
     arguments = {"speed": speed, "overflow_protection": rule[0], "queue": rule[1], "shares": shares, "seed": seed}
     fast = simulate(requests, cluster, policy, **arguments)

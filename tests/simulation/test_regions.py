@@ -79,6 +79,7 @@ def random_case(seed):
 @settings(max_examples=150)
 @given(st.integers(0, 100_000))
 def test_same_as_the_reference(seed):
+    """Slow: 150 cases by a reference in plain Python."""
     trace, fleet, rule, programs = random_case(seed)
     slow = Reference(trace, fleet, rule, programs)
     seconds = slow.run(30.0)
