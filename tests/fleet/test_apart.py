@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from formulations.fleet.check import check
 from formulations.fleet.methods import METHODS
 from formulations.fleet.points import DECODE, PREFILL, build_tables
 from optmodels.formulation import Options
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def by_hand(tables, units):
@@ -69,3 +72,10 @@ def test_they_say_nothing_of_fleets_without_stages():
     assert not {"distserve", "xpyd"} & set(FORMULATION.methods_for(optmodels.load(BUSY)))
     rows = optmodels.compare([BUSY], ["greedy", "xpyd"])
     assert [row["status"] for row in rows] == ["feasible", "no_solution_found"]
+
+
+def test_the_page_states_what_the_baselines_of_aws_stages_cost() -> None:
+    page = (ROOT / "docs" / "results" / "disaggregation.md").read_text(encoding="utf-8")
+    rows = optmodels.compare([ROOT / "instances" / "fleet" / "aws-stages.yaml"], ["distserve", "xpyd"])
+    stated = ", ".join(f"`{r['method']}` {r['objective']:.2f}" for r in rows)
+    assert f"Baselines on `aws-stages.yaml`, USD/h: exact 85.25, {stated}." in page
