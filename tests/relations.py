@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import itertools
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -22,13 +23,15 @@ from typing import Any
 
 import numpy as np
 
+import optmodels
 from optmodels import formulation, load
-from optmodels.errors import InputError
+from optmodels.errors import InputError, UnattainableError
 from optmodels.formulation import Formulation
+from optmodels.plans.outcome import Result
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Settings
 from optmodels.study.explanation.thresholds import loosened
 from tests.adversary import harness
-from tests.adversary.harness import Instance
+from tests.adversary.harness import FILES, Instance
 from tests.rewritings import relaxed, rewritten
 
 FORMULATIONS = harness.FORMULATIONS
@@ -232,6 +235,81 @@ def run_rewritten(
     return seen, lost
 
 
+def answers(data: Instance, folder: Path) -> Iterator[tuple[str, str]]:
+    """Ways to ask for the optimum of an instance, and how each contradicts the exact answer, "" if it does not.
+
+    No plan is better than the optimum, and no bound worse. What is called optimal is the optimum, and infeasible is
+    what has no plan, by every method and at any time limit, from a file, a mapping or the problem that a result has.
+    """
+    file = harness.written(data, folder)
+    form, exact = formulation.get(data["formulation"]), asked(file)
+    if exact.status not in ("optimal", "infeasible"):
+        return
+    yield "exact", contradiction(exact, exact)
+    yield "another seed", contradiction(exact, asked(file, seed=7), same=True)
+    yield "gap 0.2", contradiction(exact, asked(file, gap=0.2), gap=0.2)
+    if FILES not in data:
+        yield "mapping", contradiction(exact, asked(json.loads(file.read_text(encoding="utf-8"))), same=True)
+    if exact.problem:
+        yield "problem of the result", contradiction(exact, asked(exact.problem), same=True)
+    for seconds in (0.05, 0.3):
+        yield f"time limit {seconds} s", contradiction(exact, asked(file, time_limit=seconds))
+    for method in (m for m in form.methods if m != "exact"):
+        try:
+            yield method, contradiction(exact, asked(file, method))
+        except InputError:
+            continue  # a method may refuse what it does not know
+
+
+def asked(problem: Any, method: str = "exact", time_limit: float = SECONDS, **more: Any) -> Result:
+    """The result; one without a plan where a limit is unattainable."""
+    try:
+        return optmodels.solve(problem, method, time_limit=time_limit, **more)
+    except UnattainableError:
+        return Result(instance="", formulation="", method=method, status="infeasible", sense="min", unit="")
+
+
+def contradiction(exact: Result, other: Result, same: bool = False, gap: float = 0.0) -> str:
+    """How an answer contradicts a proved one; `same`: it has to be proved as well; `gap`: as it was asked for."""
+    best, worst, found = exact.objective, exact.bound, other.objective
+    if other.plan is not None and not (other.check and other.check.ok):
+        return f"fails its check: {other.check and other.check.violations[:1]}"
+    if other.status == "error" or (same and other.status != exact.status):
+        return f"is {other.status}, not {exact.status}: {other.log.get('reason', '')}"
+    if exact.status == "infeasible" or best is None or worst is None:
+        return "" if found is None else f"has a plan of {found!r}, where there is none"
+    if other.status == "infeasible":
+        return f"is infeasible, where {best!r} is optimal"
+    sign, slack = 1.0 if exact.sense == "min" else -1.0, SAME * max(abs(best), 1e-9)
+    if gap and (found is None or abs(found - best) > gap * abs(found) + slack):
+        return f"{found!r} is farther than {gap} from the optimum {best!r}"
+    if found is not None and sign * (best - found) > slack:
+        return f"{found!r} is better than the optimum {best!r}"
+    if other.bound is not None and sign * (other.bound - best) > slack:
+        return f"has the bound {other.bound!r}, where {best!r} is optimal"
+    if other.status == "optimal" and not gap and (found is None or sign * (found - best) > slack):
+        return f"calls {found!r} optimal, which {best!r} is"
+    return ""
+
+
+def run_answers(
+    name: str, count: int, seed: int, engines: bool = False, heard: Callable[[str], object] = len
+) -> tuple[dict[str, Counter[str]], list[str]]:
+    """`answers` of so many instances: outcomes by way to ask, and what was lost."""
+    seen, lost, form = dict[str, Counter[str]](), list[str](), formulation.get(name)
+    for at, drawn in itertools.islice(instances(name, seed, engines), count):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for what, found in answers(with_plan(form, drawn), Path(folder)):
+                    seen.setdefault(what, Counter())["lost" if found else "kept"] += 1
+                    if found:
+                        lost.append(f"{name} seed {at}, {what}: {found}")
+                        heard(lost[-1])
+            except InputError:
+                continue
+    return seen, lost
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.relations", description=__doc__)
     parser.add_argument("formulations", nargs="*", metavar="FORMULATION", help=f"default: {', '.join(FORMULATIONS)}")
@@ -239,12 +317,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first instance")
     parser.add_argument("--each", type=int, default=2, help="pairs an instance")
     parser.add_argument("--rewritten", action="store_true", help="relations of tests.rewritings, on COUNT instances")
+    parser.add_argument("--answers", action="store_true", help="methods, bounds and time limits, on COUNT instances")
     parser.add_argument("--only", default="", metavar="WORDS", help="with --rewritten: those named so")
     parser.add_argument("--engines", action="store_true", help="instances with continuous batching alone")
     given, failed = parser.parse_args(), False
     for name in given.formulations or FORMULATIONS:
-        if given.rewritten:
-            by, lost = run_rewritten(name, given.count, given.seed, given.engines, given.only, said)
+        if given.rewritten or given.answers:
+            if given.rewritten:
+                by, lost = run_rewritten(name, given.count, given.seed, given.engines, given.only, said)
+            else:
+                by, lost = run_answers(name, given.count, given.seed, given.engines, said)
             for what, seen in sorted(by.items()):
                 said(f"{name}: {what}: {in_words(seen)}")
         else:

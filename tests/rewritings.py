@@ -468,6 +468,116 @@ def another_precision(data: Instance, rng: Rng) -> bool:
     return True
 
 
+@looser(FLEET)
+def limits_that_may_be_missed(data: Instance, rng: Rng) -> bool:
+    """Soft limits, wider ones and less expensive ones: every limit that is kept may still be."""
+    if mentions(data, "points", "points_table", "melange") or "prefill" in data.get("deployment", {}).get("stages", ()):
+        return False
+    for w in data.get("workloads", ()):
+        if "soft" in w:
+            w["soft"]["up_to"] = min(w["soft"].get("up_to", 2.0) * float(rng.uniform(1.0, 2.0)), 100.0)
+            w["soft"]["usd_per_1000_requests"] *= float(rng.uniform(0.3, 1.0))
+        elif w.get("slo"):
+            w["soft"] = {"usd_per_1000_requests": float(rng.uniform(1e-6, 10)), "up_to": float(rng.uniform(1.01, 4.0))}
+    return True
+
+
+@looser(FLEET)
+def requests_that_may_be_refused(data: Instance, rng: Rng) -> bool:
+    """A price of refused requests where all must be served."""
+    if data.get("objective", "min_cost") != "min_cost" or mentions(data, "scenarios"):
+        return False
+    for w in data.get("workloads", ()):
+        if not w.get("unserved_usd_per_1000_requests") and "serve_at_least" not in w:
+            w["unserved_usd_per_1000_requests"] = float(np.exp(rng.uniform(-4, 4)))
+    return True
+
+
+@looser(FLEET)
+def one_workload_less(data: Instance, rng: Rng) -> bool:
+    """Measured and static points: what serves the others still does."""
+    if data.get("objective", "min_cost") != "min_cost" or len(data.get("workloads", ())) < 2 or on_engines(data):
+        return False
+    if FILES in data or mentions(data, "queueing", "rate_factors", "scenarios", "melange"):
+        return False
+    gone = data["workloads"].pop(int(rng.integers(len(data["workloads"]))))["name"]
+    for point in data.get("points", ()):
+        rates = point["requests_per_s"]
+        point["requests_per_s"] = {k: v for k, v in rates.items() if not k.startswith(f"{gone}/")}
+    return all(q["requests_per_s"] for q in data.get("points", ()))
+
+
+@looser(FLEET)
+def stages_more(data: Instance, rng: Rng) -> bool:
+    """Disaggregated prefill and decode beside engines that do both."""
+    if (
+        not on_engines(data)
+        or data.get("certify") == "replay"
+        or mentions(data, "soft", "prefix_cache", "attention_ranks")
+    ):
+        return False
+    of = data.setdefault("deployment", {})
+    of["stages"] = sorted({*of.get("stages", ["both"]), "both", "prefill", "decode"})
+    of.setdefault("link", {}).setdefault("net_gbps", float(rng.uniform(10, 400)))
+    return True
+
+
+@looser(FLEET)
+def smaller_losses(data: Instance, rng: Rng) -> bool:
+    """Fewer interruptions, and costs of starting and stopping that are lower."""
+    for x in data.get("interruptions", ()):
+        x["per_hour"] *= float(rng.uniform(0.2, 0.9))
+        x["recovery_s"] = x.get("recovery_s", 600.0) * float(rng.uniform(0.2, 0.9))
+    for key in ("start_usd", "stop_usd"):
+        if key in data.get("change", {}):
+            data["change"][key] *= float(rng.uniform(0.1, 0.9))
+    return True
+
+
+@looser(FLEET)
+def evener_arrivals(data: Instance, rng: Rng) -> bool:
+    """Static and measured points: less variance of arrivals and services, more levels of load, or no waiting at all."""
+    of = data.get("queueing")
+    if not of or of.get("model", "none") == "none":
+        return False
+    if rng.random() < 0.2:
+        of["model"] = "none"
+    elif of["model"] == "mmc" and rng.random() < 0.5:
+        of["model"] = "mdc"
+    of["load_levels"] = [*of.get("load_levels", (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)), float(rng.uniform(0.2, 0.99))]
+    for key in ("arrival_scv", "service_scv"):
+        if of["model"] == "ggc":
+            of[key] = of.get(key, 1.0) * float(rng.uniform(0.3, 1.0))
+    return True
+
+
+@same(FLEET)
+def trace_in_another_order(data: Instance, rng: Rng) -> bool:
+    """Rows shuffled, times from another beginning and in another unit."""
+    found = [w for w in data.get("workloads", ()) if "trace" in w]
+    for w in found:
+        name, factor, later = w["trace"]["file"], float(rng.choice([1.0, 0.5, 60.0])), float(rng.uniform(0, 1000))
+        head, *rows = (line.split(",") for line in data[FILES][name].strip().split("\n"))
+        if "time_unit_s" in w["trace"]:
+            w["trace"]["time_unit_s"] /= factor
+        else:
+            factor = 1.0
+        rows = [[repr(float(r[0]) * factor + later), *r[1:]] for r in rows]
+        data[FILES][name] = (
+            "\n".join(",".join(r) for r in (head, *(rows[i] for i in rng.permutation(len(rows))))) + "\n"
+        )
+    return bool(found)
+
+
+@looser(COST, FLEET)
+def more_room_beside_the_weights(data: Instance, rng: Rng) -> bool:
+    """Less memory for the runtime, and more found in the prefix cache."""
+    of = data.setdefault("memory", {})
+    if "runtime_gib" in of or on_engines(data):
+        of["runtime_gib"] = of.get("runtime_gib", 1.0) * float(rng.uniform(0.0, 0.9))
+    return bool(of)
+
+
 # Cost efficiency -----------------------------------------------------------------------------------------------------
 
 
@@ -502,24 +612,26 @@ def service_in_two_halves(data: Instance, rng: Rng) -> bool:
     other = copy.deepcopy(s) | {"name": s["name"] + "-2"}
     _demand_times(s["demand"], part)
     _demand_times(other["demand"], 1 - part)
+    _twin_service(data, s, other)
+    return True
+
+
+def _twin_service(data: Instance, s: Instance, other: Instance) -> None:
     data["services"].append(other)
     for m in data["machines"]:
         if s["name"] in m.get("serves", {}):
             m["serves"][other["name"]] = copy.deepcopy(m["serves"][s["name"]])
-    return True
 
 
 @same(RESERVED)
 def service_without_requests(data: Instance, rng: Rng) -> bool:
     """Nothing has to be served, so nothing changes."""
-    s = copy.deepcopy(data["services"][rng.integers(len(data["services"]))]) | {"name": "nobody"}
+    of = data["services"][rng.integers(len(data["services"]))]
+    s = copy.deepcopy(of) | {"name": "nobody"}
     if s["demand"]["kind"] in ("trace", "file"):
         return False
     _demand_times(s["demand"], 0.0)
-    data["services"].append(s)
-    for m in data["machines"]:
-        if m.get("serves"):
-            m["serves"]["nobody"] = copy.deepcopy(next(iter(m["serves"].values())))
+    _twin_service(data, of, s)
     return True
 
 
@@ -652,6 +764,14 @@ def machine_type_listed_twice(data: Instance, rng: Rng) -> bool:
     return True
 
 
+@looser(RESERVED)
+def reservations_one_by_one(data: Instance, rng: Rng) -> bool:
+    """Steps of 1 in place of larger ones."""
+    for m in data["machines"]:
+        m.pop("step", None)
+    return True
+
+
 # Orchestration -------------------------------------------------------------------------------------------------------
 
 
@@ -776,4 +896,41 @@ def seconds_of_another_length(data: Instance, rng: Rng) -> bool:
                       "latency_threshold_s"}, times(factor))  # fmt: skip
     changed_at(data, {"base_tokens_per_s", "prefill_tokens_per_s", "requests_per_s",
                       "throughput_threshold_tokens_per_s"}, times(1 / factor))  # fmt: skip
+    return True
+
+
+@looser(ORCHESTRATION)
+def calmer_engines(data: Instance, rng: Rng) -> bool:
+    """A lower quantile, evener arrivals and more delays to choose from."""
+    if not on_engines(data) or "change" in data:
+        return False
+    of = data.setdefault("engine", {})
+    of["quantile"] = max(of.get("quantile", 0.8) * float(rng.uniform(0.8, 1.0)), 0.5)
+    if isinstance(of.get("bursts"), float):
+        of["bursts"] = 1 + (of["bursts"] - 1) * float(rng.uniform(0.0, 1.0))
+    waits = of.get("waits", [1.0, 4.0])
+    waits = waits if isinstance(waits, list) else [waits]
+    of["waits"] = [*waits, float(np.exp(rng.uniform(-2, 2)))]
+    return True
+
+
+@looser(ORCHESTRATION)
+def changes_at_a_lower_price(data: Instance, rng: Rng) -> bool:
+    """Starts and stops cost less score."""
+    for key in ("score_per_start", "score_per_stop"):
+        if key in data.get("change", {}):
+            data["change"][key] *= float(rng.uniform(0.0, 0.9))
+    return True
+
+
+@looser(ORCHESTRATION)
+def faster_instances(data: Instance, rng: Rng) -> bool:
+    """Stated speeds × a number above 1, beside stated times per token of the deadline."""
+    if "decay" not in data["latency"] or any("t_slice_s" not in m for m in data["models"]) or on_engines(data):
+        return False
+    for row in data["latency"]["decay"]:
+        for key in ("base_tokens_per_s", "prefill_tokens_per_s"):
+            if key in row:
+                row[key] *= float(rng.uniform(1.01, 2.0)) if key == "prefill_tokens_per_s" else 1.5
+        row["delta"] *= 0.7
     return True

@@ -491,7 +491,7 @@ def _levels(
     rows = np.concatenate([of.mean(fixed.load), np.zeros_like(fixed.step_s)[None]])
     scarce = np.asarray(waits_for_places(rows).any(axis=1))
     within_limits = np.zeros(fixed.step_s.shape, dtype=bool)
-    parts: list[Levels] = []
+    parts = [_none()]
     for placed in (False, True) if scarce.any() else (False,):
         # Turns that requests wait for prefill, where for places, too.
         ways = [(MOST_OF_WAIT[0], turns) for turns in TURNS] if placed else [(most, 0.0) for most in MOST_OF_WAIT]
