@@ -32,7 +32,7 @@ from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, Instance
 from optmodels.study.explanation.thresholds import loosened
 from tests.adversary import harness
 from tests.adversary.harness import FILES, Instance
-from tests.rewritings import relaxed, rewritten
+from tests.rewritings import degenerate, newest_spelling, relaxed, rewritten
 
 FORMULATIONS = harness.FORMULATIONS
 SAME = 2e-6  # relative
@@ -198,6 +198,14 @@ def with_plan(form: Formulation, data: Instance) -> Instance:
     return relaxed(data) if found is not None and not found.feasible else data
 
 
+def seldom(name: str, count: int, seed: int, engines: bool) -> Iterator[tuple[int, Instance]]:
+    """`instances`, so many, some of them degenerate."""
+    for at, drawn in itertools.islice(instances(name, seed, engines), count):
+        data = newest_spelling(drawn)
+        degenerate(data, np.random.default_rng([at, 11]))
+        yield at, with_plan(formulation.get(name), data)
+
+
 def run_rewritten(
     name: str, count: int, seed: int, engines: bool = False, only: str = "", heard: Callable[[str], object] = len
 ) -> tuple[dict[str, Counter[str]], list[str]]:
@@ -206,9 +214,8 @@ def run_rewritten(
     `only`: relations whose name has this in it. `heard` is told of each lost pair at once.
     """
     form, seen, lost = formulation.get(name), dict[str, Counter[str]](), list[str]()
-    for at, drawn in itertools.islice(instances(name, seed, engines), count):
+    for at, data in seldom(name, count, seed, engines):
         rng = np.random.default_rng([at, 9])
-        data = with_plan(form, drawn)
         other = [(r.name, x, r.same, times) for r, x, times in rewritten(data, rng) if only in r.name]
         if (lower := lower_percentile(data, rng)) is not None and only in "lower percentile":
             other.append(("lower percentile", lower, False, 1.0))
@@ -296,11 +303,11 @@ def run_answers(
     name: str, count: int, seed: int, engines: bool = False, heard: Callable[[str], object] = len
 ) -> tuple[dict[str, Counter[str]], list[str]]:
     """`answers` of so many instances: outcomes by way to ask, and what was lost."""
-    seen, lost, form = dict[str, Counter[str]](), list[str](), formulation.get(name)
-    for at, drawn in itertools.islice(instances(name, seed, engines), count):
+    seen, lost = dict[str, Counter[str]](), list[str]()
+    for at, data in seldom(name, count, seed, engines):
         with tempfile.TemporaryDirectory() as folder:
             try:
-                for what, found in answers(with_plan(form, drawn), Path(folder)):
+                for what, found in answers(data, Path(folder)):
                     seen.setdefault(what, Counter())["lost" if found else "kept"] += 1
                     if found:
                         lost.append(f"{name} seed {at}, {what}: {found}")

@@ -133,6 +133,27 @@ def _longer(value: Any) -> Any:
     return times(5.0)(value)
 
 
+def degenerate(data: Instance, rng: Rng) -> None:
+    """Make some instances so: answers or prompts of one token, alike or beside others, and limits on means alone."""
+    if FILES in data or rng.random() < 0.6:
+        return
+    share = float(rng.choice([0.5, 1.0]))
+    tokens = str(rng.choice(["output_tokens", "output_tokens", "input_tokens"]))
+
+    def one(value: Any) -> Any:
+        if isinstance(value, list):
+            return [one(v) for v in value]
+        return 1 if rng.random() < share and isinstance(value, int) else value
+
+    changed_at({k: v for k, v in data.items() if k != "requests"}, {tokens}, one)
+    for w in data.get("workloads", ()):  # buckets of equal lengths need names of their own
+        for k, b in enumerate(w.get("buckets", ())):
+            b.setdefault("name", f"b{k}x")
+    if rng.random() < 0.5:
+        means = {"ttft_s", "tpot_s", "itl_s", "deadline_s"}
+        changed_at(data, means, lambda x: x.get("at_most", x) if isinstance(x, dict) else x)
+
+
 def mentions(data: Any, *keys: str) -> bool:
     """Whether the data has one of these keys anywhere, files beside it left out."""
     if isinstance(data, dict):
@@ -192,7 +213,7 @@ def lists_in_another_order(data: Instance, rng: Rng) -> bool:
     requests = data.get("workloads", [])
     if any("requests" in w for w in requests):  # which name their bucket by its index
         return False
-    changed_at({k: v for k, v in data.items() if k != "requests"}, LISTS, shuffled)
+    changed_at({k: v for k, v in data.items() if k not in ("requests", "latency")}, LISTS, shuffled)
     for key in LISTS & data.keys():
         if isinstance(data[key], list):
             data[key] = [data[key][i] for i in rng.permutation(len(data[key]))]
@@ -232,6 +253,26 @@ def numbers_in_other_units(data: Instance, rng: Rng) -> bool:
 
     walk(data)
     return True
+
+
+@same(COST, FLEET, RESERVED)
+def limit_that_cannot_bind(data: Instance, rng: Rng) -> bool:
+    """A latency limit of a day is none, be it on the mean or on a percentile. Static batches know means alone.
+
+    Not with disaggregated stages, where a deadline, however late, leaves fewer operating points to choose from.
+    """
+    if mentions(data, "points", "points_table", "operating_points") or "stages" in data.get("deployment", {}):
+        return False
+    sections = [w.setdefault("slo", {}) for w in data.get("workloads", ())]
+    sections += [s["slo"] for s in data.get("services", ()) if "workload" in s]
+    sections += [data["slo"]] if data.get("slo", {}).get("kind") == "real_time" else []
+    for slo in sections:
+        for key in ("ttft_s", "tpot_s", "itl_s", "deadline_s"):
+            if key not in slo and rng.random() < 0.7 and (on_engines(data) or key != "itl_s"):
+                slo[key] = "86400 s"
+                if on_engines(data) and rng.random() < 0.5:
+                    slo[key] = {"at_most": "86400 s", "percentile": float(rng.choice([0.5, 0.9, 0.99]))}
+    return bool(sections)
 
 
 @looser(COST, FLEET, RESERVED)
