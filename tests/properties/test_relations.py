@@ -32,15 +32,17 @@ def test_ttft_that_is_dropped_leaves_its_percentile_to_the_wait() -> None:
 
 
 @pytest.mark.parametrize(("name", "count", "seed"), [
-    ("cost_efficiency", 6, 80100), ("fleet", 3, 80102), ("orchestration", 1, 80101), ("reserved_capacity", 4, 80100),
+    ("cost_efficiency", 4, 80100), ("fleet", 2, 80102), ("reserved_capacity", 3, 80100),
+    pytest.param("orchestration", 1, 80101, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_instances_that_are_rewritten_keep_their_optimum(name: str, count: int, seed: int) -> None:
     seen, lost = relations.run_rewritten(name, count, seed)
-    assert not lost and sum(x["kept"] for x in seen.values()) >= 9, (seen, lost)
+    assert not lost and sum(x["kept"] for x in seen.values()) >= 8, (seen, lost)
 
 
 @pytest.mark.parametrize(("name", "count", "seed"), [
-    ("cost_efficiency", 2, 80301), ("fleet", 2, 80301), ("orchestration", 1, 80201), ("reserved_capacity", 2, 80301),
+    ("cost_efficiency", 1, 80301), ("fleet", 1, 80301), ("reserved_capacity", 1, 80301),
+    pytest.param("orchestration", 1, 80201, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_no_method_bound_or_time_limit_contradicts_the_optimum(name: str, count: int, seed: int) -> None:
     seen, lost = relations.run_answers(name, count, seed)
