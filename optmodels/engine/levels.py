@@ -66,6 +66,7 @@ from optmodels.engine.lengths import over_classes, shares_bounded
 HALVINGS = 40  # of the range in which the shortest step is
 SECANTS = 30
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
+LATE = 1e-12  # relative, by which a wait ends before an E2E within reach
 HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
 
@@ -417,7 +418,8 @@ def _levels(
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e, itl), [e.costs for e in engines]
     at_itl = seconds_and_quantile(itl)[0]
-    at = np.concatenate([np.array([[math.inf, at_e2e]]), np.minimum(reach, (math.inf, at_e2e))])  # (N + 1, 2)
+    within_e2e = reach * np.array([1.0, 1.0 - LATE])  # a wait as long as that reaches no less, by rounding
+    at = np.concatenate([np.array([[math.inf, at_e2e]]), np.minimum(within_e2e, (math.inf, at_e2e))])  # (N + 1, 2)
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
         """(M2) of seconds that a limit leaves each class, (E, L, V, W, G), and those that a second of ω takes."""
