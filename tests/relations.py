@@ -2,34 +2,41 @@
 
 Of a random instance of the adversary, within whose limits there may or may not be a plan, one thing is made looser: a
 limit (any that the schema marks) is loosened or dropped, every price is multiplied by a number below one, or a machine
-that could not be bought can be. What had a plan still has one, and the optimum is no worse. With ``--rewritten`` also:
-lists in another order, whose optimum is the same, and a limit that fewer of the requests have to meet.
+that could not be bought can be. What had a plan still has one, and the optimum is no worse. With ``--rewritten``: every
+relation of `tests.rewritings` and a lower percentile of a limit. With ``--answers``: of each instance, every method,
+bound, time limit and way to hand it over against its optimum.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import itertools
+import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import optmodels
 from optmodels import formulation, load
-from optmodels.errors import InputError
-from optmodels.study.explanation.oracle import DROPPED, Budget, InstanceOracle, Settings
+from optmodels.errors import InputError, UnattainableError
+from optmodels.formulation import Formulation
+from optmodels.plans.outcome import Result
+from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Settings
 from optmodels.study.explanation.thresholds import loosened
 from tests.adversary import harness
+from tests.adversary.harness import FILES, Instance
+from tests.rewritings import degenerate, newest_spelling, relaxed, rewritten
 
 FORMULATIONS = harness.FORMULATIONS
 SAME = 2e-6  # relative
-SECONDS = 60.0  # of a pair
-LISTS = {"machines", "regions", "services", "workloads", "models", "servers"}
+SECONDS = 20.0  # of a pair
 FACTORS = (0.02, 0.1, 0.35, 0.6, 1.0, 3.0)  # by which a limit is loosened
 
 
@@ -38,7 +45,7 @@ class Pair:
     """Settings of an instance, of which the second allow all that the first do.
 
     `problem`: the instance, from whose limits follows what machines serve; for prices, written out. `rewritten`: the
-    looser one, where settings do not make it. `same`: neither is looser.
+    looser one, where settings do not make it. `same`: neither is looser, and its optimum is `times` that of the first.
     """
 
     what: str
@@ -47,6 +54,7 @@ class Pair:
     problem: Any
     rewritten: Any = None
     same: bool = False
+    times: float = 1.0
 
 
 def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) -> Iterator[Pair]:
@@ -77,49 +85,45 @@ def pairs(oracle: InstanceOracle, rng: np.random.Generator, continuous: bool) ->
     yield from (found[i] for i in rng.permutation(len(found)))
 
 
-def judge(oracle: InstanceOracle, pair: Pair) -> tuple[str, str]:
+def answered(oracle: InstanceOracle, problem: Any, settings: Settings) -> Answer | None:
+    """The exact method's answer; None: not proved in time."""
+    oracle.problem, oracle._tables = problem, None
+    oracle.budget = Budget(SECONDS, 4)
+    answer = oracle.solve(settings, 0.0)
+    return None if answer.feasible is None or (answer.feasible and not answer.optimal) else answer
+
+
+def judge(oracle: InstanceOracle, pair: Pair, known: Answer | None = None) -> tuple[str, str]:
     """The outcome, and what the looser instance loses.
 
     ``kept``: nothing; ``nothing to lose``: the tighter one has no plan; ``unsettled``: one of the two is not proved.
+    `known`: the answer of the tighter one.
     """
-    answers = []
-    for settings, problem in ((pair.tight, pair.problem), (pair.loose, pair.rewritten or pair.problem)):
-        oracle.problem, oracle._tables = problem, None
-        oracle.budget = Budget(SECONDS, 4)
-        answer = oracle.solve(settings, 0.0)
-        if answer.feasible is None or (answer.feasible and not answer.optimal):
-            return "unsettled", ""
-        answers.append(answer)
-    tight, loose = answers
+    tight = known or answered(oracle, pair.problem, pair.tight)
+    loose = None if tight is None else answered(oracle, pair.rewritten or pair.problem, pair.loose)
+    if tight is None or loose is None:
+        return "unsettled", ""
     if not tight.feasible and not (pair.same and loose.feasible):
         return "nothing to lose", ""
     if not tight.feasible or not loose.feasible:
         one, other = (tight, loose) if tight.feasible else (loose, tight)
         return "lost", f"has a plan of {one.objective!r}, and none when changed: {other.reason}"
     assert tight.objective is not None and loose.objective is not None
-    worse = -oracle.better(loose.objective, tight.objective)
-    if (abs(worse) if pair.same else worse) > SAME * max(abs(tight.objective), 1e-9):
-        return "lost", f"{tight.objective!r} becomes {loose.objective!r}"
+    expected = tight.objective * pair.times
+    worse = -oracle.better(loose.objective, expected)
+    if (abs(worse) if pair.same else worse) > SAME * max(abs(expected), 1e-9):
+        return "lost", f"{expected!r} becomes {loose.objective!r}"
     return "kept", ""
 
 
-def rewritten(data: dict[str, Any], rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any], bool]]:
-    """The instance with its lists in another order (the same), and with a lower percentile of one limit."""
+def lower_percentile(data: Instance, rng: np.random.Generator) -> Instance | None:
+    """The instance with a lower percentile of one limit."""
     other = copy.deepcopy(data)
-    for of in (other, other.get("pool", {})):
-        for key in sorted(LISTS & of.keys()):
-            if key == "regions" and "noise" in str(data):  # drawn by region after region
-                continue
-            if isinstance(of[key], list) and all(isinstance(x, dict) for x in of[key]):
-                of[key] = [of[key][i] for i in rng.permutation(len(of[key]))]
-    if other != data:
-        yield "lists in another order", other, True
-    other = copy.deepcopy(data)
-    if found := list(percentiles(other, "")):
-        path, limit = found[rng.integers(len(found))]
-        before = limit["percentile"]
-        limit["percentile"] = round(float(rng.uniform(min(0.5, 0.9 * before), before)), 4)
-        yield f"{path}: percentile {before} → {limit['percentile']}", other, False
+    if not (found := list(percentiles(other, ""))):
+        return None
+    limit = found[rng.integers(len(found))][1]
+    limit["percentile"] *= float(rng.uniform(min(0.5 / limit["percentile"], 0.9), 1.0))
+    return other
 
 
 def percentiles(data: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -146,30 +150,32 @@ def with_pauses(data: dict[str, Any], rng: np.random.Generator) -> None:
             slo["itl_s"] = {"at_most": at_most, "percentile": percentile}
 
 
-def run(
-    name: str, count: int, seed: int, each: int = 2, engines: bool = False, also: bool = False
-) -> tuple[Counter[str], list[str]]:  # fmt: skip
-    """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost.
+def instances(name: str, seed: int, engines: bool) -> Iterator[tuple[int, Instance]]:
+    """Random ones from a seed on, with limits on ITL here and there; `engines`: with continuous batching alone."""
+    for at in itertools.count(seed):
+        data = harness.instance(name, at)
+        with_pauses(data, np.random.default_rng([at, 8]))
+        if not engines or data.get("serving") == "continuous" or "engine" in data:
+            yield at, data
 
-    `also`: those of `rewritten`, besides.
-    """
+
+def loaded(data: Instance, folder: Path) -> Any:
+    """The problem of an instance, written into a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    return load(harness.written(data, folder), limits_may_fail=True)
+
+
+def run(name: str, count: int, seed: int, each: int = 2, engines: bool = False) -> tuple[Counter[str], list[str]]:
+    """So many pairs with something to lose, `each` an instance: how many of each outcome, and what was lost."""
     form, seen, lost = formulation.get(name), Counter[str](), list[str]()
-    while seen["kept"] + seen["lost"] < count:
-        data = harness.instance(name, seed)
-        with_pauses(data, np.random.default_rng([seed, 8]))
-        rng, seed = np.random.default_rng([seed, 7]), seed + 1
-        continuous = data.get("serving") == "continuous" or "engine" in data
-        if engines and not continuous:
-            continue
+    for at, data in instances(name, seed, engines):
+        if seen["kept"] + seen["lost"] >= count:
+            break
+        rng = np.random.default_rng([at, 7])
         with tempfile.TemporaryDirectory() as folder:
             try:
-                problem = load(harness.written(data, Path(folder)), limits_may_fail=True)
-                oracle = InstanceOracle(form, problem, Budget(SECONDS, 4))
-                some = list(pairs(oracle, rng, continuous))[:each]
-                for k, (what, other, same) in enumerate(rewritten(data, rng) if also else ()):
-                    (beside := Path(folder) / str(k)).mkdir()
-                    looser = load(harness.written(other, beside), limits_may_fail=True)
-                    some.append(Pair(what, {}, {}, problem, looser, same))
+                oracle = InstanceOracle(form, loaded(data, Path(folder)), Budget(SECONDS, 4))
+                some = list(pairs(oracle, rng, data.get("serving") == "continuous" or "engine" in data))[:each]
             except InputError:
                 seen["refused"] += 1
                 continue
@@ -177,7 +183,137 @@ def run(
                 outcome, found = judge(oracle, pair)
                 seen[outcome] += 1
                 if found:
-                    lost.append(f"{name} seed {seed - 1}, {pair.what}: {found}")
+                    lost.append(f"{name} seed {at}, {pair.what}: {found}")
+    return seen, lost
+
+
+def with_plan(form: Formulation, data: Instance) -> Instance:
+    """The instance, or with wide limits where it has no plan."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            oracle = InstanceOracle(form, loaded(data, Path(folder)), Budget(SECONDS, 4))
+            found = answered(oracle, oracle.problem, {})
+        except InputError:
+            return data
+    return relaxed(data) if found is not None and not found.feasible else data
+
+
+def seldom(name: str, count: int, seed: int, engines: bool) -> Iterator[tuple[int, Instance]]:
+    """`instances`, so many, some of them degenerate."""
+    for at, drawn in itertools.islice(instances(name, seed, engines), count):
+        data = newest_spelling(drawn)
+        degenerate(data, np.random.default_rng([at, 11]))
+        yield at, with_plan(formulation.get(name), data)
+
+
+def run_rewritten(
+    name: str, count: int, seed: int, engines: bool = False, only: str = "", heard: Callable[[str], object] = len
+) -> tuple[dict[str, Counter[str]], list[str]]:
+    """Every relation of `tests.rewritings` that applies, on so many instances: outcomes by relation, and lost pairs.
+
+    `only`: relations whose name has this in it. `heard` is told of each lost pair at once.
+    """
+    form, seen, lost = formulation.get(name), dict[str, Counter[str]](), list[str]()
+    for at, data in seldom(name, count, seed, engines):
+        rng = np.random.default_rng([at, 9])
+        other = [(r.name, x, r.same, times) for r, x, times in rewritten(data, rng) if only in r.name]
+        if (lower := lower_percentile(data, rng)) is not None and only in "lower percentile":
+            other.append(("lower percentile", lower, False, 1.0))
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                plain = loaded(data, Path(folder) / "plain")
+                oracle = InstanceOracle(form, plain, Budget(SECONDS, 4))
+                known = answered(oracle, plain, {}) if other else None
+            except InputError:
+                continue
+            for what, changed, same, times in other if known is not None else ():
+                counter = seen.setdefault(what, Counter())
+                try:
+                    pair = Pair(what, {}, {}, plain, loaded(changed, Path(folder) / what), same, times)
+                except InputError as error:
+                    counter["refused"] += 1
+                    heard(f"{name} seed {at}, {what}: refused: {error}"[:300].replace("\n", " "))
+                    continue
+                outcome, found = judge(oracle, pair, known)
+                counter[outcome] += 1
+                if found:
+                    lost.append(f"{name} seed {at}, {what}: {found}")
+                    heard(lost[-1])
+    return seen, lost
+
+
+def answers(data: Instance, folder: Path) -> Iterator[tuple[str, str]]:
+    """Ways to ask for the optimum of an instance, and how each contradicts the exact answer, "" if it does not.
+
+    No plan is better than the optimum, and no bound worse. What is called optimal is the optimum, and infeasible is
+    what has no plan, by every method and at any time limit, from a file, a mapping or the problem that a result has.
+    """
+    file = harness.written(data, folder)
+    form, exact = formulation.get(data["formulation"]), asked(file)
+    if exact.status not in ("optimal", "infeasible"):
+        return
+    yield "exact", contradiction(exact, exact)
+    yield "another seed", contradiction(exact, asked(file, seed=7), same=True)
+    yield "gap 0.2", contradiction(exact, asked(file, gap=0.2), gap=0.2)
+    if FILES not in data:
+        yield "mapping", contradiction(exact, asked(json.loads(file.read_text(encoding="utf-8"))), same=True)
+    if exact.problem:
+        yield "problem of the result", contradiction(exact, asked(exact.problem), same=True)
+    for seconds in (0.05, 0.3):
+        yield f"time limit {seconds} s", contradiction(exact, asked(file, time_limit=seconds))
+    for method in (m for m in form.methods if m != "exact"):
+        try:
+            yield method, contradiction(exact, asked(file, method))
+        except InputError:
+            continue  # a method may refuse what it does not know
+
+
+def asked(problem: Any, method: str = "exact", time_limit: float = SECONDS, **more: Any) -> Result:
+    """The result; one without a plan where a limit is unattainable."""
+    try:
+        return optmodels.solve(problem, method, time_limit=time_limit, **more)
+    except UnattainableError:
+        return Result(instance="", formulation="", method=method, status="infeasible", sense="min", unit="")
+
+
+def contradiction(exact: Result, other: Result, same: bool = False, gap: float = 0.0) -> str:
+    """How an answer contradicts a proved one; `same`: it has to be proved as well; `gap`: as it was asked for."""
+    best, worst, found = exact.objective, exact.bound, other.objective
+    if other.plan is not None and not (other.check and other.check.ok):
+        return f"fails its check: {other.check and other.check.violations[:1]}"
+    if other.status == "error" or (same and other.status != exact.status):
+        return f"is {other.status}, not {exact.status}: {other.log.get('reason', '')}"
+    if exact.status == "infeasible" or best is None or worst is None:
+        return "" if found is None else f"has a plan of {found!r}, where there is none"
+    if other.status == "infeasible":
+        return f"is infeasible, where {best!r} is optimal"
+    sign, slack = 1.0 if exact.sense == "min" else -1.0, SAME * max(abs(best), 1e-9)
+    if gap and (found is None or abs(found - best) > gap * abs(found) + slack):
+        return f"{found!r} is farther than {gap} from the optimum {best!r}"
+    if found is not None and sign * (best - found) > slack:
+        return f"{found!r} is better than the optimum {best!r}"
+    if other.bound is not None and sign * (other.bound - best) > slack:
+        return f"has the bound {other.bound!r}, where {best!r} is optimal"
+    if other.status == "optimal" and not gap and (found is None or sign * (found - best) > slack):
+        return f"calls {found!r} optimal, which {best!r} is"
+    return ""
+
+
+def run_answers(
+    name: str, count: int, seed: int, engines: bool = False, heard: Callable[[str], object] = len
+) -> tuple[dict[str, Counter[str]], list[str]]:
+    """`answers` of so many instances: outcomes by way to ask, and what was lost."""
+    seen, lost = dict[str, Counter[str]](), list[str]()
+    for at, data in seldom(name, count, seed, engines):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                for what, found in answers(data, Path(folder)):
+                    seen.setdefault(what, Counter())["lost" if found else "kept"] += 1
+                    if found:
+                        lost.append(f"{name} seed {at}, {what}: {found}")
+                        heard(lost[-1])
+            except InputError:
+                continue
     return seen, lost
 
 
@@ -187,16 +323,35 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="pairs a formulation whose tighter instance has a plan")
     parser.add_argument("--seed", type=int, default=0, help="of the first instance")
     parser.add_argument("--each", type=int, default=2, help="pairs an instance")
-    parser.add_argument("--rewritten", action="store_true", help="also other orders and lower percentiles")
+    parser.add_argument("--rewritten", action="store_true", help="relations of tests.rewritings, on COUNT instances")
+    parser.add_argument("--answers", action="store_true", help="methods, bounds and time limits, on COUNT instances")
+    parser.add_argument("--only", default="", metavar="WORDS", help="with --rewritten: those named so")
     parser.add_argument("--engines", action="store_true", help="instances with continuous batching alone")
     given, failed = parser.parse_args(), False
     for name in given.formulations or FORMULATIONS:
-        seen, lost = run(name, given.count, given.seed, given.each, given.engines, given.rewritten)
-        said = ", ".join(f"{n} {k}" for k, n in sorted(seen.items()))
-        sys.stdout.write("\n".join([f"{name}: {said}", *lost]) + "\n")
-        sys.stdout.flush()
+        if given.rewritten or given.answers:
+            if given.rewritten:
+                by, lost = run_rewritten(name, given.count, given.seed, given.engines, given.only, said)
+            else:
+                by, lost = run_answers(name, given.count, given.seed, given.engines, said)
+            for what, seen in sorted(by.items()):
+                said(f"{name}: {what}: {in_words(seen)}")
+        else:
+            seen, lost = run(name, given.count, given.seed, given.each, given.engines)
+            said("\n".join([f"{name}: {in_words(seen)}", *lost]))
         failed |= bool(lost)
     return 1 if failed else 0
+
+
+def in_words(seen: Counter[str]) -> str:
+    """Outcomes with their numbers."""
+    return ", ".join(f"{n} {k}" for k, n in sorted(seen.items()))
+
+
+def said(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

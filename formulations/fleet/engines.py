@@ -16,6 +16,7 @@ no more of anything than of time. A relaxed limit does not shorten it. The point
 S = {v : t_v ≥ t} alone. At a relaxed limit q is the point at t' = the least t_v of S. It serves S, t' ≥ t, and takes no
 more of anything than of time, and no more time than p: steps that take more of it than a shorter one are none of the
 fixed ones. Of one bucket t_w is found by halving, with the longest wait that it keeps (`longest_steps` has the proof).
+A soft limit adds steps and waits to those of the limit itself.
 
 *Stages.* An engine that only prefills leaves decoding what remains of a deadline, so that a longer wait or step is not
 better: with deadlines the fixed steps are offered with fixed waits alone.
@@ -315,12 +316,12 @@ def _levels(
         least = rest_s.min(axis=1, initial=np.inf)
     every = case.problem.certify != "none"
     of = _Engines(works, np.array(slower), np.array(kv), engines, stage, held, least, every)
-    alone = stage == "both" and len(demands) == 1 and works[0].soft is None
+    alone = stage == "both" and len(demands) == 1
     steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
     points = at(steps)
     fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES], limits.least))
     timed = any(w.slo.deadline_s is not None for w in works) and stage != "both"
-    finer = {} if alone or timed else {False: at(fine)}
+    finer = {} if (alone and works[0].soft is None) or timed else {False: at(fine)}
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
         parts += [_decoding(of, works, np.array(kv), engines, held, True) for of in finer.values()]
@@ -545,9 +546,9 @@ class _Engines:
         points = at(step_s, placed)
         of = self.within(points, most)
         can, before, needs = self.ends(points, of, most, turns)
-        fits = can & (of.missed <= 1.0) & (needs <= of.allowed_s - before[..., None])
+        fits = can & (of.missed <= 1.0) & (of.allowed_s > 0.0) & (needs <= of.allowed_s - before[..., None])
         if not points.placed:
-            fits &= points.waiting(np.where(of.can, of.allowed_s, 1.0), most)[:, :, 0] <= points.load[TIME]
+            fits &= points.waiting(np.where(fits, of.allowed_s, 1.0), most)[:, :, 0] <= points.load[TIME]
         beyond = np.where(of.can & (of.missed <= 1.0), 2.0, np.inf)
         missed = np.where(points.exists, np.where(fits, 1.0, beyond)[..., 0], 0.0)
         return missed, np.where(points.exists, 1.0 / points.load[TIME, ..., 0], 0.0)
@@ -692,7 +693,7 @@ def _offered(of: _Within, soft: bool, every: bool) -> tuple[Index, Array]:
     if every:
         fixed = fixed_waits(np.nanmax(own, initial=SHORTEST_WAIT_S))
         own = np.broadcast_to(fixed, (len(own), len(fixed)))
-    elif own.shape[1] > FEW_CLASSES:
+    elif of.can.shape[2] > FEW_CLASSES:
         own = 2.0 ** (np.floor(np.log2(own) * WAITS) / WAITS)
     own = np.sort(own, axis=1)  # NaN last
     again = own <= np.roll(own, 1, axis=1) * (1.0 + 1e-12)

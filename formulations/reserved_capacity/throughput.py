@@ -179,8 +179,9 @@ def choices_of(
 
     *Continuous*: the rate of a level of `optmodels.engine.levels` that keeps tpot_s and, of the time to first token,
     queue_s for waiting. The steps are those of fixed loads, the longest at which time is scarcest, and for each round
-    trip that the best of these does not reach the longest that does. Rates and waits of steps depend on no limit of a
-    latency, and the module proves that a relaxed limit has a step that carries no less at each round trip.
+    trip that the best of these does not reach the longest that does, each with the longest wait that the deadline
+    leaves there. Rates and waits of steps depend on no limit of a latency, and the module proves that a relaxed limit
+    has a step that carries no less at each round trip.
 
     Args:
         machine: a type.

@@ -971,9 +971,9 @@ class Points:
         Of D ranks a step waits for the one with most chunks, each D times its work outside the experts:
         q' = 1 − (1 − q)/2D, with as many chunks as come to one rank.
         """
-        mean = self._decode_step_s(None)
+        mean, several = self._decode_step_s(None), self.classes.output_tokens.max(axis=1) > 1.0
         if quantile is None:
-            return mean
+            return np.where(several, mean, 0.0)
         fixed, load = self.fixed_s[..., None], np.clip(1.0 - self.fixed_s / self.step_s, 1e-9, 1.0 - 1e-9)[..., None]
         crowd = crowd_quantile(quantile, load * fixed / self.crowd_s + load, load) + 1.0
         found = fixed + MARGIN * self.few.decodes_s * np.clip(crowd, 1.0, self.ranks * self.slots)
@@ -1011,7 +1011,7 @@ class Points:
             before = (even + load**steps * self.few.excess_s[..., w, None]) / seen
             more = longest(before, np.where(steps < n, 1.0 / n, 0.0)) - pause
             found[..., w] += self.few.counts[..., w] * np.maximum(more, 0.0)
-        return np.where(self.classes.output_tokens.max(axis=1) > 1.0, found, 0.0)
+        return np.where(several, found, 0.0)
 
     def itl_of_joining_s(self, quantile: float | None, joins_s: Array) -> Array:
         """`itl_s` of engines that only decode, where a request's first time between tokens lasts until it joins.

@@ -6,14 +6,16 @@ of capacity k, and limits are on means and percentiles over all its classes (`op
 *Open-loop runs* (`levels`). Step times belong to fixed loads (`loads_of_levels`), which depend on no limit. Besides
 these there is the longest step at which time or chunks are scarcest (`longest_steps`): within the limits, and within
 each TTFT and E2E that round trips leave. A step carries more with a longer wait, so each has the longest that the
-limits allow. Each bound b_w(g) on TTFT or E2E grows with ω by the same seconds p(g), so that it reaches a limit at one
-ω_w(g), and the longest wait is
+limits allow, and the longest within each of these TTFT and E2E. Each bound b_w(g) on TTFT or E2E grows with ω by the
+same seconds p(g), so that it reaches a limit at one ω_w(g), and the longest wait is
 
     max {ω : Σ_w f_w · max {g : ω_w(g) ≥ ω} ≥ q}                                                             (M2)
 
-A relaxed limit on TTFT, TPOT, ITL or E2E carries no less at any round trip. It allows every fixed step that the tighter
-one allows, with no shorter wait. And a step between these carries what its time and chunks carry, whatever the limits:
-`longest_steps` proves that the relaxed limit has one that carries as much.
+A relaxed limit on TTFT, TPOT, ITL, E2E or the wait itself carries no less at any round trip. It allows every fixed step
+that the tighter one allows, with no shorter wait: of a longest wait and a deadline, (M2) is the shorter, and neither
+grows shorter where the other is relaxed. And a step between these carries what its time and chunks carry, whatever the
+limits: `longest_steps` proves that the relaxed limit has one that carries as much. The step that is longest without a
+round trip is so at each that it reaches, too: TTFT and E2E without waiting do not fall with t.
 
 *Closed-loop runs* (`loop_levels`). Of n users an engine ends at most λ(n, t) = n/(steps·a₀ + n·W) requests a second:
 those that wait are served later. Every bound on a latency grows with t and with ω, so the best level that carries them
@@ -64,6 +66,7 @@ from optmodels.engine.lengths import over_classes, shares_bounded
 HALVINGS = 40  # of the range in which the shortest step is
 SECANTS = 30
 ROUNDING = 1e-9  # relative, by which the shortest step and wait are longer
+LATE = 1e-12  # relative, by which a wait ends before an E2E within reach
 HALVED = 4.0 * 0.5**PLACE_HALVINGS  # of b, that `Points.with_places` may miss
 
 
@@ -387,8 +390,8 @@ def levels(
         tpot: limit.
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
         deadline: seconds of E2E, waiting included, and the quantile that they bound (None: the mean).
-        reach: rows of (TTFT without waiting, E2E with the wait that the other limits allow), in seconds, (N, 2); each
-            adds the longest step of every engine that keeps both.
+        reach: rows of (TTFT without waiting, E2E with the wait), in seconds, (N, 2). Each adds the longest wait within
+            both at every step, and the longest step of every engine.
         itl: limit on the time between tokens.
     """
     reach = np.zeros((0, 2)) if reach is None else reach
@@ -415,70 +418,74 @@ def _levels(
     (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = *map(seconds_and_quantile, (ttft, tpot)), deadline
     of, costs = _Mixture(engines, limits, kind, q_ttft, q_tpot, q_e2e, itl), [e.costs for e in engines]
     at_itl = seconds_and_quantile(itl)[0]
+    within_e2e = reach * np.array([1.0, 1.0 - LATE])  # a wait as long as that reaches no less, by rounding
+    at = np.concatenate([np.array([[math.inf, at_e2e]]), np.minimum(within_e2e, (math.inf, at_e2e))])  # (N + 1, 2)
 
     def longest(spare: Array, per: Array, quantile: float | None) -> Array:
-        """(M2) of seconds that a limit leaves each class, (E, L, W, G), and those that a second of ω takes, (E, G)."""
-        return -over_classes(-spare / per[:, None, None], of.weight, quantile)
+        """(M2) of seconds that a limit leaves each class, (E, L, V, W, G), and those that a second of ω takes."""
+        return -over_classes(-spare / per[:, None, None, None], of.weight, quantile)
 
-    def waits(points: Points, most: float) -> tuple[Array, Array, Array]:
-        """The longest wait within the limits, TTFT without it and E2E with it at their quantiles, (E, L) each."""
+    def waits(points: Points, most: float, e2e_s: Array) -> tuple[Array, Array]:
+        """The longest wait within the limits and each E2E, (E, L, V), and TTFT without it at its quantile, (E, L).
+
+        `e2e_s`: to broadcast to (E, L, V); infinite: no limit.
+        """
         base, per = of.first_s(points, q_ttft, most)
         first = over_classes(base, of.weight, q_ttft)
-        spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))
+        spare = np.minimum(at_ttft - base, waiting_s + (first[..., None, None] - base))[:, :, None]
         wait = np.minimum(longest(spare, per, q_ttft), limits.wait_s)
-        if not len(reach) and not math.isfinite(at_e2e):
-            return wait, first, first
-        whole, per_whole = of.first_s(points, q_e2e, most)
-        late = whole + of.decoding_s(points)
-        if math.isfinite(at_e2e):
-            wait = np.minimum(wait, longest(at_e2e - late, per_whole, q_e2e))
-        return wait, first, over_classes(late + per_whole[:, None, None] * wait[..., None, None], of.weight, q_e2e)
+        limited = np.isfinite(e2e_s)
+        if limited.any():
+            whole, per_whole = of.first_s(points, q_e2e, most)
+            left = np.where(limited, e2e_s, 0.0)[..., None, None] - (whole + of.decoding_s(points))[:, :, None]
+            wait = np.where(limited, np.minimum(wait, longest(left, per_whole, q_e2e)), wait)
+        return np.broadcast_to(wait, (*first.shape, np.shape(e2e_s)[-1])), first
 
     def within(points: Points, most: float) -> tuple[Array, Mask]:
-        """The longest wait, and which steps have one within the limits, (E, L) each."""
-        wait, _, _ = waits(points, most)
-        kept = (of.per_token_s(points) <= at_tpot) & ~(of.pause_s(points) > at_itl)
-        return wait, points.exists & kept & (wait > 0)
+        """The longest waits, and which steps have one within the limits and a row of `at`, (E, L, N + 1) each."""
+        wait, first = waits(points, most, at[:, 1])
+        kept = points.exists & (of.per_token_s(points) <= at_tpot) & ~(of.pause_s(points) > at_itl)
+        able = kept[..., None] & (wait > 0) & (first[..., None] <= at[:, 0])
+        able[..., 1:] &= wait[..., 1:] < wait[..., :1]  # not those that the first row has
+        return wait, able
 
-    def seen(points: Points, most: float, turns: float) -> tuple[Array, Array, Array, Array]:
-        """`missed` and `carried` of `longest_steps`, TTFT and E2E at their quantiles, (E, L) each.
+    def seen(points: Points, most: float, turns: float, ttft_s: Array, e2e_s: Array) -> tuple[Array, Array]:
+        """`missed`, (E, L, V), and `carried`, (E, L), of `longest_steps` within TTFT and E2E, (…, V) each.
 
         Steps fit where longer ones only carry more: time or chunks are scarcest, with the longest wait.
         """
-        wait, first, late = waits(points, most)
+        wait, first = waits(points, most, e2e_s)
+        most_wait = waits(points, most, at[:1, 1])[0][..., 0]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             load = of.mean(points.rows_of_step())
             lessened = load[[TIME, CHUNKS]].max(axis=0)
-            prefill = points.prefill_waits(turns) if points.placed else wait
-            able = points.exists & ~(of.per_token_s(points) > at_tpot) & ~(of.pause_s(points) > at_itl) & (wait > 0.0)
-            able &= (wait > prefill) | (not points.placed)
-            before = np.where(able, prefill, 1.0)
-            fits = able & (load.max(axis=0) <= lessened)
-            fits &= of.mean(points.waiting(before[..., None], most)[:, :, 0]) <= lessened
+            prefill = points.prefill_waits(turns)
+            able = points.exists & ~(of.per_token_s(points) > at_tpot) & ~(of.pause_s(points) > at_itl)
+            able &= most_wait > (prefill if points.placed else 0.0)
+            before = prefill[..., None] if points.placed else wait
+            fits = (able & (load.max(axis=0) <= lessened))[..., None] & (first[..., None] <= ttft_s)
+            fits &= wait > (before if points.placed else 0.0)
+            before = np.where(fits, before, 1.0)
+            fits &= of.mean(points.waiting(before, most)) <= lessened[..., None]
             if points.placed:
-                fits &= points.place_waits(before, most, lambda taken: of.mean(taken) / lessened) <= wait - prefill
+                place = points.place_waits(np.where(able, prefill, 1.0), most, lambda taken: of.mean(taken) / lessened)
+                fits &= place[..., None] <= wait - before
             carried = np.where(points.exists & (lessened > 0.0), 1.0 / lessened, 0.0)
-        missed = np.where(points.exists, np.where(fits, 1.0, np.where(able, 2.0, np.inf)), 0.0)
-        return missed, carried, first, late
+        beyond = np.where(able, 2.0, np.inf)[..., None]
+        return np.where(points.exists[..., None], np.where(fits, 1.0, beyond), 0.0), carried
 
     def reaching(points: Points, ways: Sequence[tuple[float, float]]) -> Array:
-        """The longest steps that fit within the limits, and within each row of `reach`, in any of the ways, (E, N)."""
-        at = np.concatenate([np.full((1, 2), np.inf), reach])
-
-        def beyond(seen: tuple[Array, Array, Array, Array], at: Array) -> Array:
-            missed, _, first, late = seen
-            over = (first > at[..., 0]) | (late > at[..., 1])
-            return np.where(over & (missed == 1.0), 2.0, missed)
+        """The longest steps that fit within each row of `at` in any of the ways, (E, …)."""
 
         def each(step_s: Array, case: Index) -> tuple[Array, Array]:
             points = of.at(step_s, bool(ways[0][1]))
             way, row = np.divmod(case, len(at))
-            found = [seen(points, *w) for w in ways]
-            missed = np.stack([beyond(x, at[row]) for x in found])
+            found = [seen(points, *w, at[row, :1], at[row, 1:]) for w in ways]
+            missed = np.stack([x[..., 0] for x, _ in found])
             return missed[way, :, np.arange(len(case))].T, found[0][1]
 
-        of_ways = [seen(points, *w) for w in ways]
-        every = np.concatenate([beyond(x, at[:, None, None]) for x in of_ways])
+        of_ways = [seen(points, *w, at[:, 0], at[:, 1]) for w in ways]
+        every = np.concatenate([missed.transpose(2, 0, 1) for missed, _ in of_ways])
         return longest_steps(points.step_s, every, of_ways[0][1], each)
 
     steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
@@ -486,7 +493,7 @@ def _levels(
     rows = np.concatenate([of.mean(fixed.load), np.zeros_like(fixed.step_s)[None]])
     scarce = np.asarray(waits_for_places(rows).any(axis=1))
     within_limits = np.zeros(fixed.step_s.shape, dtype=bool)
-    parts: list[Levels] = []
+    parts = [_none()]
     for placed in (False, True) if scarce.any() else (False,):
         # Turns that requests wait for prefill, where for places, too.
         ways = [(MOST_OF_WAIT[0], turns) for turns in TURNS] if placed else [(most, 0.0) for most in MOST_OF_WAIT]
@@ -496,11 +503,13 @@ def _levels(
             wait, able = within(points, most)
             prefill = wait
             if placed:
-                prefill = points.prefill_waits(turns)
-                able = able & scarce[:, None] & (wait > prefill)
+                prefill = np.broadcast_to(points.prefill_waits(turns)[..., None], wait.shape)
+                able = able & scarce[:, None, None] & (wait > prefill)
             else:
-                within_limits |= within(fixed, most)[1]
-            parts.append(of.rows(points, prefill, most, able, np.where(able, wait - prefill, 0.0))[0])
+                within_limits |= within(fixed, most)[1][..., 0]
+            for row in np.flatnonzero(able.any(axis=(0, 1))):
+                mine, before = able[..., row], prefill[..., row]
+                parts.append(of.rows(points, before, most, mine, np.where(mine, wait[..., row] - before, 0.0))[0])
     made = Levels.joined(parts)
     rounded = {"ttft_s": np.minimum(made.ttft_s, at_ttft), "deadline_s": np.minimum(made.deadline_s, at_e2e)}
     if q_e2e is None:

@@ -867,7 +867,7 @@ def check_engine(
     if kind.itl is not None:
         q = seconds_and_quantile(kind.itl)[1]
         asked = {k: q for k, share in shares.items() if share > 0 and level.requests[k].output > 1}
-        pause = max(between_tokens(level, costs, told, asked, e.step_s, e.max_num_seqs, placed).values())
+        pause = max(between_tokens(level, costs, told, asked, e.step_s, e.max_num_seqs, placed).values(), default=0.0)
     return Seen(first, ttft - first, at(1, kind.tpot, wait), at(2, None, wait), at(2, kind.deadline, wait),
                 full * steps * level.fixed / (1 - full * work), pause)  # fmt: skip
 

@@ -7,7 +7,6 @@ product come the seconds of an engine's step on a deployment (`StepCosts`), no m
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -956,26 +955,32 @@ def ways(
         waiting_s: of TTFT, at its percentile, that may be waiting.
         deadline: of a whole request, as the others.
         ranks: of attention, as in `level`.
-        reach: (seconds to the first token without waiting, of a whole request with its longest wait), within each of
-            which there is the longest level besides.
+        reach: (seconds to the first token without waiting, of a whole request with its wait), within each of which
+            every level has its longest wait, and there is the longest level besides.
     """
 
     weights = [k.weight for k in kinds]
 
-    def fills_time(of: Bounds, asked: Any, turn: int) -> tuple[float, float, float]:
-        """1 where time or chunks are scarcest with the longest wait, 2: not, infinite: beyond a limit; TTFT and E2E."""
-        omega = _wait_within(of, asked, ttft, waiting_s, deadline)
+    everywhere = [(math.inf, math.inf), *reach]
+
+    def fills_time(of: Bounds, asked: Any, turn: int, within: tuple[float, float]) -> float:
+        """1 where time or chunks are scarcest with the longest wait within TTFT and E2E, 2: not, or only without these,
+        infinite: beyond a limit.
+        """
+        most = _wait_within(of, asked, ttft, waiting_s, deadline)
+        omega = _wait_within(of, asked, ttft, waiting_s, (min(deadline[0], within[1]), deadline[1]))
         before = before_places(of.x)[turn] if of.x.place else omega
-        if of.tpot(tpot[1]) > tpot[0] or omega <= 0 or (of.x.place and omega <= before):
-            return math.inf, math.inf, math.inf
+        if of.tpot(tpot[1]) > tpot[0] or most <= (before if of.x.place else 0):
+            return math.inf
+        if of.ttft(ttft[1], 0.0) > within[0] or omega <= (before if of.x.place else 0):
+            return 2.0
         rows = mean_row(weights, of.x.rows)
         if of.x.ranks * max(of.x.turn_s) > of.most * before * (1 + HAIR) or before <= 0:
-            return 2.0, math.inf, math.inf
+            return 2.0
         if of.x.place and max(rows) <= max(rows[0], rows[4]):
             waits = of.x.with_places(before, of.x.place_load(before, omega - before, asked.most_used))
             rows = mean_row(weights, waits.rows)
-        scarce = max(*rows, of.queue(before)) > max(rows[0], rows[4])
-        return 1.0 + scarce, of.ttft(ttft[1], 0.0), of.e2e(deadline[1], omega)
+        return 2.0 if max(*rows, of.queue(before)) > max(rows[0], rows[4]) else 1.0
 
     def best(asked: Any, cache: float, place: bool) -> Iterator[Way]:
         """Of the fixed steps and of the longest that fill time, within each reach."""
@@ -983,24 +988,18 @@ def ways(
         known: dict[float, Level | None] = {}
         every: dict[float, Level] = {}
         for most, turn in ways:
+            for within in everywhere:
 
-            @functools.cache
-            def seen(t: float, most: float = most, turn: int = turn) -> tuple[float, float, float]:
-                x = known[t]
-                assert x is not None
-                return fills_time(Bounds(c, slower, kinds, x, most), asked, turn)
-
-            for within in [(math.inf, math.inf), *reach]:
-
-                def beyond(x: Level, of: Any = seen, at: tuple[float, float] = within) -> float:
-                    fills, first, whole = of(x.step_s)
-                    return 2.0 if fills == 1.0 and (first > at[0] or whole > at[1]) else float(fills)
+                def beyond(x: Level, most: float = most, turn: int = turn, at: tuple[float, float] = within) -> float:
+                    return fills_time(Bounds(c, slower, kinds, x, most), asked, turn, at)
 
                 found = levels(c, kinds, asked, cache, ranks=ranks, place=place, beyond=beyond, known=known)
                 every |= {x.step_s: x for x in found}
         for most in {most: None for most, _ in ways}:
             for x in every.values():
-                yield from _at_longest_wait(Bounds(c, slower, kinds, x, most), asked, ttft, tpot, waiting_s, deadline)
+                of = Bounds(c, slower, kinds, x, most)
+                for e2e_s in sorted({min(deadline[0], at[1]) for at in everywhere}):
+                    yield from _at_longest_wait(of, asked, ttft, tpot, waiting_s, (e2e_s, deadline[1]))
 
     for seqs in choices(limits, c.drafts):
         asked, cache = beside(limits, seqs), kv(seqs)

@@ -929,7 +929,8 @@ def _engines(
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
                 more: Instance = {"stage": stage, "moved_s": moved, "ranks": k.ranks}
-                alone = stage == "both" and len(members) == 1 and members[0].workload.soft is None
+                alone = stage == "both" and len(members) == 1
+                soft = any(d.workload.soft is not None for d in members)
                 timed = stage != "both" and any(d.workload.slo.deadline_s is not None for d in members)
                 for seqs in continuous.choices(p.engine, costs.drafts):
                     limits = continuous.beside(p.engine, seqs)
@@ -960,7 +961,7 @@ def _engines(
                                 if again else levels:  # fmt: skip
                             waits = [0.0] if stage == "decode" else _waits(seen, x)
                             rows += [found for omega in waits if (found := row(x, omega)) is not None]
-                        if alone or timed:
+                        if (alone and not soft) or timed:
                             continue
 
                         at = functools.partial(_level_at, (steps, kinds, limits, kv), (stage, moved, k.ranks), place)
@@ -1040,7 +1041,7 @@ Seen = tuple[Any, list[Demand], float, float, float, bool, tuple[list[float], li
 def _too_long(seen: Seen, turns: float, x: Level) -> float:
     """By how much a step is too long for the only demand: what it takes of anything over time; infinite: it is late."""
     found = [_at_wait(seen, turns, x, omega) for omega in _waits(seen, x)]
-    rows = [row[0] for row in found if row is not None and row[0] is not None]
+    rows = [row[0] for row in found if row is not None and row[0] is not None and not row[0].late]
     return min((max(r.takes) / r.takes[0] for r in rows), default=math.inf)
 
 
@@ -1137,15 +1138,15 @@ def _waits(seen: Seen, x: Level) -> list[float]:
     """Waits that a level of a fixed load is offered with.
 
     A demand keeps its limits on the first token and the whole request up to a wait of its own. Each of these, and of
-    those of soft limits, is offered; of more than four rounded down to 2^(k/2) s. Where the engine only prefills, and
-    some demand has a deadline, 2^(k/2) s from 1/1024 s on are offered in place of these.
+    those of soft limits, is offered; of more than four demands rounded down to 2^(k/2) s. Where the engine only
+    prefills, and some demand has a deadline, 2^(k/2) s from 1/1024 s on are offered in place of these.
     """
     members, sends, of = seen[1], seen[6], _ends(seen, x)
     offered = [w for ends in (of.allowed, of.soft) for w, can in zip(ends, of.able, strict=True) if can and w > 0]
     fixed = [2.0 ** (k / 2) for k in range(-80, 80)]
     if sends is not None and any(d.workload.slo.deadline_s is not None for d in members):
         return [w for w in fixed if 2.0**-10 <= w <= max(offered, default=0.0)]
-    if len(members) * (2 if any(d.workload.soft is not None for d in members) else 1) > 4:
+    if len(members) > 4:
         offered = [max(f for f in fixed if f <= w) for w in offered]
     return sorted(set(offered))
 

@@ -44,3 +44,12 @@ def test_static_batches_have_none():
     with pytest.raises(InputError) as refused:
         optmodels.load(instance(0.1, serving="static")).resolve()
     assert any(m.path == "slo.itl_s" for m in refused.value.mistakes)
+
+
+@pytest.mark.parametrize("limit", [0.001, {"at_most": 0.001, "percentile": 0.9}])
+def test_answers_of_one_token_have_no_time_between_tokens(limit: Any) -> None:
+    """A limit on its mean was "infeasible, proved", and the check of a plan without any ended with a traceback."""
+    workload = {"batch": 8, "input_tokens": 2000, "output_tokens": 1}
+    slo = {"kind": "real_time", "tps": 10.0, "ttft_s": 3.0, "tpot_s": 0.05}
+    free, found = (optmodels.solve(instance(None, workload=workload, slo=slo | x)) for x in ({}, {"itl_s": limit}))
+    assert found.status == "optimal" and found.check.ok and found.objective == free.objective

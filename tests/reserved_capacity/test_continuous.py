@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from best_steps import with_best
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 import optmodels
 from formulations.reserved_capacity.check import check
@@ -49,8 +49,8 @@ def instance(slo: dict[str, Any] = SLO, rtt_ms: float = 90.0, **changes: Any) ->
 def most(problem: ReservedCapacity, away_s: float = 0.005) -> tuple[float, float, float]:
     """Most requests/s of a machine for users `away_s` away, level by level in plain numbers, its TTFT and its E2E.
 
-    Levels are those of loads, the best one, and the longest within reach. Of those that carry as much the shorter
-    request.
+    Levels are those of loads, the best one, and the best within reach, each with the longest wait within queue and
+    deadline. Of those that carry as much the shorter request.
     """
     service, level = problem.services[0], problem.level()
     assert service.workload is not None and level is not None and level.engine is not None
@@ -74,19 +74,33 @@ def most(problem: ReservedCapacity, away_s: float = 0.005) -> tuple[float, float
                 for wait in (0.0, 1.0)
             )
             wait = 0.1 / (later - first)
-            whole = latencies(at, at.requests[""], t, wait, of_wait, n, e.slower, e.costs.request_s,
-                              (0.9, 0.9, quantile))[2]  # fmt: skip
-            late = max(away_s + 0.1 + first - 0.8, away_s + whole - within, 10 * (tpot - 0.1))
+            whole, longer = (
+                latencies(at, at.requests[""], t, w, of_wait, n, e.slower, e.costs.request_s, (0.9, 0.9, quantile))[2]
+                for w in (0.0, 1.0)
+            )
+            if math.isfinite(within):
+                wait = min(wait, (within - away_s - whole) / (longer - whole))
+            late = max(away_s + 0.1 + first - 0.8, 1e-9 - wait, 10 * (tpot - 0.1))
+            wait = max(wait, 1e-9)
             rate = gpus // tp / max(capacities(at, t, wait, of_wait, n)[""].values())
-            return rate, first, tpot, whole, late
+            return rate, first, tpot, whole + wait * (longer - whole), late
 
         for of_wait in (4.0, None):
             steps = sorted(with_best(fixed / (1 - loads_of_levels()), told, e, request, 0.1, 0.9))
+
+            def carried(t: float, of_wait: float | None = of_wait, seen: Any = seen) -> float:
+                x = seen(t, of_wait)
+                return 0.0 if x is None or x[4] > 0.0 else float(x[0])
+
             late = [x[4] if (x := seen(t, of_wait)) else -1.0 for t in steps]
-            for (t, before), (u, after) in itertools.pairwise(zip(list(steps), late, strict=True)):
+            for (t, before), (u, after) in itertools.pairwise(list(zip(list(steps), late, strict=True))):
                 if -1.0 < before <= 0.0 < after:
                     root = brentq(lambda t, of_wait=of_wait: seen(t, of_wait)[4], t, u)  # type: ignore[index]
                     steps.append(root * (1 - 1e-9))
+            steps.sort()
+            top = max(range(len(steps)), key=lambda i: carried(steps[i]))
+            for low, high in itertools.pairwise(steps[max(top - 1, 0) : top + 2]):
+                steps.append(float(minimize_scalar(lambda t: -carried(t), bounds=(low, high), method="bounded").x))
             for t in steps:
                 found = seen(t, of_wait)
                 if found is not None and found[4] <= 0.0:
@@ -165,6 +179,16 @@ def test_a_looser_limit_takes_no_throughput_between_any_two_regions(key: str, se
         several += tight.rps_at.shape[2] > 1
         assert (loose.pair_rps >= tight.pair_rps * (1 - 1e-12)).all()
     assert several > 0
+
+
+def test_a_longest_wait_that_is_relaxed_takes_no_reach_from_a_deadline() -> None:
+    """The wait was as long as `queue_s` and `longest_wait_s` allowed: the deadline was missed, "infeasible"."""
+    slo = LATE | {"ttft_s": {"at_most": 4.0, "percentile": 0.9}, "queue_s": 3.0, "deadline_s": 2.5}
+    before = np.zeros((1, 1, 2, 1))
+    for wait_s in (0.02, 0.1, 0.5, 30.0):
+        found = instance(slo, rtt_ms=150.0, engine={"longest_wait_s": wait_s}).resolve()
+        assert (found.pair_rps > 0.0).all() and (found.pair_rps >= before * (1 - 1e-12)).all(), wait_s
+        before = found.pair_rps
 
 
 ALONE = [{"machine": "box", "gpu": "l40s", "gpu_count": 2, "regions": ["west"], "prices": {"reserved_1y": 2.0}}]
