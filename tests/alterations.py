@@ -19,7 +19,7 @@ from typing import Any
 
 from tampering import changed_at, containers, leaves, pattern, replaced, value_at
 
-HISTORY = ("instance", "method", "options", "seconds", "size", "log", "events", "optmodels_version")
+from optmodels.plans.claims import HISTORY
 
 
 def section(path: tuple) -> str:
@@ -108,6 +108,7 @@ def judge(name: str, document: dict, seconds: float, rng: random.Random, count: 
     """What check makes of alterations of one document, one row each."""
     from test_documents import remembering
 
+    import optmodels
     from optmodels import formulation
     from optmodels.loading import load
     from optmodels.verification import verify
@@ -126,6 +127,8 @@ def judge(name: str, document: dict, seconds: float, rng: random.Random, count: 
         try:
             mine = problem if path[0] != "problem" else None
             report = None if mine is None else verify(cached, mine, mutant)
+            if path[:2] in (("log", "safer"), ("log", "next_measurement")):
+                report = optmodels.check(mutant)
         except Exception as error:
             sys.stdout.write(f"    CRASH {what}: {error!r}\n")
             report = good

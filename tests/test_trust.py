@@ -17,6 +17,7 @@ from test_documents import remembering
 import optmodels
 from optmodels import formulation
 from optmodels.loading import load
+from optmodels.plans.replayed import is_consistent
 from optmodels.verification import verify
 
 
@@ -93,6 +94,23 @@ def test_words_of_the_log_agree_with_the_report():
     document = solved("reserved_capacity", "two regions")
     assert not verdict(document, "log", "missed", value="chat: mean TTFT 3 s, 2 s promised").ok
     assert not verdict(document, "log", "left_out", value="the headroom").ok
+
+
+ROW = {"demand": "chat/a", "latency": "ttft_s", "percentile": 0.95, "limit_s": 1.0, "seen_s": 1.2, "within": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        ({"kept": True, "missed": []}, True), ({"kept": False, "missed": [ROW]}, True),
+        ({"kept": False, "missed": [ROW | {"percentile": None, "within": 0.97}]}, True),
+        ({"kept": True, "missed": [ROW]}, False), ({"kept": False, "missed": []}, False), ({"kept": True}, False),
+        ({"kept": False, "missed": [ROW | {"seen_s": 0.9}]}, False), (None, False),
+        ({"kept": False, "missed": [ROW | {"within": 0.96}]}, False), ({"kept": False, "missed": ["x"]}, False),
+    ],
+)  # fmt: skip
+def test_the_verdict_of_a_replay_fits_its_rows(found, right):
+    assert is_consistent(found) == right
 
 
 def test_the_plan_at_the_other_end_is_solved_again():

@@ -40,7 +40,9 @@ TRUSTED = {
     "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "report.not_out_of_sample": "why a replay is missing: a workload without a trace",
-    "report.replayed_whole": "a replay of a long trace, of which the document has the busiest stretch",
+    "report.replayed_whole": "a replay of a long trace, of which the document has the busiest stretch; that its verdict"
+    " fits the SLOs it names is checked",
+    "log.stages": "a solve without stages apart, or at other prices",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 

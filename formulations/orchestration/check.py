@@ -52,6 +52,7 @@ TRUSTED = {
     "plan.certification.bound_looser": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.of_round": "as rounds",
+    "log.stages": "a solve without stages apart",
 }
 CUT_SHORT = {"names of requests": dict.fromkeys(
     ("report.replay", "report.out_of_sample", "requests.csv"),

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from optmodels.plans.findings import TOLERANCE, Findings
 from optmodels.plans.outcome import CheckReport, Result, fault
-from optmodels.plans.replayed import missed
+from optmodels.plans.replayed import PLACES, is_consistent, missed
 from optmodels.solver.highs import PROVED, relative_gap
 
 # Paths of a result whose truth the document cannot show.
@@ -28,6 +28,7 @@ ON_TRUST = {
     "events": "progress as the method recorded it",
     "optmodels_version": "of the program that wrote the document",
 }
+HISTORY = [path for path in ON_TRUST if path != "bound"]  # how the document came about
 
 
 def plain(data: Any) -> Any:
@@ -98,6 +99,11 @@ def check_log(found: Findings, r: Result) -> None:
     """The log's words about SLOs that a replay refutes are those of the report, and it names what was left out."""
     found.require("log.missed: of the report", r.log.get("missed") == missed(r.report), r.log.get("missed"),
                   missed(r.report))  # fmt: skip
+    for place in PLACES:
+        right = place not in r.report or is_consistent(r.report[place])
+        found.require(
+            f"report.{place}: its verdict is that of its SLOs", right, "other", "kept exactly if none is missed"
+        )
     left_out = r.log.get("left_out", [])
     named = isinstance(left_out, list) and all(isinstance(x, str) for x in left_out)
     found.require("log.left_out: names", named, left_out, "a list of parts in words")
