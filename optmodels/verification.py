@@ -142,6 +142,8 @@ def _made_again(
     """Compare all that the program makes of a plan with the same made again; the names of the parts compared."""
     found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
     tables = form.tables(problem)
+    for path, stated, true in () if form.labels is None else form.labels(tables, plan):
+        found.require(f"{path}: of its facts", stated == true, printable(stated, 200), true)
     rebuilt = _rebuild(found, form, tables, plan, result, folder, trusted)
     return rebuilt + _simulated_again(found, form, problem, tables, plan, result)
 

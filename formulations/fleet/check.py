@@ -27,7 +27,6 @@ from optmodels.plans.outcome import CheckReport
 
 SLACK = 1e-6
 TRUSTED = {
-    "plan.periods[].deployments[].name": "a label: every fact in it is a field of its own",
     "plan.periods[].deployments[].service_cap_s": "any time at least the longest service may be planned for; the"
     " waiting stated is that of the one stated",
     "plan.periods[].deployments[].engine.step_s": "any step, wait and kind of wait may be planned for; every capacity,"

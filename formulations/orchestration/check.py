@@ -41,11 +41,9 @@ Route = tuple[int, int]  # the plan's configurations that a request begins and e
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
 TRUSTED = {
-    "plan.instances[].name": "a label, each once: every fact in it is a field of its own",
     "plan.instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
     "plan.instances[].subcluster": DECISION,
     "plan.configurations[].engine.max_num_seqs": "a decision; that it was tried is checked, not that it is best",
-    "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
     "plan.dispatcher": DECISION,
     "plan.online": DECISION,
     "plan.certification.rounds": "of plans that are not in the document; the plan's own is replayed again",
