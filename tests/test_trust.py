@@ -59,6 +59,23 @@ def test_drawn_alterations_are_seen_but_for_the_history_and_what_is_listed(name,
     assert not missed and tried > 40
 
 
+def test_labels_are_those_of_their_facts():
+    fleet, cluster = solved("fleet", "shadow prices"), solved("orchestration", "sub-clusters")
+    for document, *path in (
+        (fleet, "plan", "periods", 0, "deployments", 0, "name"), (cluster, "plan", "instances", 0, "name"),
+        (cluster, "plan", "classes", 0, "label"),
+    ):  # fmt: skip
+        assert optmodels.check(document).ok
+        for change in (lambda x: x + "x", lambda x: ""):
+            found = verdict(document, *path, change=change).violations
+            assert any("of its facts" in v.requirement for v in found)
+
+
+def test_a_dispatcher_is_as_cautious_as_one_that_is_tried():
+    document = solved("orchestration", "sub-clusters")
+    assert not verdict(document, "plan", "dispatcher", "caution", value=1.1).ok
+
+
 def test_headroom_is_solved_again():
     document = optmodels.solve(BATCHING).model_dump(mode="json", by_alias=True)
     assert document["report"]["headroom"]["factor"] > 0

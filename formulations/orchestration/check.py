@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from formulations.orchestration.check_certification import check_certification, under
-from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
+from formulations.orchestration.plan import CAUTIONS, ConfigurationLine, Dispatcher, Key, OrchestrationPlan
 from formulations.orchestration.problem import Continuous, Orchestration, RunningInstance
 from formulations.orchestration.recomputed import (
     Candidate,
@@ -239,6 +239,8 @@ def _dispatched(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None
         found.require(f"{name}.by_bin only with shares", by_shares or way.by_bin, way.by_bin, way.policy)
         orders = way.overflow_protection or way.queue == "fifo"
         found.require(f"{name}: order by deadline only with overflow protection", orders, way.queue, "fifo")
+        cautions = CAUTIONS if true.case.problem.continuous is not None else CAUTIONS[:1]
+        found.require(f"{name}.caution is one that is tried", way.caution in cautions, way.caution, cautions)
         if way.policy == "planned":
             bare = way == Dispatcher(policy="planned")
             found.require(f"{name}: named requests need no other rule", name == "dispatcher" and bare, way, "planned")

@@ -142,7 +142,7 @@ def same(stated: Any, true: Any, tolerance: float = TOLERANCE, scale: float = 0.
     if isinstance(stated, bool) or isinstance(true, bool):
         return stated is true
     if isinstance(stated, int | float) and isinstance(true, int | float):
-        return stated == true or abs(stated - true) <= tolerance * max(abs(true), scale, 1e-9)
+        return stated == true or abs(stated - true) <= tolerance * max(abs(true), scale if true else 0.0, 1e-9)
     return type(stated) is type(true) and bool(stated == true)
 
 
