@@ -175,6 +175,7 @@ class Formulation:
             tables by file name, that its check then does not verify, with the reason.
         solves: words by which `log.left_out` names a solve next to the plan's → the part of the report that it makes,
             and the relative difference between two right ones: of its figures, or, negative, of the plan's objective.
+        is_open: (path of such a part, its data) → whether its figures show that the clock stopped its solve.
         labels: (tables, plan) → path, label stated and label that its facts give, of every label in the plan.
         simulated_again: (problem, tables, plan) → the results of the plan's certification, from the same simulation run
             again: its keys, or entries such as ``rounds[0]``, with their values; None: nothing was simulated.
@@ -235,6 +236,7 @@ class Formulation:
     trusted: Mapping[str, str] = field(default_factory=dict)
     cut_short: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     solves: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    is_open: Callable[[str, Any], bool] | None = None
     labels: Callable[[Any, Any], Iterable[tuple[str, str, str]]] | None = None
     simulated_again: Callable[[Any, Any, Any], Mapping[str, Any] | None] | None = None
     replay: Callable[..., Any] | None = None

@@ -160,8 +160,11 @@ def _rebuild(
     cut = {path: why for words, of in form.cut_short.items() if words in left_out for path, why in of.items()}
     with deadline(None, left_out) as stopped:
         report = form.report(tables, plan)
-    cut |= {path: "a solve that was stopped when it was repeated" for words, (path, _) in form.solves.items()
-            if words in stopped and words not in left_out}  # fmt: skip
+    for words, (path, _) in form.solves.items():
+        parts = (data.get(path.removeprefix("report.")) for data in (result.report, plain(report)))
+        is_open = form.is_open is not None and any(form.is_open(path, part) for part in parts)
+        if is_open or (words in stopped and words not in left_out):
+            cut[path] = "the clock stopped its solve, here or when it was repeated"
     trusted |= cut
     by = {path.removeprefix("report."): share for path, share in form.solves.values()}
     skip = [path.removeprefix("report.") for path in (*form.trusted, *cut)]

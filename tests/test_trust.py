@@ -15,6 +15,7 @@ from tampering import pattern
 from test_documents import remembering
 
 import optmodels
+from formulations.fleet.check import is_open
 from optmodels import formulation
 from optmodels.loading import load
 from optmodels.plans.replayed import is_consistent
@@ -83,6 +84,8 @@ def test_headroom_is_solved_again():
     for key in ("factor", "bound"):
         assert not verdict(document, "report", "headroom", key, change=lambda x: x * 1.1).ok
     assert not verdict(document, "report", "headroom", value=None).ok
+    said = document["report"]["headroom"]
+    assert is_open("report.headroom", said | {"bound": 2 * said["factor"]}) and not is_open("report.headroom", said)
     assert not verdict(document, "log", "left_out", value=["the headroom"]).ok  # it is there
 
 

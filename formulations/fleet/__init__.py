@@ -38,6 +38,7 @@ FORMULATION = part.formulation(
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),
     solves=part("check:SOLVES"),
+    is_open=part("check:is_open"),
     simulated_again=part("certify:simulated_again"),
     objective=part("plan:objective_value"),
     certifies="every fleet of the candidate operating points at their planned loads",

@@ -331,7 +331,7 @@ def headroom(tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
         if len(m.x) > MOST_SHARES:
             return None
         report = solve_compiled(m.compiled(), Settings(left, HEADROOM_GAP)) if left > 0 else None
-        if report is None or report.objective is None or report.bound is None or report.limit not in (None, "gap"):
+        if report is None or report.objective is None or report.bound is None:
             leave_out(HEADROOM)
             return None
         if least is None or report.objective < least["factor"]:
