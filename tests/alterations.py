@@ -21,6 +21,8 @@ from tampering import changed_at, containers, leaves, pattern, replaced, value_a
 
 from optmodels.plans.claims import HISTORY
 
+UNORDERED = ("plan.flows",)  # lists in any order
+
 
 def section(path: tuple) -> str:
     """The part of a document that a place is in: ``plan.certification``, ``report.replay``, ``objective``."""
@@ -60,7 +62,7 @@ def alterations(document: dict, rng: random.Random, count: int):
         if isinstance(entries, list) and entries:
             of = places.setdefault(section(path), {})
             of.setdefault(f"{pattern(path)} dropped", []).append(("drop", path))
-            if any(e != entries[0] for e in entries):
+            if any(e != entries[0] for e in entries) and pattern(path) not in UNORDERED:
                 of.setdefault(f"{pattern(path)} swapped", []).append(("swap", path))
     order = sorted(places)
     for k in range(count):
