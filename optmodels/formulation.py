@@ -7,7 +7,7 @@ listed, solved, compared and checked like the formulation's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module, resources
@@ -85,7 +85,7 @@ OPTIONAL = {
     "fewest": "fewest:fewest", "replica": "replica:replica", "max_rate": "carried:max_rate",
     "stress": "stress:stress", "replan": "tick.verb:replan", "tick_state": "tick.state:TickState",
     "ticks": "tick.policy:ticks",
-    "migrate": "migrate:migrate", "bounded": "certify:bounded",
+    "migrate": "migrate:migrate", "bounded": "certify:bounded", "labels": "labels:labels",
 }  # fmt: skip
 
 
@@ -171,8 +171,12 @@ class Formulation:
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
         trusted: parts of a document that its check does not verify: path → reason, as in `plan.outcome.Trusted`.
-        timed: the same for parts, tables by file name, that depend on the clock where the log names something as left
-            out (`solver.deadline`).
+        cut_short: words by which `log.left_out` names work that the clock cut short (`solver.deadline`) → the parts,
+            tables by file name, that its check then does not verify, with the reason.
+        solves: words by which `log.left_out` names a solve next to the plan's → the part of the report that it makes,
+            and the relative difference between two right ones: of its figures, or, negative, of the plan's objective.
+        is_open: (path of such a part, its data) → whether its figures show that the clock stopped its solve.
+        labels: (tables, plan) → path, label stated and label that its facts give, of every label in the plan.
         simulated_again: (problem, tables, plan) → the results of the plan's certification, from the same simulation run
             again: its keys, or entries such as ``rounds[0]``, with their values; None: nothing was simulated.
         replay: (problem, plan as JSON data, trace, options) → results of a simulation of the plan on the trace, as a
@@ -230,7 +234,10 @@ class Formulation:
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
     plan: type[Any] | None = None
     trusted: Mapping[str, str] = field(default_factory=dict)
-    timed: Mapping[str, str] = field(default_factory=dict)
+    cut_short: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    solves: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    is_open: Callable[[str, Any], bool] | None = None
+    labels: Callable[[Any, Any], Iterable[tuple[str, str, str]]] | None = None
     simulated_again: Callable[[Any, Any, Any], Mapping[str, Any] | None] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,24 @@ from typing import Any
 from optmodels.errors import printable
 from optmodels.formulation import Formulation
 from optmodels.io.write import csv_text, safe_name
-from optmodels.plans.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
+from optmodels.plans.claims import (
+    ON_TRUST,
+    check_log,
+    check_result,
+    check_verdict,
+    compare,
+    digest,
+    on_trust,
+    plain,
+    same,
+)
 from optmodels.plans.findings import Findings
 from optmodels.plans.outcome import CheckReport, DocumentReport, Result, Trusted
-from optmodels.solver.deadline import HEADROOM, OVER_TIME, deadline
+from optmodels.solver.deadline import deadline
 
 PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing but the plan
 MOST_SHOWN = 20
+VERSION = re.compile(r"\d+(\.\d+)+([-.+]?\w+)*")
 
 
 def place(document: Mapping[str, Any], requirement: str) -> str:
@@ -82,19 +94,20 @@ def verify(
     rebuilt: list[str] = []
     check_verdict(found, result.check, verdict)
     _about_problem(found, problem, document, trusted)
-    same_program = result.optmodels_version == version()
     old = result.optmodels_version.startswith("0.1.")
     found.require("schema: of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
-    if not same_program:
-        why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
-        trusted |= dict.fromkeys(("report", "summary", "certifies", "*.csv"), why)
-    elif plan is not None:
-        found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
-        timed = form.timed if result.log.get("left_out") else {}
-        trusted |= timed
-        tables = form.tables(problem)
-        rebuilt = _rebuild(found, form, tables, plan, result, folder, {*form.trusted, *timed})
-        rebuilt += _simulated_again(found, form, problem, tables, plan, result, trusted)
+    known = VERSION.fullmatch(result.optmodels_version) is not None
+    found.require("optmodels_version: a version", known, result.optmodels_version, "such as 0.2.0")
+    check_log(found, result)
+    if plan is not None:
+        again, mine = (found, trusted) if result.optmodels_version == version() else (Findings(), {})
+        rebuilt = _made_again(again, form, problem, plan, result, folder, mine)
+        if again is not found and not again.violations:
+            trusted |= mine
+        elif again is not found:
+            differs = place(document, again.violations[0].requirement)
+            why = f"written by optmodels {result.optmodels_version}; this one makes {differs or 'them'} otherwise"
+            rebuilt, trusted = [], trusted | dict.fromkeys(("report", "summary", "certifies", "*.csv"), why)
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)
@@ -122,14 +135,44 @@ def _about_problem(
         trusted["problem"] = "the plan is judged by it; documents of 0.1 have no digest of it"
 
 
+def _made_again(
+    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None,
+    trusted: dict[str, str],
+) -> list[str]:  # fmt: skip
+    """Compare all that the program makes of a plan with the same made again; the names of the parts compared."""
+    found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
+    tables = form.tables(problem)
+    for path, stated, true in () if form.labels is None else form.labels(tables, plan):
+        found.require(f"{path}: of its facts", stated == true, printable(stated, 200), true)
+    rebuilt = _rebuild(found, form, tables, plan, result, folder, trusted)
+    return rebuilt + _simulated_again(found, form, problem, tables, plan, result)
+
+
 def _rebuild(
-    found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
-) -> list[str]:
-    """Compare report and tables with recomputed ones, but for parts to `skip`; the names of existing parts."""
-    with deadline(None, (OVER_TIME, HEADROOM)):  # solves, which are on trust
+    found: Findings, form: Formulation, tables: Any, plan: Any, result: Result, folder: Path | None,
+    trusted: dict[str, str],
+) -> list[str]:  # fmt: skip
+    """Compare report and tables with recomputed ones; the names of existing parts.
+
+    Parts that the log names as left out are left out again, so that a document states nothing in their place.
+    """
+    left_out = [str(what).partition(" (")[0] for what in result.log.get("left_out") or ()]
+    cut = {path: why for words, of in form.cut_short.items() if words in left_out for path, why in of.items()}
+    with deadline(None, left_out) as stopped:
         report = form.report(tables, plan)
-    stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
-                    for data in (result.report, report))  # fmt: skip
+    for words, (path, _) in form.solves.items():
+        parts = (data.get(path.removeprefix("report.")) for data in (result.report, plain(report)))
+        is_open = form.is_open is not None and any(form.is_open(path, part) for part in parts)
+        if is_open or (words in stopped and words not in left_out):
+            cut[path] = "the clock stopped its solve, here or when it was repeated"
+    trusted |= cut
+    by = {path.removeprefix("report."): share for path, share in form.solves.values()}
+    skip = [path.removeprefix("report.") for path in (*form.trusted, *cut)]
+    stated, true = ({k: v for k, v in plain(data).items() if k not in skip} for data in (result.report, report))
+    for key, share in by.items():
+        solved = ({key: part.pop(key)} if key in part else {} for part in (stated, true))
+        scale = abs(result.objective or 0.0) if share < 0 else 0.0
+        compare(found, "report", next(solved), next(solved), abs(share), scale)
     compare(found, "report", stated, true)
     rebuilt = ["report"]
     if form.decision is not None:
@@ -142,27 +185,31 @@ def _rebuild(
             rebuilt.append("summary")
     if folder is not None:
         for name, text in csv_files(form, tables, plan).items():
-            if name not in skip and (folder / name).is_file():
+            if name not in cut and (folder / name).is_file():
                 _table(found, folder / name, text)
                 rebuilt.append(name)
     return rebuilt
 
 
 def _simulated_again(
-    found: Findings, form: Formulation, problem: Any, tables: Any, plan: Any, result: Result, trusted: dict[str, str]
+    found: Findings, form: Formulation, problem: Any, tables: Any, plan: Any, result: Result
 ) -> list[str]:  # fmt: skip
-    """Compare the results of the plan's certification with the same simulation run again; its name if compared."""
+    """Compare the results of the plan's certification with the same simulation run again; its name if compared.
+
+    The round of the plan was simulated to its end, whatever the clock stopped later.
+    """
     part = "plan.certification"
-    if form.simulated_again is None:
-        return []
-    if result.limit in ("time", "interrupt"):
-        trusted |= on_trust({"plan": result.plan}, {part: "its simulations may have been stopped by the clock"})
-        return []
-    seen = form.simulated_again(problem, tables, plan)
+    seen = None if form.simulated_again is None else form.simulated_again(problem, tables, plan)
     if seen is None:
         return []
     stated = plain(plan.model_dump(mode="json"))["certification"]
+    words = seen["words"]
+    said = [str(result.log.get(name)) for name in ("certification", "reason")]
+    right = all(x.startswith(words[0]) and words[-1] in x for x in said) and said[0] == said[1]
+    found.require("log.certification: of the plan's certification", right, printable(said[0], 200), " … ".join(words))
     for path, true in seen.items():
+        if path == "words":
+            continue
         name, _, index = path.removesuffix("]").partition("[")
         compare(found, f"{part}.{path}", stated[name][int(index)] if index else stated[name], plain(true))
     return [part]

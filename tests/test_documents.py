@@ -333,6 +333,9 @@ def test_a_cut_that_takes_out_what_is_served_or_is_of_other_ranks_is_found():
     line = next(d for q in document["plan"]["periods"] for d in q["deployments"])
     cut = next(c for c in document["plan"]["certification"]["cuts"] if c["step_s"] == line["engine"]["step_s"])
     assert optmodels.check(document).ok
+    assert optmodels.check(document | {"limit": "time"}).rebuilt[-1] == "plan.certification"  # whatever stopped it
+    for log in ({"certification": "certified: all 3 SLOs hold"}, {"reason": ""}):
+        assert not optmodels.check(document | {"log": document["log"] | log}).ok
     for change in ({"forbidden": [line["serves"][0]["demand"]]}, {"attention_ranks": 2}):
         before = copy.deepcopy(cut)
         cut.update(change)

@@ -15,6 +15,7 @@ FORMULATION = part.formulation(
     model=part("model:CostModel"),
     other=part("literal:literal"),
     plan=part("plan:CostPlan"),
+    trusted=part("check:TRUSTED"),
     objective=lambda plan: 1e6 / plan.usd_per_million_tokens,
     certifies="every deployment of the candidates, at predicted latencies",
 )

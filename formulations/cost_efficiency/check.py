@@ -25,6 +25,11 @@ from optmodels.plans.findings import TOLERANCE, Findings
 from optmodels.plans.latencies import MemoryLimit, RecomputedRun, latencies
 from optmodels.plans.outcome import CheckReport
 
+TRUSTED = {
+    "plan.engine.most_of_wait": "any class of waits may be planned for; capacities and latencies that follow are"
+    " recomputed",
+}
+
 
 def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     """Verify a plan (as JSON data) against its instance."""

@@ -37,7 +37,7 @@ from optmodels.latency.strategies import FAMILIES
 from optmodels.model import Rows, Variable, at_most, equal
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, solve_compiled
-from optmodels.solver.deadline import HEADROOM, wanted
+from optmodels.solver.deadline import HEADROOM, leave_out, wanted
 from optmodels.traces.shape import sped_up
 from optmodels.traces.types import Label, Trace
 
@@ -328,10 +328,11 @@ def headroom(tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
         left = HEADROOM_S - (time.perf_counter() - began) if wanted(HEADROOM) else 0.0
         engines = engines_of(tables, period.deployments)
         m = CarriedModel(tables, t, engines.kind, engines.counts)
-        if left <= 0 or len(m.x) > MOST_SHARES:
+        if len(m.x) > MOST_SHARES:
             return None
-        report = solve_compiled(m.compiled(), Settings(left, HEADROOM_GAP))
-        if report.objective is None or report.bound is None:
+        report = solve_compiled(m.compiled(), Settings(left, HEADROOM_GAP)) if left > 0 else None
+        if report is None or report.objective is None or report.bound is None:
+            leave_out(HEADROOM)
             return None
         if least is None or report.objective < least["factor"]:
             least = {"factor": max(report.objective, 1.0), "bound": max(report.bound, 1.0), "period": period.name}

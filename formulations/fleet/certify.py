@@ -496,7 +496,9 @@ def _seed(seed: int, what: object) -> list[int]:
 
 def simulated_again(problem: Fleet, tables: FleetTables, plan: FleetPlan) -> dict[str, Any] | None:
     """See `rounds.simulated_again`."""
-    return rounds.simulated_again(FleetRounds(problem, tables, loose=plan.stretch), plan, plan.stretch)
+    several = plan.certification is None or problem.deployment.apart  # the log has the bound of fleets without stages
+    bounded = 1.0 if several or plan.certification is None else plan.certification.bound_stretch
+    return rounds.simulated_again(FleetRounds(problem, tables, loose=plan.stretch), plan, plan.stretch, bounded)
 
 
 def _round(plan: FleetPlan, judged: Sequence[_JudgedPromise], stretch: float) -> RoundLine:

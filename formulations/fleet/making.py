@@ -10,6 +10,7 @@ import numpy as np
 
 from formulations.fleet.choice import FleetChoice as FleetChoice
 from formulations.fleet.engines import EngineKind, costs_of, transfer_bytes
+from formulations.fleet.labels import deployment_name
 from formulations.fleet.plan import (
     DeploymentLine,
     FleetPlan,
@@ -24,7 +25,7 @@ from optmodels.arrays import Array, Index
 from optmodels.batch.points import NONE
 from optmodels.batch.queueing import variability, waiting
 from optmodels.engine.continuous import Percentile
-from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
+from optmodels.latency.strategies import FAMILIES
 from optmodels.plans.lines import EngineLine, LimitLine, MachineLine, latency_source
 
 TINY = 1e-9  # shares below it are rounding noise
@@ -336,7 +337,7 @@ def _deployment(
         assert case.points is not None
         point = case.points[x.configuration[p]]
         details = {
-            "name": point.name, "point": point.name, "model": point.model,
+            "point": point.name, "model": point.model,
             "tensor_parallel": point.tp, "replicas_per_machine": point.replicas_per_machine,
         }  # fmt: skip
     else:
@@ -365,29 +366,14 @@ def _deployment(
         ))  # fmt: skip
     if case.problem.continuous:
         details["engine"] = _engine(tables, p, machines[0], details, used_of_each / count)
-    if "name" not in details:
-        models = {d.demand.split("/")[0] for d in serves}
-        bought = " + ".join(f"{m.count}× {m.machine} ({m.market})" if m.count > 1 else f"{m.machine} ({m.market})"
-                            for m in machines)  # fmt: skip
-        how = FAMILY_TITLES[details["family"]] + (f", TP={details['tensor_parallel']}"
-                                                  if details["tensor_parallel"] > 1 else "")  # fmt: skip
-        if (ranks := details["attention_ranks"]) is not None:
-            how = f"{FAMILY_TITLES['high_end']} in each of TP{details['tensor_parallel']} × DP{ranks}"
-        batch = f"batch {int(x.slots[p])}"
-        if "engine" in details:
-            how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} requests at a time")
-            batch = f"iterations of {details['engine'].step_s * 1e3:.3g} ms"
-            stage = STAGES[x.stage[p]]
-            how = how if stage == "both" else f"{stage} only, {how}"
-        loaded = "" if details["model"] is None else f"{details['model']}, "
-        details["name"] = f"{bought}: {loaded}{how}, {batch}" + (f", for {', '.join(sorted(models))}" if models else "")
     rho = float(x.rho[p])
-    return DeploymentLine(
-        count=count, stage=STAGES[x.stage[p]], usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines,
+    line = DeploymentLine(
+        name="", count=count, stage=STAGES[x.stage[p]], usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines,
         batch=int(x.slots[p]),
         load_level=rho, service_cap_s=cap if np.isfinite(cap) else None, serves=serves,
         utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count, **details,
     )  # fmt: skip
+    return line.model_copy(update={"name": deployment_name(line)})
 
 
 def _in_each_piece(tables: FleetTables, used: Array) -> Array:

@@ -16,7 +16,7 @@ from formulations.fleet.methods import exact
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables, in_piece
 from optmodels.formulation import Options
-from optmodels.solver.deadline import OVER_TIME, seconds_for
+from optmodels.solver.deadline import OVER_TIME, leave_out, seconds_for
 
 SECONDS = 20.0  # for all pieces together
 
@@ -71,6 +71,9 @@ def _each(tables: FleetTables, plan: FleetPlan, factors: Any) -> list[FleetPlan]
         if left <= 0:
             break
         outcome = exact.exact(problem, in_piece(tables, f), Options(time_limit=left, gap=1e-3, answer_only=True))
+        if outcome.limit not in (None, "gap"):
+            leave_out(OVER_TIME)
+            break
         best = outcome.plan
         found.append(plan if best is None or best.usd_per_hour > plan.usd_per_hour else best)
     return found

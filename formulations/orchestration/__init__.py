@@ -18,7 +18,7 @@ FORMULATION = part.formulation(
     " a replay may attain more",
     current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
-    timed=part("check:TIMED"),
+    cut_short=part("check:CUT_SHORT"),
     simulated_again=part("certify:simulated_again"),
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -280,7 +280,8 @@ def simulated_again(
     """See `rounds.simulated_again`."""
     c = plan.certification
     looser = c is not None and c.planned is not None and c.planned.looser
-    return rounds.simulated_again(AttainmentRounds(problem, tables), plan, LOOSER if looser else 1.0)
+    bounded = LOOSER if c is not None and c.bound_looser else 1.0
+    return rounds.simulated_again(AttainmentRounds(problem, tables), plan, LOOSER if looser else 1.0, bounded)
 
 
 def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from formulations.orchestration.check_certification import check_certification, under
-from formulations.orchestration.plan import ConfigurationLine, Dispatcher, Key, OrchestrationPlan
+from formulations.orchestration.plan import CAUTIONS, ConfigurationLine, Dispatcher, Key, OrchestrationPlan
 from formulations.orchestration.problem import Continuous, Orchestration, RunningInstance
 from formulations.orchestration.recomputed import (
     Candidate,
@@ -41,23 +41,21 @@ Route = tuple[int, int]  # the plan's configurations that a request begins and e
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
 TRUSTED = {
-    "plan.instances[].name": "a label, each once: every fact in it is a field of its own",
     "plan.instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
     "plan.instances[].subcluster": DECISION,
     "plan.configurations[].engine.max_num_seqs": "a decision; that it was tried is checked, not that it is best",
-    "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
     "plan.dispatcher": DECISION,
     "plan.online": DECISION,
     "plan.certification.rounds": "of plans that are not in the document; the plan's own is replayed again",
     "plan.certification.bound_looser": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.of_round": "as rounds",
+    "log.stages": "a solve without stages apart",
 }
-TIMED = dict.fromkeys(
+CUT_SHORT = {"names of requests": dict.fromkeys(
     ("report.replay", "report.out_of_sample", "requests.csv"),
-    "the clock cut the names of requests or a replay short; each row of the table is checked, not that none is refused"
-    " in vain",
-)
+    "the clock cut the names of requests short; each row of the table is checked, not that none is refused in vain",
+)}  # fmt: skip
 
 
 def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
@@ -241,6 +239,8 @@ def _dispatched(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None
         found.require(f"{name}.by_bin only with shares", by_shares or way.by_bin, way.by_bin, way.policy)
         orders = way.overflow_protection or way.queue == "fifo"
         found.require(f"{name}: order by deadline only with overflow protection", orders, way.queue, "fifo")
+        cautions = CAUTIONS if true.case.problem.continuous is not None else CAUTIONS[:1]
+        found.require(f"{name}.caution is one that is tried", way.caution in cautions, way.caution, cautions)
         if way.policy == "planned":
             bare = way == Dispatcher(policy="planned")
             found.require(f"{name}: named requests need no other rule", name == "dispatcher" and bare, way, "planned")

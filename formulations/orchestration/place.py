@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from formulations.orchestration.packing import Placement, Room, pack, rooms
-from formulations.orchestration.points import OrchestrationTables, level_name
+from formulations.orchestration.plan import ConfigurationLine
+from formulations.orchestration.points import Configuration, OrchestrationTables, level_name
 from optmodels.arrays import Ints
 
 
@@ -87,12 +88,17 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
     instances = []
     for c in sorted(of):
         x = t.configurations[c]
-        gpu = f"-{t.case.gpu_types[x.gpu]}" if len(t.case.gpu_types) > 1 else ""
-        name = f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}"
-        name += level_name(x.level, t.case.problem).replace(" waits ", "-w").replace(" ", "-").replace(".", "-")
-        name += "" if x.stage == "both" else f"-{x.stage}"
+        name = instance_name(t, t.case.models[x.model], t.case.gpu_types[x.gpu], x)
         instances += [Placed(f"{name}-{n}", c, placement, kept) for n, (placement, kept) in enumerate(of[c], 1)]
     return Placements(tuple(instances), moved)
+
+
+def instance_name(t: OrchestrationTables, model: str, gpu: str, x: Configuration | ConfigurationLine) -> str:
+    """Name of a configuration's instances, to which each adds its number."""
+    name = f"{model}-{gpu}" if len(t.case.gpu_types) > 1 else model
+    name += f"-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}"
+    name += level_name(x.level, t.case.problem).replace(" waits ", "-w").replace(" ", "-").replace(".", "-")
+    return name + ("" if x.stage == "both" else f"-{x.stage}")
 
 
 def _place_rest(

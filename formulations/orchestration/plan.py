@@ -183,6 +183,9 @@ class ScoreLines(Document):
     total: float
 
 
+CAUTIONS = (1.0, 1.5, 2.0)  # that dispatchers of engines are tried with
+
+
 class Dispatcher(Document):
     """How requests are sent to instances while the plan runs."""
 

@@ -14,7 +14,7 @@ from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
 from formulations.orchestration.making import rows_of, with_limits
 from formulations.orchestration.named import Named, figures, name_requests
-from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
+from formulations.orchestration.plan import CAUTIONS, Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.served import itl_edges, serve
@@ -51,7 +51,6 @@ PLANNED = Dispatcher(policy="planned")
 NARROW, WIDE = 0.7, 1.5  # times max_num_seqs as planned: what engines are let in to besides
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 JUDGED_ON = 2  # the same for the draws that a dispatcher is chosen on
-CAUTIONS = (1.5, 2.0)
 MOST_PROMISING = 3  # ways to send that are tried with every caution
 ENGINES_ONLINE = tuple(
     Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, by_bin=by_bin)
@@ -299,7 +298,7 @@ def _judged(
     tried += [(score(way), way) for way in ways[1:] if not over()]
     if t.taken is not None:
         promising = sorted(tried, key=itemgetter(0), reverse=True)[:MOST_PROMISING]
-        slower = (way.model_copy(update={"caution": x}) for x in CAUTIONS for _, way in promising)
+        slower = (way.model_copy(update={"caution": x}) for x in CAUTIONS[1:] for _, way in promising)
         tried += [(score(way), way) for way in slower if not over()]
     tried.sort(key=itemgetter(0), reverse=True)
     best, online = -np.inf, ways[0]
@@ -307,7 +306,7 @@ def _judged(
         if own > best and (found := lesser(way, own)) > best:
             best, online = found, way
     if t.taken is not None:
-        alike = [online.model_copy(update={"caution": x}) for x in (1.0, *CAUTIONS)]
+        alike = [online.model_copy(update={"caution": x}) for x in CAUTIONS]
         for limits in (with_limits(t, p, NARROW), with_limits(t, p, WIDE)):
             for way in alike:
                 if over() or (own := score(way, p=limits)) <= best:

@@ -16,6 +16,7 @@ FORMULATION = part.formulation(
     objective=lambda plan: plan.cost.total_usd_per_month,
     certifies="every plan for the given demand, with divisible requests",
     trusted=part("check:TRUSTED"),
-    timed=part("check:TIMED"),
+    cut_short=part("check:CUT_SHORT"),
+    solves=part("check:SOLVES"),
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

@@ -21,6 +21,7 @@ from optmodels.engine.continuous import LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.solver.deadline import seconds_for
+from optmodels.solver.highs import PROVED
 
 SOLVED_CELLS = 1_000_000  # limit for the solves together, up to which every place is valued by solving again
 DISPATCHED_CELLS = 6_000_000  # limit for the dispatches together, which decides how many places are valued
@@ -28,6 +29,7 @@ WHAT = "values of one more machine"
 REACH_MS = 10.0
 SHOWN = 12
 FULL = 0.999
+TOLD_APART = 2 * PROVED  # share of the cost below which two optima may be equal
 
 
 def binding(t: ReservedTables, held: Array) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def _by_solving(t: ReservedTables) -> dict[str, Any] | None:
         more = cost(one_more(t, j))
         if more is None:
             return None
-        worth[j] = max(0.0, base - more)
+        worth[j] = base - more if base - more > TOLD_APART * abs(base) else 0.0
     return {
         "basis": "exact re-solve",
         "machines": _rows(t, worth),

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.api.sources import PlanSource, Source, document_of, embedded, planned, problem_of, renamed
 from optmodels.formulation import checked_options
-from optmodels.plans.outcome import DocumentReport
+from optmodels.plans.claims import compare, plain
+from optmodels.plans.findings import Findings
+from optmodels.plans.outcome import DocumentReport, Result
+from optmodels.problem import Problem
 from optmodels.verification import verify
+
+OTHER = ("safer", "next_measurement")  # of a log: the plan at the other end of the latencies' interval
 
 
 @renamed({"instance": "problem"})
@@ -40,4 +47,26 @@ def check(
     folder = path if path is None or path.is_dir() else path.parent
     form = registry.get(mine.formulation)
     report = verify(form, mine, document, folder, own=problem is None)
+    if problem is None and report.ok:
+        report = _other_end(report, mine, document)
     return proved(report, form, mine, document, seconds) if prove and report.ok else report
+
+
+def _other_end(report: DocumentReport, problem: Problem, document: Mapping[str, Any]) -> DocumentReport:
+    """The report, with the plan at the other end of the latencies' interval solved again where the log states one."""
+    from optmodels.api.next_measurement import OTHER_END_S
+    from optmodels.api.solve import at_the_other_end
+
+    stated = {name: document["log"][name] for name in OTHER if name in document.get("log", {})}
+    if not stated or "report" not in report.rebuilt:
+        return report
+    found, again = Findings(), Result.model_validate(document)
+    again.log = {}
+    at_the_other_end(again, problem, OTHER_END_S)
+    for name, value in stated.items():
+        true = plain(again.log.get(name))
+        if isinstance(true, dict) and isinstance(value, dict) and "command" not in true:  # of a file of the user's
+            value = {k: v for k, v in value.items() if k != "command"}
+        compare(found, f"log.{name}", value, true)
+    rebuilt = [*report.rebuilt, *(f"log.{name}" for name in stated)]
+    return report.model_copy(update={"ok": not found.violations, "violations": found.violations, "rebuilt": rebuilt})

@@ -44,6 +44,8 @@ def consider(
         found = again(level)
     except InputError:  # a machine's latencies are not known at that level
         return
+    if found.limit is not None:
+        return
     if found.plan is None:
         if found.status != "infeasible" or level is None:
             return

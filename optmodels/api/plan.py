@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from optmodels import question
-from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S, consider
-from optmodels.api.solve import solve
+from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S
+from optmodels.api.solve import at_the_other_end, solve
 from optmodels.api.sources import File
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text, write_text
@@ -130,19 +130,12 @@ def plan(
         on_question(question.read(asked), text)
     began = time.process_time()
 
-    def at_safety(level: float | None) -> Result:
-        """The plan at another safety level."""
-        latency = {k: v for k, v in made["latency"].items() if k != "safety"}
-        changed = {**made, "latency": latency if level is None else latency | {"safety": level}, "certify": "none"}
-        with deadline(None, (OTHER_END,)):
-            return solve(load(changed, folder=folder, computed=False), out_of_sample=False, time_limit=OTHER_END_S)
-
     def note(found: Result) -> None:
         """Keep the command, and the plan at the other end of the latencies' interval where that is quickly known."""
         if command is not None:
             found.log["command"] = command
         if time.process_time() - began < CHEAP_S:
-            consider(found, safety, at_safety, question.written(asked))
+            at_the_other_end(found, problem, OTHER_END_S, question.written(asked))
         if on_result is not None:
             on_result(found)
 

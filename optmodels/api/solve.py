@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,17 +111,27 @@ def solve(
 def _consider_other_end(found: Result, time_limit: float | None) -> None:
     """Keep the plan at the other end of the latencies' interval, as far as the time limit has time left."""
     left = min(OTHER_END_S, (time_limit or 0.0) - found.seconds["total"])
-    problem = found._problem
-    latency = getattr(problem, "latency", None)
+    if left > 0 and getattr(found._problem, "certify", "none") == "none":  # the other plan would not be certified
+        at_the_other_end(found, found._problem, left)
+
+
+def at_the_other_end(found: Result, problem: Problem, seconds: float, written: Mapping[str, str] | None = None) -> None:
+    """Keep in the log of a result the plan at the other end of the latencies' interval (`consider`).
+
+    Args:
+        found: a checked result.
+        problem: its problem.
+        seconds: time limit of that plan.
+        written: as of `consider`.
+    """
+    latency: Any = getattr(problem, "latency", None)
 
     def at_safety(level: float | None) -> Result:
-        assert latency is not None
         changed = {"latency": latency.model_copy(update={"safety": level}), "certify": "none"}
         with deadline(None, (OTHER_END,)):
-            return solve(problem.model_copy(update=changed), out_of_sample=False, time_limit=left)
+            return solve(problem.model_copy(update=changed), out_of_sample=False, time_limit=seconds)
 
-    if left > 0 and getattr(problem, "certify", "none") == "none":  # the other plan would not be certified
-        consider(found, getattr(latency, "safety", None), at_safety)
+    consider(found, getattr(latency, "safety", None), at_safety, written)
 
 
 def _html(form: Formulation, result: Result) -> str:

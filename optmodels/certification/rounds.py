@@ -276,15 +276,13 @@ class _Rounds(Generic[P]):
         kept = best is not None and not best.unkept
         state: Status = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
         self.state(outcome.plan, state, best, loose)
-        of = "" if loose == 1 else f"; bound of the linear model with {self.of.looser(loose)}"
+        begins, ends = in_words(self.of, outcome.plan, loose)
         if kept:
-            assert best is not None
-            number = len(best.judged)
-            words = f"certified: all {number} SLOs {self.of.held} (round {best.number} of {len(self.lines)}){of}"
+            words = f"{begins}{ends}"
             untried = [self.of.looser(x) for x in self.of.passes if x not in self.firsts]
             words += f"; no time was left for models with {', '.join(untried)}" if untried else ""
         else:
-            words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(self.stops) if x)}{of}"
+            words = f"{begins}{'; '.join(x for x in dict.fromkeys(self.stops) if x)}{ends}"
         # The proof is for a model without cuts: a plan as good as the bound is optimal whatever it was made under.
         log = outcome.log | said | {"certification": words, "reason": words}
         return replace(
@@ -293,19 +291,36 @@ class _Rounds(Generic[P]):
         )  # fmt: skip
 
 
-def simulated_again(of: Certifier[P], plan: Any, loose: float) -> dict[str, Any] | None:
+def in_words(of: Certifier[P], plan: Any, bounded: float) -> tuple[str, str]:
+    """How far a plan is certified, and of which model its bound is where not of the instance's own.
+
+    Words about why it is no further stand between the two, or behind them.
+    """
+    c = plan.certification
+    ends = "" if bounded == 1 else f"; bound of the linear model with {of.looser(bounded)}"
+    if c.status != "certified":
+        return "NOT certified, ", ends
+    return f"certified: all {len(c.promises)} SLOs {of.held} (round {c.of_round} of {len(c.rounds)})", ends
+
+
+def simulated_again(of: Certifier[P], plan: Any, loose: float, bounded: float) -> dict[str, Any] | None:
     """The promises of a certified plan and the line of its round, from the same simulation run again.
 
     Args:
         of: the rounds of its problem.
         plan: the plan; None is returned for one that no round simulated.
         loose: how loose the model of its round was.
+        bounded: how loose the model is that the bound is of.
+
+    Returns:
+        ``promises`` and ``rounds[…]`` of the certification, and the ``words`` of the log about it.
     """
     c = plan.certification
     if c is None or c.planned is None:
         return None
     judged, _ = of.judge(plan, c.of_round, lambda: False)
     return {
+        "words": in_words(of, plan, bounded),
         "promises": [x.line.model_dump(mode="json") for x in judged],
         f"rounds[{c.of_round - 1}]": of.line(plan, judged, loose).model_dump(mode="json"),
     }

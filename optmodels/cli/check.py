@@ -9,6 +9,7 @@ import optmodels
 from optmodels.cli.console import show, violation_lines
 from optmodels.cli.options import Json, verb
 from optmodels.cli.results import result_of
+from optmodels.plans.claims import HISTORY
 
 PARTS_SHOWN = 8
 
@@ -26,12 +27,14 @@ def check(given: dict[str, Any], as_json: Json = False) -> int:
     elif report.ok:
         trusted = {line.path: line.why for line in report.trusted}
         claimed = "bound" in trusted and not given["prove"]
+        history = [path for path in HISTORY if trusted.pop(path, None) is not None]
         bound = "; bound as claimed (optmodels check --prove derives it)" if claimed else ""
         rebuilt = plain(", ".join(report.rebuilt))
         more = len(trusted) - PARTS_SHOWN
         show([
             f"[green]ok[/green]: plan verified{bound}",
             *([f"Recomputed by the same program and equal: {rebuilt}"] if rebuilt else []),
+            *([f"[dim]Not verified, history of the run: {', '.join(history)}[/dim]"] if history else []),
             *(["[dim]Not verified:[/dim]"] if trusted else []),
             *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in [*trusted.items()][:PARTS_SHOWN]),
             *([f"[dim]  … and {more} more (--json)[/dim]"] if more > 0 else []),

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 
 from optmodels.plans.findings import TOLERANCE, Findings
 from optmodels.plans.outcome import CheckReport, Result, fault
-from optmodels.plans.replayed import missed
+from optmodels.plans.replayed import PLACES, is_consistent, missed
 from optmodels.solver.highs import PROVED, relative_gap
 
 # Paths of a result whose truth the document cannot show.
@@ -28,6 +28,7 @@ ON_TRUST = {
     "events": "progress as the method recorded it",
     "optmodels_version": "of the program that wrote the document",
 }
+HISTORY = [path for path in ON_TRUST if path != "bound"]  # how the document came about
 
 
 def plain(data: Any) -> Any:
@@ -94,14 +95,30 @@ def check_result(
         found.require("gap: left by what is only feasible", not proved, true, f"over {PROVED:g}")
 
 
+def check_log(found: Findings, r: Result) -> None:
+    """The log's words about SLOs that a replay refutes are those of the report, and it names what was left out."""
+    found.require("log.missed: of the report", r.log.get("missed") == missed(r.report), r.log.get("missed"),
+                  missed(r.report))  # fmt: skip
+    for place in PLACES:
+        right = place not in r.report or is_consistent(r.report[place])
+        found.require(
+            f"report.{place}: its verdict is that of its SLOs", right, "other", "kept exactly if none is missed"
+        )
+    left_out = r.log.get("left_out", [])
+    named = isinstance(left_out, list) and all(isinstance(x, str) for x in left_out)
+    found.require("log.left_out: names", named, left_out, "a list of parts in words")
+
+
 def check_verdict(found: Findings, stated: CheckReport | None, true: CheckReport) -> None:
     """The verdict that the document carries is the true one."""
     if stated is None or (stated.ok, stated.violations) != (true.ok, true.violations):
         found.add("check: the verdict on the plan", "none" if stated is None else f"ok {stated.ok}", f"ok {true.ok}")
 
 
-def compare(found: Findings, path: str, stated: Any, true: Any) -> None:
-    """JSON data equal a rebuilt original: every name and entry there, numbers to the tolerance."""
+def compare(
+    found: Findings, path: str, stated: Any, true: Any, tolerance: float = TOLERANCE, scale: float = 0.0
+) -> None:  # fmt: skip
+    """JSON data equal a rebuilt original: every name and entry, numbers to the tolerance (of `scale` at least)."""
     if isinstance(true, dict) and isinstance(stated, dict):
         for key in [*true, *(k for k in stated if k not in true)]:
             where = f"{path}.{key}"
@@ -110,22 +127,22 @@ def compare(found: Findings, path: str, stated: Any, true: Any) -> None:
                     f"{where}: rebuilt", "missing" if key not in stated else "there", "there" if key in true else "none"
                 )
             else:
-                compare(found, where, stated[key], true[key])
+                compare(found, where, stated[key], true[key], tolerance, scale)
     elif isinstance(true, list) and isinstance(stated, list):
         if len(true) != len(stated):
             found.add(f"{path}: entries, rebuilt", len(stated), len(true))
         for i, (a, b) in enumerate(zip(stated, true, strict=False)):
-            compare(found, f"{path}[{i}]", a, b)
-    elif not same(stated, true):
+            compare(found, f"{path}[{i}]", a, b, tolerance, scale)
+    elif not same(stated, true, tolerance, scale):
         found.add(f"{path}: rebuilt", _shown(stated), _shown(true))
 
 
-def same(stated: Any, true: Any) -> bool:
+def same(stated: Any, true: Any, tolerance: float = TOLERANCE, scale: float = 0.0) -> bool:
     """Whether two scalars are equal, numbers to the tolerance; true and false are no numbers."""
     if isinstance(stated, bool) or isinstance(true, bool):
         return stated is true
     if isinstance(stated, int | float) and isinstance(true, int | float):
-        return stated == true or abs(stated - true) <= TOLERANCE * max(abs(true), 1e-9)
+        return stated == true or abs(stated - true) <= tolerance * max(abs(true), scale if true else 0.0, 1e-9)
     return type(stated) is type(true) and bool(stated == true)
 
 

@@ -32,3 +32,17 @@ def in_words(row: Mapping[str, Any]) -> str:
     within, promised = f"{row['within']:.1%}", f"{row['percentile']:.1%}"
     of = "times between tokens" if row["latency"] == "itl_s" else "requests"
     return f"{row['demand']}: {latency} within {limit} for {within} of the {of}, {promised} promised"
+
+
+def is_consistent(found: Any) -> bool:
+    """Whether a replay's verdict fits its rows: none is listed that is within its limit, and any listed is missed."""
+    if not isinstance(found, Mapping) or found.get("kept") is not (found.get("missed") == []):
+        return False
+    try:
+        return all(
+            row["seen_s"] > row["limit_s"] > 0
+            and 0 <= row["within"] <= (1 if row["percentile"] is None else row["percentile"])
+            for row in found["missed"]
+        )
+    except (KeyError, TypeError):
+        return False

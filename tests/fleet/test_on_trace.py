@@ -121,6 +121,12 @@ def test_the_reported_steps_take_thirteen_gpus_that_keep_their_promises(stepped,
     assert over["gpu_hours"] == pytest.approx(sum(x["gpus"] * x["seconds"] for x in over["pieces"]) / 3600)
     (tmp_path / "plan.json").write_text(stepped.to_json())
     assert optmodels.check(tmp_path / "plan.json").ok
+    document = json.loads(stepped.to_json())  # of which the check solves each piece again
+    document["log"]["left_out"] = ["GPUs over time"]
+    assert any("report.over_time.pieces[0].gpus" in v.requirement for v in optmodels.check(document).violations)
+    del document["log"]["left_out"]
+    document["report"]["over_time"]["pieces"][0]["gpus"] += 1
+    assert [v.requirement for v in optmodels.check(document).violations] == ["report.over_time.pieces[0].gpus: rebuilt"]
 
 
 def of_four():

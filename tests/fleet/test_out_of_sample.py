@@ -20,6 +20,7 @@ from formulations.fleet.problem import Fleet
 from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.loading import load
+from optmodels.solver.deadline import HEADROOM
 from optmodels.traces.buckets import bucket_trace
 
 ROWS = [(9.0, 100, 10), (1.0, 50, 20), (3.0, 2000, 5), (2.0, 0, 7), (5.0, 120, 500)]
@@ -135,7 +136,8 @@ def test_certification_leaves_it_time(file: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(FleetRounds, "judge", judge)
     result = optmodels.solve(file, certify_replay=True, time_limit=4.0)
     assert result.plan is not None and result.plan["certification"]["status"] == "incomplete"
-    assert result.log.get("left_out", []) == []
+    assert set(result.log.get("left_out", [])) <= {HEADROOM}  # a solve of its own, of at most 5 s
+    assert optmodels.check(result).ok
     assert len(result.report["out_of_sample"]["promises"]) == 4
 
 
