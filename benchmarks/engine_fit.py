@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +54,13 @@ def extend(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Arra
         for (index, along), g in zip(wholes, groupings, strict=True)
     ]
     theta = parts._mode(fitted.predict(terms, labels)[:, None], np.log(seconds), [], wholes, unknown, form.noise[1])
-    factors, trends = read(theta)
-    more: dict[str, dict[str, dict[str, float]]] = {
-        g: {v: x for v, x in levels.items() if v not in fitted.factors.get(g, ())} for g, levels in trends.items()
-    }
-    return Fitted(
-        fitted.coefficients, fitted.adjustments,
-        {g: factors.get(g, {}) | fitted.factors.get(g, {}) for g in {**fitted.factors, **factors}},
-        {g: more.get(g, {}) | fitted.trends.get(g, {}) for g in {**fitted.trends, **more}},
+    factors, trends, reach = read(theta)
+
+    def and_new(known: Mapping[str, Mapping[str, Any]], read_now: Mapping[str, Mapping[str, Any]]) -> Any:
+        new = {g: {v: x for v, x in e.items() if v not in fitted.factors.get(g, ())} for g, e in read_now.items()}
+        return {g: new.get(g, {}) | dict(known.get(g, {})) for g in {**known, **new}}
+
+    return replace(
+        fitted, trends=and_new(fitted.trends, trends), reach=and_new(fitted.reach, reach),
+        factors={g: factors.get(g, {}) | fitted.factors.get(g, {}) for g in {**fitted.factors, **factors}},
     )  # fmt: skip

@@ -52,7 +52,7 @@ from optmodels.latency.engines.document import (
     Judged,
     labels,
 )
-from optmodels.latency.engines.fit import Fitted, Form, adjust
+from optmodels.latency.engines.fit import Fitted, Form, Reach, adjust
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Loops, ServedRows, pulled
 from optmodels.latency.engines.terms import (
@@ -359,21 +359,31 @@ def newest(rows: Rows, chosen: np.ndarray) -> dict[str, dict[str, float]]:
                           "release": rows.frame.version.map(release)})[chosen]  # fmt: skip
     found = {}
     for none, part in frame.groupby("none"):
-        if len(part) >= min(LEAST_OWN.values()):
-            last = part.mine[part.release == part.release.max()]
+        counts = part.release.value_counts()
+        if len(enough := counts.index[counts >= min(LEAST_OWN.values())]):  # a release of one odd row is left out
+            last = part.mine[part.release == max(enough)]
             found[str(none)] = last.value_counts(normalize=True).to_dict()
     return found
 
 
 def without_versions(f: Fitted, instead: dict[str, dict[str, float]] | None = None) -> Fitted:
     """Without factors and trends of versions, which no user states; `instead`: new levels, means of the given ones."""
-    factors, trends = f.factors["version"], f.trends.get("version", {})
-    mean, slopes = {}, {}
+    factors, trends, reach = f.factors["version"], f.trends.get("version", {}), f.reach.get("version", {})
+    mean, slopes, ends = {}, {}, {}
     for level, shares in (instead or {}).items():
         mean[level] = sum(x * factors[v] for v, x in shares.items())
-        names = {name for v in shares for name in trends.get(v, {})}
-        slopes[level] = {n: sum(x * trends[v].get(n, 0.0) for v, x in shares.items()) for n in sorted(names)}
-    return replace(f, factors={**f.factors, "version": mean}, trends={**f.trends, "version": slopes})
+        names = sorted({name for v in shares for name in trends.get(v, {})})
+        slopes[level] = {n: sum(x * trends[v].get(n, 0.0) for v, x in shares.items()) for n in names}
+        ends[level] = {n: _span([reach[v][n] for v in shares if n in reach.get(v, {})]) for n in names}
+    return replace(
+        f, factors={**f.factors, "version": mean}, trends={**f.trends, "version": slopes},
+        reach={**f.reach, "version": ends},
+    )  # fmt: skip
+
+
+def _span(reaches: list[Reach]) -> Reach:
+    low, high = zip(*reaches, strict=True)
+    return min(low), max(high)
 
 
 def _first(rows: Rows, step: Fitted, labels: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -528,7 +538,12 @@ def main() -> None:
                 for c in ("concurrency", "input_tokens", "output_tokens")},
         targets={t: EngineTarget(**vars(m), **found[t]) for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
-    OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
+    OUT.write_text(
+        yaml.safe_dump(
+            _short(document.model_dump(mode="json", by_alias=True)), sort_keys=False, default_flow_style=None, width=120
+        ),
+        "utf-8",
+    )
     text = PAGE.read_text("utf-8")
     PAGE.write_text(TABLE.sub(lambda m: f"{m[1]}{table}\n{m[3]}", text), "utf-8")
     print(f"written: {OUT}, {PAGE}; factors of single makers' GPUs belong to older coefficients and are gone:")

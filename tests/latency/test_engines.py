@@ -309,7 +309,11 @@ def test_a_level_has_its_own_slope_along_a_variable():
     assert found.parts(row, known).sum(axis=1) == pytest.approx(found.predict(row, known), rel=1e-12)
     assert found.predict(row, unseen) == pytest.approx(flat.predict(row, unseen), rel=1e-12)
     own = pull(form, found, row, seconds[:2], {"engine": ["a"] * 2, "llm": ["y"] * 2, "version": ["mine"] * 2})
-    assert own.trends == found.trends
+    assert (own.trends, own.reach) == (found.trends, found.reach)
+    mine = terms["crowd"][labels["llm"] == "y"]
+    assert found.reach["llm"]["y"]["crowd"] == (mine.min(), mine.max())
+    beyond, at_the_end = (row | {"crowd": np.full(2, x)} for x in (5.0, mine.max()))
+    assert found.predict(beyond, known) == pytest.approx(found.predict(at_the_end, known), rel=1e-12)
 
 
 def test_later_rows_add_levels_and_leave_the_others():

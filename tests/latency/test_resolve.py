@@ -17,6 +17,7 @@ from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.resolve import Source, llm_name, read_source, resolve
 from optmodels.problem import Problem
 from optmodels.reporting.sources import at_most, source_entries, source_lines
+from optmodels.simulation.deployment import SimulatedDeployment
 
 
 def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> ModelInstance:
@@ -155,3 +156,21 @@ def test_rows_of_ones_own_are_named_where_they_pulled_the_coefficients() -> None
     pulled = read_engine_model().model_copy(update={"own": (own,)})
     _, said = resolve(replace(source(), coefficients=pulled, known={}), deployment())
     assert said.source.endswith("; own rows: 8 of qwen3-32b fp8 on l4 under vllm (served.csv, 2026-11-27)")
+
+
+ODD = ("trtllm", "deepseek-r1", "b200", "fp8")  # measured with four GPUs in one odd run
+
+
+@pytest.mark.parametrize("prompt_tokens", [8_000.0, 30_000.0, 100_000.0])
+def test_a_lone_long_prompt_takes_a_few_times_its_products(prompt_tokens):
+    """Few runs are longer than 8,192 tokens. Qwen3-32B on an H100 took 24 s for 30,000, 15 times its products."""
+    alone = np.array([prompt_tokens])
+    for engine, llm, gpu, precision in read_engine_model().together:
+        for tp in (1, 2, 4, 8):
+            d = SimulatedDeployment(llm, gpu, tp=tp, precision=precision, engine=engine, kv_precision="fp16")
+            default, peak = (d.costs(name, prompt_tokens)[0] for name in ("default", "roofline"))
+            seconds, least = (
+                c.fixed_s + c.request_s + c.prompt_token_s * alone + c.prompt_pair_s * c.pairs(alone, np.zeros(1))
+                for c in (default, peak)
+            )
+            assert seconds <= 0.4 + (22.0 if (engine, llm, gpu, precision) == ODD else 13.0) * least

@@ -85,6 +85,9 @@ class EngineTarget(Entry):
     adjustments: dict[Grouping, dict[str, dict[str, Logarithm]]]
     factors: dict[Grouping, dict[str, Logarithm]]
     trends: dict[Grouping, dict[str, dict[str, Logarithm]]] = {}
+    reach: dict[Grouping, dict[str, dict[str, tuple[Logarithm, Logarithm]]]] = Field(
+        default={}, description="least and most that was measured of a trend's variable; beyond them it is level"
+    )
     interval: Interval
     left_out: dict[LeftOut, Judged] = Field(
         description="known: a workload of a measured group; pair: two parts never together; own_n: an LLM of which n "
@@ -106,7 +109,7 @@ class EngineTarget(Entry):
     @property
     def fitted(self) -> Fitted:
         """As the fit gives it."""
-        return Fitted(self.coefficients, self.adjustments, self.factors, self.trends)
+        return Fitted(self.coefficients, self.adjustments, self.factors, self.trends, self.reach)
 
 
 class MakerRows(Entry):

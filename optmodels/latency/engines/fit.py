@@ -23,7 +23,7 @@ Facts that they state of the engine and the LLM then hold on every GPU that is c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,7 +32,12 @@ from optmodels.arrays import Array, Index
 Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
 Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
 # From θ: the factors (grouping → level) and the slopes (grouping → level → variable).
-_Read = Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]
+Reach = tuple[float, float]  # the least and the most
+_EVERYWHERE: Reach = -np.inf, np.inf
+_Read = Callable[
+    [Array],
+    tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]], dict[str, dict[str, dict[str, Reach]]]],
+]  # log-factors, slopes and their reach, from θ
 _ReadLevels = Callable[[Array], dict[str, dict[str, dict[str, float]]]]  # grouping → level → term → δ, from θ
 FREEDOM = 3.0  # of Student's t
 OWN = "version"  # grouping whose coefficients one's own rows pull
@@ -78,12 +83,16 @@ class Form:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Coefficients by term; logarithms of the levels' factors on them and on the whole, with slopes along variables."""
+    """Coefficients by term; logarithms of the levels' factors on them and on the whole, with slopes along variables.
+
+    A level's trend is level beyond what was measured of this level (`reach`).
+    """
 
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]  # grouping → level → term → δ
     factors: dict[str, dict[str, float]]  # grouping → level → log-factor
     trends: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # grouping → level → variable → slope
+    reach: dict[str, dict[str, dict[str, Reach]]] = field(default_factory=dict)  # … → its least and most
 
     def predict(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds, (n,).
@@ -109,7 +118,9 @@ class Fitted:
         for grouping, levels in self.trends.items():
             found, place = _places(labels[grouping])
             for name in sorted({name for v in found for name in levels.get(v, ())}):
-                total = total + np.array([levels.get(v, {}).get(name, 0.0) for v in found])[place] * terms[name]
+                ends = [self.reach.get(grouping, {}).get(v, {}).get(name, _EVERYWHERE) for v in found]
+                slope = np.array([levels.get(v, {}).get(name, 0.0) for v in found])[place]
+                total = total + slope * np.clip(terms[name], *np.array(ends)[place].T)
         return np.exp(total)
 
     def _weights(self, labels: Labels) -> Array:
@@ -155,7 +166,7 @@ def adjust(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Arra
     for g, found in read(theta)[0].items():
         for v, u in found.items():
             factors.setdefault(g, {})[v] = factors.get(g, {}).get(v, 0.0) + u
-    return Fitted(fitted.coefficients, adjustments, factors, fitted.trends)
+    return replace(fitted, adjustments=adjustments, factors=factors)
 
 
 def sensitivities(form: Form, fitted: Fitted, terms: Mapping[str, Array], labels: Labels) -> Array:
@@ -249,18 +260,28 @@ def _wholes(
         found, place = _places(labels[g])
         start = unknown.add(np.zeros(len(found)), [deviation] * len(found))
         wholes.append((start + place, terms[name] if name else np.ones(len(place))))
-        where.append((g, name, start, found))
+        where.append((g, name, start, found, place))
 
-    def read(theta: Array) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]:
+    reach: dict[str, dict[str, dict[str, Reach]]] = {}
+    for g, name, _, found, place in where:
+        for i, v in enumerate(found if name else ()):
+            mine = terms[name][place == i]
+            reach.setdefault(g, {}).setdefault(v, {})[name] = float(mine.min()), float(mine.max())
+
+    def read(
+        theta: Array,
+    ) -> tuple[
+        dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]], dict[str, dict[str, dict[str, Reach]]]
+    ]:
         constant: dict[str, dict[str, float]] = {}
         slopes: dict[str, dict[str, dict[str, float]]] = {}
-        for g, name, start, found in where:
+        for g, name, start, found, _ in where:
             for i, v in enumerate(found):
                 if name:
                     slopes.setdefault(g, {}).setdefault(v, {})[name] = float(theta[start + i])
                 else:
                     constant.setdefault(g, {})[v] = float(theta[start + i])
-        return constant, slopes
+        return constant, slopes, reach
 
     return wholes, read
 

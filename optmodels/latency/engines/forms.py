@@ -59,6 +59,6 @@ FIRST_TOKEN_FORM = Form(
         "engine": {"crowd": 0.15, "crowd²": 0.1, "prompt length": 0.15, "crowd·prompt length": 0.1},
     },
     own=Own(
-        {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12, misfit=0.4,
+        {"*": 1.0, "burst": 2.0, "attention": 0.3, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12, misfit=0.4,
     ),
 )  # fmt: skip
