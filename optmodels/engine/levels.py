@@ -57,6 +57,7 @@ from optmodels.engine.continuous import (
     operating_points,
     seconds_and_quantile,
     waits_for_places,
+    work_of_steps,
 )
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import over_classes, shares_bounded
@@ -142,11 +143,15 @@ class _Mixture:
     def ranks(self) -> Array:
         return np.array([e.ranks for e in self.engines])
 
+    @property
+    def kv_tokens(self) -> Array:
+        return np.array([e.kv_tokens for e in self.engines])
+
     def at(self, step_s: Array, placed: bool = False) -> Points:
         """Of step times (E, L)."""
-        kv = np.array([e.kv_tokens for e in self.engines])
-        return operating_points([e.costs for e in self.engines], kv, self.limits, self.kind, step_s,
-                                attention_ranks=self.ranks, placed=placed)  # fmt: skip
+        costs = [e.costs for e in self.engines]
+        return operating_points(costs, self.kv_tokens, self.limits, self.kind, step_s, attention_ranks=self.ranks,
+                                placed=placed)  # fmt: skip
 
     def mean(self, of_each: Array) -> Array:
         """Over the classes, the last axis."""
@@ -285,13 +290,12 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
 def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
     """t_n of (M3) by halving, longer by the share `ROUNDING`, (E, N)."""
     c = Coefficients.stack([e.costs for e in of.engines])
+    given = c, of.kv_tokens, of.limits, of.kind
     low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
 
     def fills(step_s: Array) -> Mask:
-        points = of.at(step_s, placed)
-        steps = of.mean(points.steps)
-        needs = points.fixed_s + users * of.mean(points.work_s) / steps
-        return ~(points.exists & (step_s >= needs))
+        exists, fixed_s, work_s, steps = work_of_steps(*given, step_s, attention_ranks=of.ranks, placed=placed)
+        return ~(exists & (step_s >= fixed_s + users * of.mean(work_s) / of.mean(steps)))
 
     high = np.repeat(c.largest_fixed_s[:, :, 0], len(users), axis=1) * 2.0
     for _ in range(200):
@@ -447,7 +451,7 @@ def _levels(
         """
         wait, first, late = waits(points, most)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            load = of.mean(points.rows_of_step())
+            load = of.mean(points.load)
             lessened = load[[TIME, CHUNKS]].max(axis=0)
             prefill = points.prefill_waits(turns) if points.placed else wait
             able = points.exists & ~(of.per_token_s(points) > at_tpot) & ~(of.pause_s(points) > at_itl) & (wait > 0.0)
