@@ -152,6 +152,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -937,6 +938,15 @@ class Points:
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
 
     def _decode_step_s(self, quantile: float | None) -> Array:
+        if quantile not in self._known:
+            self._known[quantile] = self._decode_steps_s(quantile)
+        return self._known[quantile]
+
+    @cached_property
+    def _known(self) -> dict[float | None, Array]:
+        return {}
+
+    def _decode_steps_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
         heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)

@@ -50,6 +50,7 @@ from optmodels.engine.continuous import (
     EngineLimits,
     LatencyLimit,
     Points,
+    crowd_allowed,
     lacks_slots,
     levels_of_loads,
     loads_of_levels,
@@ -281,8 +282,10 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
             place *= 1.0 + ROUNDING
             able &= wait + place <= of.limits.wait_s
         parts.append(of.rows(points, wait, most, able, place))
-    with np.errstate(invalid="ignore"):
-        lacks = (users > ranks * points.slots[:, :, 0]) | (load[RUNNING] * rate > fit)
+    with np.errstate(divide="ignore", invalid="ignore"):  # (S3), of `placed` too
+        crowd = crowd_allowed(points.slots[:, :, 0], 1.0 - points.fixed_s / points.step_s, of.limits.overflow)
+        carries = ranks * crowd / (of.mean(points.steps) * points.step_s)
+        lacks: Mask = np.asarray((users > ranks * points.slots[:, :, 0]) | ~(points.exists & (rate <= fit * carries)))
     each = users[np.concatenate([level for _, level in parts])]
     return Levels.joined([at for at, _ in parts]), each, lacks.any(axis=1)
 
