@@ -287,7 +287,7 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
         carries = ranks * crowd / (of.mean(points.steps) * points.step_s)
         lacks: Mask = np.asarray((users > ranks * points.slots[:, :, 0]) | ~(points.exists & (rate <= fit * carries)))
     each = users[np.concatenate([level for _, level in parts])]
-    return Levels.joined([at for at, _ in parts]), each, lacks.any(axis=1)
+    return Levels.joined([at for at, _ in parts]), each, np.asarray(lacks.any(axis=1))
 
 
 def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
