@@ -46,6 +46,7 @@ from optmodels.engine.continuous import (
     TIME,
     TURNS,
     Classes,
+    Coefficients,
     EngineLimits,
     LatencyLimit,
     Points,
@@ -307,8 +308,14 @@ def _levels(
         held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
 
+    stacked = Coefficients.stack(costs)
+
     def at(step_s: Array, placed: bool = False) -> Points:
-        return operating_points(costs, runs, limits, classes, step_s, stage, held, ranks, placed)
+        if step_s is not steps:
+            return operating_points(stacked, runs, limits, classes, step_s, stage, held, ranks, placed)
+        if placed not in known:
+            known[placed] = operating_points(stacked, runs, limits, classes, steps, stage, held, ranks, placed)
+        return known[placed]
 
     least = np.zeros(len(demands))
     if stage == "prefill":  # no request meets its limits where no engine decodes
@@ -317,6 +324,7 @@ def _levels(
     every = case.problem.certify != "none"
     of = _Engines(works, np.array(slower), np.array(kv), engines, stage, held, least, every)
     alone = stage == "both" and len(demands) == 1
+    known: dict[bool, Points] = {}  # at the steps of levels
     steps = levels_of_loads(costs, loads_of_levels(limits.load, least=limits.least))
     points = at(steps)
     fine = levels_of_loads(costs, loads_of_levels(limits.load, FINE[len(demands) > FEW_CLASSES], limits.least))
@@ -331,17 +339,15 @@ def _levels(
         scarce: Mask = np.asarray(waits_for_places(rows).any(axis=(1, 2)))
         ways = [(False, most, 0.0) for most in MOST_OF_WAIT]
         ways += [(True, MOST_OF_WAIT[0], turns) for turns in TURNS] if stage == "both" and scarce.any() else []
-        by_place = {False: points}
-        if any(placed for placed, *_ in ways):
-            by_place[True] = at(steps, True)
-            finer |= {True: at(fine, True)} if finer else {}
+        if finer and any(placed for placed, *_ in ways):
+            finer[True] = at(fine, True)
         parts = []
         for placed, most, turns in ways:
             if alone:
                 seen = partial(of.seen, at, placed, most, turns)
                 chosen = at(with_best_steps(steps, seen), placed)
             else:
-                chosen = by_place[placed]
+                chosen = at(steps, placed)
             if placed:
                 chosen = replace(chosen, exists=chosen.exists & scarce[:, None])
             parts.append(of.with_waits(chosen, most, turns))
@@ -520,7 +526,7 @@ class _Engines:
             than time, (P, L, D).
         """
         time = points.load[TIME]
-        others = np.delete(points.rows_of_step(), TIME, axis=0).max(axis=0)
+        others = np.delete(points.load, TIME, axis=0).max(axis=0)
         can = of.can & (others <= time)
         before, needs = np.zeros(points.step_s.shape), np.zeros(can.shape)
         if points.placed:
@@ -654,7 +660,7 @@ class _Engines:
         can, wait = of.can[:, 0], np.where(of.can, of.allowed_s, np.inf).min(axis=2)[..., None]
         takes = self.rows(points, wait, most, turns)[0][:, :, 0, 0].max(axis=0)
         whole = (np.isfinite(takes) | ~can).all(axis=1)  # serves every bucket that can be there
-        room = points.rows_of_step()[:, :, 0]
+        room = points.load[:, :, 0]
 
         def stands_in(one: slice, other: slice, rows: Array) -> Mask:
             """Whether levels `one` do for `other` in one of the latter's rows."""

@@ -221,7 +221,7 @@ def _survival(tables: FleetTables, choice: FleetChoice, used: Array) -> float | 
     """
     if not tables.case.problem.interruptions:
         return None
-    from scipy.special import bdtr
+    from optmodels.special import bdtr
 
     full = tables.case.problem.reserve.load_after_loss if tables.case.problem.reserve is not None else 1.0
     points, worst = tables.points, 1.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -994,10 +994,16 @@ def nondominated(keys: Array, chunk: int = 256, block: int = 64) -> Index:
     return np.sort(order[kept])
 
 
+@cache
+def _pairs() -> Array:
+    """A random pair, the smaller first, as shares of a number, (2, 256)."""
+    return np.sort(np.random.default_rng(0).random((2, 256)), axis=0)
+
+
 def _telling(one: Array, other: Array) -> Index:
     """Columns in which a row of one may exceed a later one of the other, first those that show it of most pairs."""
     columns = np.flatnonzero((one > other.min(axis=0)).any(axis=0))
-    i, j = np.sort(np.random.default_rng(0).integers(len(one), size=(2, 256)), axis=0)  # a sample tells which
+    i, j = (_pairs() * len(one)).astype(np.intp)  # a sample tells which
     above = one[i][:, columns] > other[j][:, columns]
     first: list[int] = []
     while above.any():

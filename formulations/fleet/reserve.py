@@ -12,7 +12,7 @@ def spares(size: int, unavailable: float, miss: float) -> int:
 
     Deployments are lost independently, each a share `unavailable` of the time, so the losses are binomial.
     """
-    from scipy.special import bdtrc
+    from optmodels.special import bdtrc
 
     return bisect_left(range(size), True, key=lambda k: float(bdtrc(k, size, unavailable)) <= miss)
 
@@ -30,7 +30,7 @@ def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int,
     """
     if unavailable <= 0 or load <= 0:
         return [(0, load)]
-    from scipy.special import bdtrc
+    from optmodels.special import bdtrc
 
     def protected(k: int, size: int) -> int:  # P(more than k lost) grows with the pool
         larger = range(size + 1, load + k + 1)

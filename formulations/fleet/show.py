@@ -119,7 +119,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     safety, known = case.problem.latency.safety, True
     of: list[tuple[str, Provenance]] = []
     worst: dict[tuple[str, str], tuple[float, float]] = {}
-    open_: list[tuple[float, dict[str, Any]]] = []  # (pessimistic over limit, deployment that may be measured)
+    open_: list[tuple[float, DeploymentLine, ToMeasure]] = []  # pessimistic over limit, of what may be measured
     for d in (d for q in plan.periods for d in q.deployments):
         if (found := provenance_of(case, d)) is None:
             continue
@@ -141,7 +141,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
                 if seconds > most * (1 + 1e-6) and seconds > worst.get((s.demand, name), (0.0, 0.0))[0]:
                     worst[s.demand, name] = seconds, most
         if found[1].to_measure is not None and d.engine is not None:
-            open_.append((most_pressed, _shape(case, d, found[1].to_measure)))
+            open_.append((most_pressed, d, found[1].to_measure))
     missed = [
         {"demand": d, "latency": name, "pessimistic_s": value if math.isfinite(value) else None, "limit_s": most}
         for (d, name), (value, most) in worst.items()
@@ -149,7 +149,7 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     return {
         "sources": source_entries(of, safety),
         "missed_at_the_pessimistic_end": missed if known else None,
-        "to_measure": max(open_, key=lambda x: x[0])[1] if open_ else None,
+        "to_measure": _shape(case, *max(open_, key=lambda x: x[0])[1:]) if open_ else None,
     }
 
 

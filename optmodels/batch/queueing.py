@@ -43,7 +43,7 @@ def erlang_c(servers: int, load: float) -> float:
             inverse = 1.0 + c / offered * inverse
         blocked = 1.0 / inverse
     else:
-        from scipy.special import gammaincc, gammaln
+        from optmodels.special import gammaincc, gammaln
 
         # Erlang B from the incomplete gamma function: 1/B = e^a Γ(c+1, a)/a^c, evaluated in logs.
         log_inverse = offered + math.log(float(gammaincc(servers + 1, offered))) + float(gammaln(servers + 1))

@@ -152,6 +152,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -600,7 +601,7 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
         fixed_crowd: N₀ = λ·steps·a₀, the mean concurrency if steps lasted a₀.
         load: 0 < ρ < 1.
     """
-    from scipy.special import betainc
+    from optmodels.special import betainc
 
     return np.asarray(betainc(np.maximum(count, 1e-12), np.asarray(fixed_crowd) / load + 1.0, load))
 
@@ -610,7 +611,7 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
 
     `besides` is added to its variance.
     """
-    from scipy.special import ndtri
+    from optmodels.special import ndtri
 
     mean = (fixed_crowd + load) / (1.0 - load)
     spread, skew = np.sqrt(mean / (1.0 - load) + besides), (1.0 + load) / np.sqrt(fixed_crowd + load)
@@ -628,7 +629,7 @@ def prompts_quantile(quantile: float, came: Array, busy: Array) -> Array:
         came: μ, mean of the first ones.
         busy: ρ, mean number that follow each at once, below 1.
     """
-    from scipy.special import gammaln, ndtri
+    from optmodels.special import gammaln, ndtri
 
     z, (mean, rho) = float(ndtri(quantile)), np.broadcast_arrays(came, busy)
     free = 1.0 - rho
@@ -660,7 +661,7 @@ def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Arr
         most: chunks at which the search may end, (…).
         chance: probability of each of the J, that broadcasts to them.
     """
-    from scipy.special import ndtri
+    from optmodels.special import ndtri
 
     mean, chance = (np.moveaxis(x, -1, 0) for x in np.broadcast_arrays(np.asarray(mean, dtype=float), chance))
     q, busy, most, largest = (
@@ -690,7 +691,7 @@ def chunks_quantile(quantile: Array | float, mean: Array, busy: Array, most: Arr
 
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
     """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
-    from scipy.special import btdtrib
+    from optmodels.special import btdtrib
 
     found = btdtrib(most, overflow, load)  # N₀/ρ + 1; below 1 or NaN where even N₀ = 0 is too much
     mean: Array = np.fmax(found - 1.0, 0.0) * load / (1.0 - load)
@@ -728,7 +729,7 @@ class FewSteps:
 
     def prolonged_s(self, quantile: float) -> Array:
         """Seconds by which prompts prolong each of the n steps in their mean, at a quantile."""
-        from scipy.special import ndtri
+        from optmodels.special import ndtri
 
         z, mean = float(ndtri(quantile)), np.where(self.counts > 0.0, np.minimum(self.expected, 1e9), 0.0)
         skewed = (mean + z * np.sqrt(mean)) * self.prompt_s + (z * z - 1.0) / 6.0 * self.heaviest_s
@@ -767,6 +768,7 @@ class Points:
         work_s: W: prefill, `prompt_step` and the busiest rank as shared, and decodes, (P, L, W).
         steps: m and its decodes' steps, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
+            Of `placed` slots and memory at the longest waits for places (S12).
         beside_s: length of a step next to its rank's prompts, (P, L, W): with the class's own share of decodes or the
             mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
@@ -904,14 +906,6 @@ class Points:
             steady = np.where(fits, self.work_s / place, 1.0).min(axis=2, keepdims=True)
         return place, slowest, steady
 
-    def rows_of_step(self) -> Array:
-        """`load`, with the rows of (S12) in place of slots and memory, at the longest waits for places."""
-        if not self.placed:
-            return self.load
-        found = self.load.copy()
-        found[[RUNNING, MEMORY]] = np.where(self.slots >= 1.0, self.place_s / self.engine.busiest, np.inf)
-        return found
-
     def missed(self, per_token_s: Array, at_most_s: Array | float, load: Array | None = None) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
@@ -919,7 +913,7 @@ class Points:
         its share of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
         infinite where no request of the class can be on the level. `load`: of mixtures, in place of the classes' own.
         """
-        load = self.rows_of_step() if load is None else load
+        load = self.load if load is None else load
         with np.errstate(divide="ignore", invalid="ignore"):
             room = load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / load[TIME]
             found = np.maximum(per_token_s / at_most_s, room)
@@ -944,6 +938,15 @@ class Points:
         return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
 
     def _decode_step_s(self, quantile: float | None) -> Array:
+        if quantile not in self._known:
+            self._known[quantile] = self._decode_steps_s(quantile)
+        return self._known[quantile]
+
+    @cached_property
+    def _known(self) -> dict[float | None, Array]:
+        return {}
+
+    def _decode_steps_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
         heaviest = np.where(self.holds, self.crowd_s, 0.0).max(axis=2, keepdims=True)
@@ -1105,7 +1108,7 @@ def chance_of_waiting(places: Array, steady: Array, busy: Array) -> Array:
         steady: least share of the time between two departures of a full engine that is work.
         busy: b.
     """
-    from scipy.special import betaln
+    from optmodels.special import betaln
 
     alone, load = (1.0 - steady) * busy * places, np.clip(steady * busy, 1e-9, 1.0 - 1e-9)
     above, more = crowd_above(places, alone, load), alone / load + 1.0
@@ -1260,36 +1263,27 @@ def longest_steps(
     return np.where(wanted, low, step_s[:, :1])
 
 
-def operating_points(
-    costs: Sequence[StepCosts],
-    kv_tokens: Array,
-    engine: EngineLimits,
-    classes: Classes,
-    step_s: Array,
-    stage: Stage = "both",
-    held_s: Array | float = 0.0,
-    attention_ranks: Array | int = 1,
-    placed: bool = False,
-) -> Points:
-    """Capacities and latencies of deployments at levels.
+def work_of_steps(
+    costs: Sequence[StepCosts] | Coefficients, kv_tokens: Array, engine: EngineLimits, classes: Classes, step_s: Array,
+    stage: Stage = "both", attention_ranks: Array | int = 1, placed: bool = False,
+) -> tuple[Mask, Array, Array, Array]:  # fmt: skip
+    """`exists`, `fixed_s`, `work_s` and `steps` of `operating_points`, whose arguments these are."""
+    *_, exists, a0, _, _, work, steps = _worked(
+        costs, kv_tokens, engine, classes, step_s, stage, attention_ranks, placed
+    )  # fmt: skip
+    return exists[:, :, 0], a0[:, :, 0], work, steps
 
-    Args:
-        costs: costs of P deployments.
-        kv_tokens: tokens that their KV caches hold, (P,).
-        engine: its limits.
-        classes: W of them.
-        step_s: t, (P, L).
-        stage: stages of a request that the engines serve.
-        held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
-        attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
-            steps of all, `kv_tokens` of all together, `engine` of each.
-        placed: engines run no more at a time than their KV caches hold of the largest requests (S12).
-    """
+
+def _worked(
+    costs: Sequence[StepCosts] | Coefficients, kv_tokens: Array, engine: EngineLimits, classes: Classes, step_s: Array,
+    stage: Stage, attention_ranks: Array | int, placed: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """How long steps last at levels, and on what: the first part of `operating_points`."""
     if stage == "prefill":
         classes = replace(classes, output_tokens=np.ones((len(classes), 1)))
-    c = Coefficients.stack(costs)
+    c = costs if isinstance(costs, Coefficients) else Coefficients.stack(costs)
     t = np.asarray(step_s, dtype=float)[:, :, None]  # (P, L, 1)
-    ranks = np.broadcast_to(np.asarray(attention_ranks, dtype=float), len(costs))[:, None, None]  # D
+    ranks = np.broadcast_to(np.asarray(attention_ranks, dtype=float), len(c.fixed_s))[:, None, None]  # D
     kv = np.asarray(kv_tokens, dtype=float)[:, None, None] / ranks
     prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
     slots = np.full(kv.shape, float(engine.slots))
@@ -1302,7 +1296,7 @@ def operating_points(
     each = c.rounds((classes.output_tokens - 1.0).ravel())  # (P, 1, W·J)
     contexts = c.seen_in_progression(np.repeat(prompt, classes.output_tokens.shape[1])[None, None, :], c.tokens, each)
     decodes, contexts = (
-        x.reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3) for x in (each, contexts)
+        x.reshape(len(c.fixed_s), 1, *classes.output_tokens.shape).mean(axis=3) for x in (each, contexts)
     )  # (P, 1, W)
 
     def mixture(value: Array) -> Array:
@@ -1345,14 +1339,54 @@ def operating_points(
     rho = np.where(exists, 1.0 - a0 / t, 0.5)
     prefill = alone + paid * c.prompt_step_s + busiest
     work, steps = prefill + decoding, chunks + decodes
+    return (
+        classes, c, t, ranks, kv, weight, slots, u, decodes, decoding, phi, varies, room, chunks, filled, alone, longer,
+        within, rest, exists, a0, rho, prefill, work, steps,
+    )  # fmt: skip
+
+
+def operating_points(
+    costs: Sequence[StepCosts] | Coefficients,
+    kv_tokens: Array,
+    engine: EngineLimits,
+    classes: Classes,
+    step_s: Array,
+    stage: Stage = "both",
+    held_s: Array | float = 0.0,
+    attention_ranks: Array | int = 1,
+    placed: bool = False,
+) -> Points:
+    """Capacities and latencies of deployments at levels.
+
+    Args:
+        costs: costs of P deployments.
+        kv_tokens: tokens that their KV caches hold, (P,).
+        engine: its limits.
+        classes: W of them.
+        step_s: t, (P, L).
+        stage: stages of a request that the engines serve.
+        held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
+        attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
+            steps of all, `kv_tokens` of all together, `engine` of each.
+        placed: engines run no more at a time than their KV caches hold of the largest requests (S12).
+    """
+    (
+        classes, c, t, ranks, kv, weight, slots, u, decodes, decoding, phi, varies, room, chunks, filled, alone, longer,
+        within, rest, exists, a0, rho, prefill, work, steps,
+    ) = _worked(costs, kv_tokens, engine, classes, step_s, stage, attention_ranks, placed)  # fmt: skip
+    prompt = classes.input_tokens
+
+    def mixture(value: Array) -> Array:
+        found: Array = (weight * value).sum(axis=2, keepdims=True)
+        return found
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho, engine.overflow))
-        joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
-        load[MEMORY] = load[RUNNING]
-        if not placed:  # else (S12) has both
+        load[[RUNNING, MEMORY]] = 0.0
+        if not placed:  # else (S12) has both, below
+            load[RUNNING] = steps * t / (ranks * crowd_allowed(slots + 0.0 * rho, rho, engine.overflow))
+            joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
             load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight, engine.overflow)
             load[MEMORY] /= ranks
         load[TOKENS] = u * t / (engine.filled * ranks * room)
@@ -1367,6 +1401,8 @@ def operating_points(
 
     with np.errstate(divide="ignore", invalid="ignore"):  # of no slots
         place = np.where(holds, steps * a0 / (ranks * slots) + work, np.inf)
+    if placed:
+        load[[RUNNING, MEMORY]] = np.where(slots >= 1.0, place / engine.busiest, np.inf)
     outside = (1.0 - within) * c.prompt_step_s  # share of the cost of a step with a prompt, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
@@ -1451,7 +1487,7 @@ def _prompt_steps(
         weight: weight of the mixture, sum 1.
         stage: stage of requests that the engine does.
     """
-    from scipy.special import wrightomega
+    from optmodels.special import wrightomega
 
     def mixture(value: Array) -> Array:
         return (weight * value).sum(axis=2, keepdims=True)
@@ -1686,7 +1722,7 @@ def _busiest(chunk_s: Array, weight: Array, together: float, ranks: float) -> tu
         together: mean of n.
         ranks: D.
     """
-    from scipy.special import gammainc, lambertw
+    from optmodels.special import gammainc, lambertw
 
     mean, share = max(together, 1.0 + 1e-9), weight / max(float(weight.sum()), 1e-300)
     all_of = mean + float(lambertw(-mean * math.exp(-mean)).real)  # Λ(0)
@@ -1751,7 +1787,7 @@ class _FirstToken:
         """At a quantile; None: the mean."""
         if quantile is None or not np.isfinite(self.waiting_s):
             return self.mean_s
-        from scipy.special import gammaincinv
+        from optmodels.special import gammaincinv
 
         above = self.mean_s - self.least_s
         return self.least_s + gammaincinv(above**2 / self.variance, quantile) * self.variance / above

@@ -52,6 +52,7 @@ from optmodels.engine.continuous import (
     EngineLimits,
     LatencyLimit,
     Points,
+    crowd_allowed,
     lacks_slots,
     levels_of_loads,
     loads_of_levels,
@@ -59,6 +60,7 @@ from optmodels.engine.continuous import (
     operating_points,
     seconds_and_quantile,
     waits_for_places,
+    work_of_steps,
 )
 from optmodels.engine.costs import EngineCosts
 from optmodels.engine.lengths import over_classes, shares_bounded
@@ -145,11 +147,15 @@ class _Mixture:
     def ranks(self) -> Array:
         return np.array([e.ranks for e in self.engines])
 
+    @property
+    def kv_tokens(self) -> Array:
+        return np.array([e.kv_tokens for e in self.engines])
+
     def at(self, step_s: Array, placed: bool = False) -> Points:
         """Of step times (E, L)."""
-        kv = np.array([e.kv_tokens for e in self.engines])
-        return operating_points([e.costs for e in self.engines], kv, self.limits, self.kind, step_s,
-                                attention_ranks=self.ranks, placed=placed)  # fmt: skip
+        costs = [e.costs for e in self.engines]
+        return operating_points(costs, self.kv_tokens, self.limits, self.kind, step_s, attention_ranks=self.ranks,
+                                placed=placed)  # fmt: skip
 
     def mean(self, of_each: Array) -> Array:
         """Over the classes, the last axis."""
@@ -279,22 +285,23 @@ def _loops(of: _Mixture, users: Array, placed: bool) -> tuple[Levels, Array, Mas
             place *= 1.0 + ROUNDING
             able &= wait + place <= of.limits.wait_s
         parts.append(of.rows(points, wait, most, able, place))
-    with np.errstate(invalid="ignore"):
-        lacks = (users > ranks * points.slots[:, :, 0]) | (load[RUNNING] * rate > fit)
+    with np.errstate(divide="ignore", invalid="ignore"):  # (S3), of `placed` too
+        crowd = crowd_allowed(points.slots[:, :, 0], 1.0 - points.fixed_s / points.step_s, of.limits.overflow)
+        carries = ranks * crowd / (of.mean(points.steps) * points.step_s)
+        lacks: Mask = np.asarray((users > ranks * points.slots[:, :, 0]) | ~(points.exists & (rate <= fit * carries)))
     each = users[np.concatenate([level for _, level in parts])]
-    return Levels.joined([at for at, _ in parts]), each, lacks.any(axis=1)
+    return Levels.joined([at for at, _ in parts]), each, np.asarray(lacks.any(axis=1))
 
 
 def _shortest_steps(of: _Mixture, users: Array, placed: bool) -> Array:
     """t_n of (M3) by halving, longer by the share `ROUNDING`, (E, N)."""
     c = Coefficients.stack([e.costs for e in of.engines])
+    given = c, of.kv_tokens, of.limits, of.kind
     low = np.repeat(c.fixed_s[:, :, 0], len(users), axis=1)
 
     def fills(step_s: Array) -> Mask:
-        points = of.at(step_s, placed)
-        steps = of.mean(points.steps)
-        needs = points.fixed_s + users * of.mean(points.work_s) / steps
-        return ~(points.exists & (step_s >= needs))
+        exists, fixed_s, work_s, steps = work_of_steps(*given, step_s, attention_ranks=of.ranks, placed=placed)
+        return ~(exists & (step_s >= fixed_s + users * of.mean(work_s) / of.mean(steps)))
 
     high = np.repeat(c.largest_fixed_s[:, :, 0], len(users), axis=1) * 2.0
     for _ in range(200):
@@ -457,7 +464,7 @@ def _levels(
         wait, first = waits(points, most, e2e_s)
         most_wait = waits(points, most, at[:1, 1])[0][..., 0]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            load = of.mean(points.rows_of_step())
+            load = of.mean(points.load)
             lessened = load[[TIME, CHUNKS]].max(axis=0)
             prefill = points.prefill_waits(turns)
             able = points.exists & ~(of.per_token_s(points) > at_tpot) & ~(of.pause_s(points) > at_itl)

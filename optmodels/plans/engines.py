@@ -161,7 +161,7 @@ def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
 @cache
 def _largest_mean(most: float, load: float, full: float) -> float:
     """Largest mean concurrency whose probability of at least `most` is `full`."""
-    from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
+    from optmodels.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
     for _ in range(60):

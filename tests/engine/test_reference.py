@@ -122,7 +122,7 @@ def test_levels_with_waits_for_places_are_those_of_the_reference(seed):
     told = reference.beside(limits, places)
     expected = reference.levels(costs, kinds, told, kv, ranks=ranks, place=True)
     np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
-    each, rows = tpot(points), points.rows_of_step()
+    each, rows = tpot(points), points.load
     for j, x in zip(there, expected, strict=True):
         np.testing.assert_allclose(rows[:WAITING, 0, j], np.array(x.rows, dtype=float).T, rtol=1e-6)
         for i, (_, q) in enumerate(at_most):

@@ -29,3 +29,18 @@ def test_graphs_without_linear_algebra_until_it_is_needed():
 def test_graphs_beside_linear_algebra():
     code = "import scipy.sparse.linalg; from optmodels.solver.light_imports import graphs; graphs().laplacian"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SPECIAL = """
+import scipy._lib._array_api as api
+reader = api.FunctionDoc
+from optmodels import special
+import scipy.special
+assert api.FunctionDoc is reader
+assert all(getattr(special, name) is getattr(scipy.special, name) for name in special.__all__)
+assert special.ndtri.__doc__.startswith("ndtri(x") and special.ndtri(0.5) == 0.0
+"""
+
+
+def test_special_functions_are_those_of_scipy_with_their_docstrings():
+    subprocess.run([sys.executable, "-c", SPECIAL], check=True)

@@ -27,7 +27,7 @@ def paths(tick: Tick, count: int = PATHS, seed: int = 0) -> Array:
 
     Scores follow an autoregression with `CORRELATION`. Beyond the outermost quantiles a rate stays at them.
     """
-    from scipy.special import ndtr
+    from optmodels.special import ndtr
 
     noise = np.random.default_rng(seed).standard_normal((count, tick.H))
     score = noise.copy()

@@ -65,7 +65,7 @@ class Interval(Entry):
 
     def deviation(self, levels: Collection[str]) -> float:
         """Standard deviation of log(measured/predicted) where these levels are unseen."""
-        return math.sqrt(self.known**2 + sum(self.unseen[k] ** 2 for k in levels))
+        return math.sqrt(math.fsum((self.known**2, *(self.unseen[k] ** 2 for k in levels))))
 
     def factors(self, levels: Collection[str]) -> dict[str, float]:
         """Safety level → quantile of measured/predicted where these levels are unseen.
