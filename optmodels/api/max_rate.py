@@ -13,14 +13,14 @@ from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.question import Duration
-from optmodels.study.planned import Source, planned
+from optmodels.study.planned import PlanSource, Source, planned
 from optmodels.traces.readers import read_trace
 from optmodels.verification import version
 
 
 @renamed({"instance": "problem"})
 def max_rate(
-    plan: Source | None = None, *, model: str | None = None, input: int | str | None = None,
+    plan: PlanSource | None = None, *, model: str | None = None, input: int | str | None = None,
     output: int | str | None = None, quota: Mapping[str, int] | Sequence[str | tuple[str, int]] = (),
     budget: float | None = None, ttft: Duration | None = None, ttft_p95: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, e2e: Duration | None = None,

@@ -16,7 +16,8 @@ from optmodels.loading import load
 from optmodels.plans.outcome import Result
 from optmodels.problem import Problem
 
-Source = str | PathLike[str] | Mapping[str, Any] | Problem | Result
+Source = str | PathLike[str] | Mapping[str, Any] | Problem
+PlanSource = Source | Result
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ReadPlan:
         return form, found
 
 
-def planned(source: Source, instance: Source | None = None, *, needs_plan: bool = False) -> ReadPlan:
+def planned(source: PlanSource, instance: Source | None = None, *, needs_plan: bool = False) -> ReadPlan:
     """Read a plan or an instance.
 
     Args:
@@ -59,9 +60,8 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
         InputError: no such file, a document without a plan or without its instance, or an instance where a plan is
             needed.
     """
-    if isinstance(source, Result):
-        source = source.model_dump(mode="json", by_alias=True)
-    name, document = "", source
+    name = ""
+    document: Source = source.model_dump(mode="json", by_alias=True) if isinstance(source, Result) else source
     if isinstance(source, str | PathLike):
         path = Path(source)
         name, path = str(source), path / "plan.json" if path.is_dir() else path
