@@ -24,7 +24,8 @@ MOST_SCENARIOS = 400
 @renamed({"instance": "problem"})
 def stress(
     plan: PlanSource, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
-    steps: int = 3, draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0, picture: File | None = None,
+    steps: int = 3, draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0,
+    picture: File | None = None,
     out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The share of the requests that a plan serves within the SLOs in each scenario, and the cost of a plan for it.

@@ -42,3 +42,12 @@ def test_what_is_wrong_is_named():
         optmodels.plan("qwen3-32b", **ASKED | {"rate": "1M tokens/hour"})
     with pytest.raises(TypeError, match="'input_tokens'"):
         optmodels.plan("qwen3-32b", input_tokens=1000, **ASKED)
+
+
+def test_the_folder_of_out_is_its_plan_for_every_verb(result, tmp_path, monkeypatch, capsys):
+    from optmodels.cli import run
+
+    optmodels.plan("qwen3-32b", **ASKED, out=tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    for verb in ("check", "stress", "max-rate"):
+        assert run([verb, "results"]) == 0, capsys.readouterr().err
