@@ -4,7 +4,8 @@
 >>> result = optmodels.solve("instances/cost_efficiency/table_ix/batch-budget-1.0.yaml")
 >>> result.status, round(result.plan["usd_per_hour"], 3)
 
-Every verb of the command line is a function here, with the same names and options; `load` reads an instance.
+Every verb of the command line is a function here, with the same names and options; `load` reads an instance. Wrong
+input raises `InputError`; a result that cannot be written raises `NotWrittenError`, which carries it.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ if TYPE_CHECKING:
     from optmodels.api.stress import stress
     from optmodels.api.sweep import sweep
     from optmodels.api.tables import tables
+    from optmodels.errors import InputError, NotWrittenError
     from optmodels.loading import load
 
 __all__ = [
+    "InputError", "NotWrittenError",
     "attribute", "backtest", "batch_limits", "calibrate", "check", "compare", "evaluate", "explain", "export",
     "fewest_gpus", "list", "load", "max_rate", "measure", "migrate", "new", "operating_points", "plan", "prefix_hits",
     "replan", "replay", "report", "rows_to_measure", "schema", "simulate", "solve", "stress", "sweep", "tables",
@@ -57,6 +60,8 @@ def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import optmodels`` stays light."""
     if name == "load":
         return import_module("optmodels.loading").load
+    if name in ("InputError", "NotWrittenError"):
+        return getattr(import_module("optmodels.errors"), name)
     if name in VERBS:
         return getattr(import_module(f"optmodels.api.{name}"), name)
     raise AttributeError(f"module 'optmodels' has no attribute {name!r}")

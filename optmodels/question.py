@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,6 +232,36 @@ def read(q: Question) -> Question:
         markets=[spelling.market(m) for text in q.markets for m in text.split(",")],
         quota=[(spelling.gpu(g), most) for g, most in q.quota], engine=spelling.engine(q.engine),
     )  # fmt: skip
+
+
+def quota_of(text: str) -> tuple[str, int]:
+    """A GPU type and how many of them at most, of ``h100=16``, ``16xH100``, ``16 H100`` or ``H100 x16``.
+
+    Raises:
+        InputError: none of these.
+    """
+    most = r"(?P<most>[0-9]{1,9})"
+    forms = (
+        rf"(?P<gpu>[^=]+?)\s*[=:]\s*{most}", rf"{most}\s*[x×*]\s*(?P<gpu>[a-z].*)", rf"{most}\s+(?P<gpu>[a-z].*)",
+        rf"(?P<gpu>.*?\S)\s+[x×*]\s*{most}", rf"(?P<gpu>[a-z]+[0-9]+[a-z]*)\s+{most}",
+    )  # fmt: skip
+    for form in forms:
+        found = re.fullmatch(form, text.strip(), re.I)
+        if found is not None and (form is not forms[-1] or not spelling.gpus_of(text)):  # A100 40 may be GB
+            return found["gpu"].strip(), int(found["most"])
+    raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
+
+
+def quotas(given: Mapping[str, int] | str | Sequence[str | tuple[str, int]]) -> list[tuple[str, int]]:
+    """GPU types with how many of them at most, of a mapping, pairs, or texts as on the command line.
+
+    Raises:
+        InputError: a text that is none.
+    """
+    if isinstance(given, Mapping):
+        return list(given.items())
+    several = given.split(",") if isinstance(given, str) else given
+    return [quota_of(entry) if isinstance(entry, str) else entry for entry in several]
 
 
 def allowed_gpus(q: Question) -> Sequence[str]:

@@ -26,6 +26,7 @@ _GROUPS = re.compile(r"([1-9][0-9]{0,2})((?:[,_'][0-9]{3})+)(?![0-9,])")  # thou
 _MONEY_FIRST = re.compile(r"^(?:US)?(?:\$|USD)\s*([0-9.]+)\s*(?=/)")
 REQUESTS = "requests/s"
 _PER_TOKEN = re.compile(r"(?:output)?(?:tokens?|tok|t)/(?:s|sec|second)|tps")
+_TOKEN_RATE = re.compile(r"tok|tp[smhd]$")
 _OF_REQUESTS = re.compile(
     r"(?:requests?|reqs?|r|queries|q|prompts|calls|messages|msgs|chats|completions)?/(s|sec|second|m|min|minute|h|hour|d|day)"
 )
@@ -127,7 +128,10 @@ def _requests_per_s(own: str) -> float:
     match = _OF_REQUESTS.fullmatch(rest.lower())
     per = match[1][0] if match else "s" if not rest else _SHORT_RATES.get(rest.lower())
     if per is None:
-        raise PydanticCustomError("quantity", "requests/s, or a rate as in '30/s', '100/min' or '2M/day'")
+        tokens = (
+            " (requests, not tokens: divide by the tokens of a request)" if _TOKEN_RATE.search(rest.lower()) else ""
+        )
+        raise PydanticCustomError("quantity", f"requests/s, or a rate as in '30/s', '100/min' or '2M/day'{tokens}")
     return _THOUSANDS[times.lower()] / _SECONDS_OF[per]
 
 

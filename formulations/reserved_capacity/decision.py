@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from formulations.reserved_capacity.plan import ReservedPlan
+from optmodels import catalog
 from optmodels.reporting.decision import (
     HOURS_PER_MONTH,
     Rented,
@@ -41,12 +42,18 @@ def decision(problem: Mapping[str, Any], plan: Mapping[str, Any], report: Mappin
     found = summary(
         machines=rented, notes=machine_notes(problem), usd_per_hour=total / HOURS_PER_MONTH, cost=cost,
         slo=latency_words(_seen(report)), verdict=_verdict(p, report),
+        own={name for name, m in hardware.items() if not m.get("catalog")} - _sold(),
     )  # fmt: skip
     found["headline"] += f"; {later:,} more machines in later quarters" if later else ""
     if by_the_hour := _busiest_purchases(p):
         reserved = found["headline"] if p.reservations else "nothing reserved"
         found["headline"] = f"{reserved}; by the hour up to {by_the_hour}"
     return found
+
+
+def _sold() -> set[str]:
+    """Names of the machines that clouds of the catalogue rent out."""
+    return {m.machine for pool in catalog.pools() for m in catalog.machines(pool)}
 
 
 def _committed(p: ReservedPlan) -> str:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optmodels import formulation as registry
-from optmodels.api.sources import File, Source, inlined, renamed, shown_name
+from optmodels.api.sources import File, Source, document_of, inlined, renamed, shown_name
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.io.write import bare_name, check_folder, keeping, new_folder, safe_name, write_text
 from optmodels.loading import load
+from optmodels.plans.outcome import Result
 from optmodels.problem import Problem
 from optmodels.verification import version
 
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 @renamed({"instance": "problem"})
 def explain(
-    problem: Source, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
+    problem: Source | Result, *, time_limit: float | None = None, max_solves: int | None = None, next: int = 3,
     all: bool = False, on_step: Callable[[str], None] | None = None, out: File | None = None,
 ) -> Explanation:  # fmt: skip
     """Why a problem file has no plan and what would give it one; or what its plan hangs on.
 
     Args:
-        problem: file, mapping or `Problem`; nothing may meet its limits.
+        problem: file, mapping, `Problem` or a result, whose problem it is; nothing may meet its limits.
         time_limit: seconds for all solves together; default 60, or 10 to examine a plan. Solves that it cut off are
             listed as skipped.
         all: no default time limit: every limit and price is examined.
@@ -43,6 +44,8 @@ def explain(
     from optmodels.study.explanation import run
 
     check_folder(None if out is None else Path(out))
+    if isinstance(problem, Result):
+        problem = dict(document_of(problem)[0]["problem"])
     mine = problem if isinstance(problem, Problem) else load(problem, limits_may_fail=True)
     form = registry.get(mine.formulation)
     seconds = checked_options(time_limit=time_limit).time_limit

@@ -13,15 +13,15 @@ from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import checked_options
 from optmodels.question import Duration
-from optmodels.study.planned import Source, planned
+from optmodels.study.planned import PlanSource, Source, planned
 from optmodels.traces.readers import read_trace
 from optmodels.verification import version
 
 
 @renamed({"instance": "problem"})
 def max_rate(
-    plan: Source | None = None, *, model: str | None = None, input: int | str | None = None,
-    output: int | str | None = None, quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
+    plan: PlanSource | None = None, *, model: str | None = None, input: int | str | None = None,
+    output: int | str | None = None, quota: Mapping[str, int] | Sequence[str | tuple[str, int]] = (),
     budget: float | None = None, ttft: Duration | None = None, ttft_p95: Duration | None = None,
     tpot: Duration | None = None, tpot_p95: Duration | None = None, e2e: Duration | None = None,
     e2e_p95: Duration | None = None, itl_p95: Duration | None = None, problem: Source | None = None,
@@ -68,7 +68,7 @@ def max_rate(
             model=model, input_tokens=input, output_tokens=output, rate=1.0,
             ttft=one_limit("ttft", ttft, ttft_p95, None), tpot=one_limit("tpot", tpot, tpot_p95, None),
             e2e=one_limit("e2e", e2e, e2e_p95, None), itl=one_limit("itl", None, itl_p95, None),
-            quota=list(quota.items() if isinstance(quota, Mapping) else quota), budget=budget,
+            quota=question.quotas(quota), budget=budget,
         )  # fmt: skip
         try:
             plan = question.instance(asked)

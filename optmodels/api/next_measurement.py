@@ -7,7 +7,7 @@ one. If the machines differ, a few rows of the cheaper plan's deployment tell wh
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from optmodels import catalog
@@ -73,11 +73,19 @@ def _machines(result: Result) -> list[tuple[str, str, str, int]]:
 def _between(*results: Result) -> list[str]:
     """Both plans in few words: GPUs, or machines where these are equal."""
     gpus, machines = (
-        [" + ".join(f"{m[number]} {str(m[of]).upper() if of == 'gpu' else m[of]}" for m in r.summary["machines"])
-         if r.plan is not None else "no plan" for r in results]
+        ["no plan" if r.plan is None else _added_up((str(m[of]), m[number]) for m in r.summary["machines"])
+         for r in results]
         for number, of in (("gpus", "gpu"), ("count", "machine"))
     )  # fmt: skip
-    return gpus if gpus[0] != gpus[1] else machines
+    return [text.upper() if text != "no plan" else text for text in gpus] if gpus[0] != gpus[1] else machines
+
+
+def _added_up(kinds: Iterable[tuple[str, int]]) -> str:
+    """``40 a100-40g + 8 h100``: numbers by kind."""
+    total: dict[str, int] = {}
+    for kind, number in kinds:
+        total[kind] = total.get(kind, 0) + number
+    return " + ".join(f"{number} {kind}" for kind, number in total.items())
 
 
 def _narrowed(central: Result, shape: Mapping[str, Any]) -> dict[str, tuple[float, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 from optmodels import question
 from optmodels.api.next_measurement import CHEAP_S, OTHER_END_S
 from optmodels.api.solve import at_the_other_end, solve
-from optmodels.api.sources import File
+from optmodels.api.sources import File, written
 from optmodels.errors import InputError, Mistake
 from optmodels.io.write import path_text, write_text
 from optmodels.loading import load
@@ -32,7 +33,7 @@ def plan(
     itl_p95: Duration | None = None, itl_p99: Duration | None = None,
     e2e: Duration | None = None, e2e_p95: Duration | None = None, e2e_p99: Duration | None = None,
     cloud: Sequence[str] = ("aws",), region: str | None = None, gpu: Sequence[str] = (),
-    market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[tuple[str, int]] = (),
+    market: Sequence[str] = ("on_demand",), quota: Mapping[str, int] | Sequence[str | tuple[str, int]] = (),
     survive: int = 0, budget: float | None = None, engine: str = "vllm", safety: float | None = None,
     disaggregate: bool = False, attention_ranks: Sequence[int] = (1,), max_num_seqs: int | None = None,
     certify_replay: bool | None = None, write: File | None = None,
@@ -47,7 +48,7 @@ def plan(
         input: tokens of a prompt: 8000, or ``8k``.
         output: tokens of an answer.
         rate: requests/s, or a rate with its unit: 30, ``100/min``.
-        trace: a trace of requests in place of these three: Azure, Mooncake, a request log.
+        trace: a trace of requests in place of these three: Azure, Mooncake, a request log. In Python also a data frame.
         column, where, skip_bad: how the trace is read, as in `replay`.
         rate_factor: multiply the trace's arrival rate by this factor.
         longest: tokens of the longest request, prompt and answer; every engine must admit it.
@@ -86,10 +87,12 @@ def plan(
         InputError: an option is wrong; mistakes name options as the command line has them.
         NotWrittenError: the result, which it carries, could not be written.
     """
+    if unknown := [name for name in how if name not in ("apart", *inspect.signature(solve).parameters)]:
+        raise TypeError(f"plan() got an unexpected keyword argument {unknown[0]!r}")
     if "apart" in how:
         warnings.warn("plan(apart=…) is called disaggregate now", DeprecationWarning, stacklevel=2)
         disaggregate = bool(how.pop("apart"))
-    target = None if write is None else Path(write)
+    target, trace = None if write is None else Path(write), written(trace)
     file = None if trace is None else _on_disk(Path(trace), target)
     reading = {"columns": column, "where": where, "skip_bad": skip_bad}
     asked = Question(
@@ -98,7 +101,7 @@ def plan(
         ttft=one_limit("ttft", ttft, ttft_p95, ttft_p99), tpot=one_limit("tpot", tpot, tpot_p95, tpot_p99),
         itl=one_limit("itl", None, itl_p95, itl_p99),
         e2e=one_limit("e2e", e2e, e2e_p95, e2e_p99), clouds=_several(cloud), region=region, gpus=_several(gpu),
-        markets=_several(market), quota=list(quota.items() if isinstance(quota, Mapping) else quota), survive=survive,
+        markets=_several(market), quota=question.quotas(quota), survive=survive,
         budget=budget, engine=engine, safety=safety, longest=longest, disaggregate=disaggregate,
         attention_ranks=attention_ranks, certify=certify_replay, max_num_seqs=max_num_seqs,
     )  # fmt: skip

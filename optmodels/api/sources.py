@@ -116,6 +116,20 @@ def embedded(document: Mapping[str, Any], name: str | None) -> Problem:
         ) from None
 
 
+def written(trace: Any) -> Any:
+    """A data frame of requests as a Parquet file that is removed at the end of the process; all else unchanged."""
+    if not hasattr(trace, "to_parquet"):
+        return trace
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="optmodels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    trace.to_parquet(folder / "frame.parquet")
+    return folder / "frame.parquet"
+
+
 def read_requests(
     trace: str | PathLike[str] | Trace | None, column: Mapping[str, str] | None,
     where: Mapping[str, str | Sequence[str]] | None, skip_bad: bool, first: float | None = None,
@@ -124,7 +138,7 @@ def read_requests(
     """The requests that the options of a verb name.
 
     Args:
-        trace: requests or a file of them; None: the problem's own, which have no options.
+        trace: requests, a data frame or a file of them; None: the problem's own, which have no options.
         column: columns of a trace file: our name → the file's (`traces.readers.read_trace`).
         where: keep the rows of the file whose columns have these values.
         skip_bad: skip rows that cannot be read, and count them.
@@ -137,6 +151,7 @@ def read_requests(
     from optmodels.traces import shape
     from optmodels.traces.readers import read_trace
 
+    trace = written(trace)
     if first is not None and not first > 0:
         raise InputError(Mistake(None, "first", first, "seconds > 0"))
     if trace is None and (rate_factor != 1 or first is not None):

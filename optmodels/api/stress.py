@@ -13,7 +13,7 @@ from optmodels.api.sources import File, renamed
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.formulation import checked_options
 from optmodels.io.write import json_text, refuse_existing, write_text
-from optmodels.study.planned import Source, planned
+from optmodels.study.planned import PlanSource, Source, planned
 from optmodels.verification import version
 
 INFLATED = ("demand", "latency")
@@ -23,8 +23,9 @@ MOST_SCENARIOS = 400
 
 @renamed({"instance": "problem"})
 def stress(
-    plan: Source, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (), steps: int = 3,
-    draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0, picture: File | None = None,
+    plan: PlanSource, *, inflate: Mapping[str, tuple[float, float]] | None = None, lose: Sequence[str] = (),
+    steps: int = 3, draws: int = 0, problem: Source | None = None, seed: int = 0, time_limit: float = 10.0,
+    picture: File | None = None,
     out: File | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The share of the requests that a plan serves within the SLOs in each scenario, and the cost of a plan for it.

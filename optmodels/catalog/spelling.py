@@ -90,6 +90,7 @@ def kv_precision(name: Any) -> Any:
 # --- LLMs -------------------------------------------------------------------------------------------------------------
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*$")
+_SNAPSHOT = re.compile(r"/(snapshots/[0-9a-f]+|(tree|resolve|blob)/[\w.-]+(/config\.json)?)$")  # of a repository
 _TUNED = {"chat", "hf", "instruct", "it"}
 _CLOSED = re.compile(
     r"^(chatgpt|gpt-?[345](?![0-9])|o[134](-|$)|claude|gemini|grok-?[345]|mistral-(medium|large-latest)|"
@@ -99,10 +100,11 @@ _CLOSED = re.compile(
 
 def _short(name: str) -> str:
     """The name in lower case with dashes, without publisher, folder and Hugging Face cache prefix."""
-    short = name.strip().rstrip("/").rpartition("/")[2]
+    folder = _SNAPSHOT.sub("", re.sub(r"[()]", " ", name).strip().rstrip("/"))
+    short = folder.rpartition("/")[2]
     if short.startswith("models--"):
         short = short.rpartition("--")[2]
-    short = short.removesuffix(":latest")
+    short = short.removesuffix(":latest").strip()
     return re.sub(r"[\s_:]+", "-", short.lower()).replace("quantized.", "quantized-")
 
 
@@ -303,12 +305,25 @@ def gpu(name: Any) -> Any:
     return found[0] if len(found) == 1 else name
 
 
+def _gpu_of_machine(name: str) -> str | None:
+    """A hint for the name of a machine, or of GPUs with their number, in place of a GPU's."""
+    for pool in catalog.pools():
+        machine = next((m for m in catalog.machines(pool) if m.gpu and squash(m.machine) == squash(name)), None)
+        if machine is not None:
+            return f"{machine.machine} is a machine with {machine.gpu_count} {machine.gpu}"
+    counted = re.fullmatch(r"\d+\s*[x×]\s*(?P<a>\S.*)|(?P<b>.*\S)\s*(?::|[x×]\s*)\d+", name.strip())
+    found = gpus_of(counted["a"] or counted["b"]) if counted is not None else []
+    return f"a type without a number: {found[0]}" if len(found) == 1 else None
+
+
 def unknown_gpu(path: str, name: str, known: Iterable[str] | None = None, what: str = "") -> Mistake:
     """The mistake of a GPU's name that is unknown, ambiguous, or not among `known`."""
     found = gpus_of(name)
     offered = list(catalog.gpus() if known is None else known)
     meant = [key for key in found if key in offered]
     expected = what or f"a GPU of the catalogue ({LIST})"
+    if of_machine := _gpu_of_machine(name):
+        return Mistake(None, path, name, expected, hint=of_machine)
     if len(meant) > 1:
         return Mistake(None, path, name, expected, hint=f"several are called so: {', '.join(meant)}")
     if found and known is not None:

@@ -101,7 +101,7 @@ def fleet_questions() -> list[Prompt]:
 
     from optmodels import catalog
     from optmodels.catalog.spelling import llm_of
-    from optmodels.cli.options import quota_of
+    from optmodels.question import quota_of
 
     def limit(text: str) -> tuple[float, float] | None:
         return (_positive(float)(text), LATE) if text else None

@@ -112,23 +112,6 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
     return found
 
 
-def quota_of(text: str) -> tuple[str, int]:
-    """A GPU type and how many of them at most, of ``h100=16``, ``16xH100``, ``16 H100`` or ``H100 x16``."""
-    from optmodels.catalog import spelling
-    from optmodels.errors import InputError, Mistake
-
-    most = r"(?P<most>[0-9]{1,9})"
-    forms = (
-        rf"(?P<gpu>[^=]+?)\s*[=:]\s*{most}", rf"{most}\s*[x×*]\s*(?P<gpu>[a-z].*)", rf"{most}\s+(?P<gpu>[a-z].*)",
-        rf"(?P<gpu>.*?\S)\s+[x×*]\s*{most}", rf"(?P<gpu>[a-z]+[0-9]+[a-z]*)\s+{most}",
-    )  # fmt: skip
-    for form in forms:
-        found = re.fullmatch(form, text.strip(), re.I)
-        if found is not None and (form is not forms[-1] or not spelling.gpus_of(text)):  # A100 40 may be GB
-            return found["gpu"].strip(), int(found["most"])
-    raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
-
-
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 
 # Parameters of the API whose text needs a reader: seconds, limits in seconds, names of the catalogue.
@@ -267,6 +250,8 @@ def _read(p: inspect.Parameter, value: Any) -> Any:
                 chosen.setdefault(name, []).append(one)
         return chosen
     if p.name == "quota":
+        from optmodels.question import quota_of
+
         return [quota_of(part) for text in value for part in text.split(",")]
     if isinstance(value, list):
         return pairs(value, option) if form.startswith("Mapping") else value

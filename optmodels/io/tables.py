@@ -9,6 +9,7 @@ import io
 import lzma
 import re
 import warnings
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ SEPARATORS = (",", ";", "\t", "|")
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _DECIMALS = re.compile(r"\d+,\d+")
 _HEAD_CHARACTERS = 2**20
+_TAR = 257, 262  # bytes that name a tar archive
 
 
 class _Limited(io.RawIOBase):
@@ -84,10 +86,13 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
         with path.open("rb") as raw:
             first = raw.read(2)
             raw.seek(0)
-            stream = unpacked(raw, name)
-            with io.TextIOWrapper(io.BufferedReader(_Limited(stream, name), 2**20), "utf-8-sig", newline="") as text:
+            stream = io.BufferedReader(_Limited(unpacked(raw, name), name), 2**20)
+            if stream.peek(_TAR[1])[_TAR[0] : _TAR[1]] == b"ustar":
+                expected = "one file, packed with gzip, bzip2, xz, ZIP or not"
+                raise InputError(Mistake(name, "", "a tar archive", expected))
+            with io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
                 yield text
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         kind = "gzip" if first == b"\x1f\x8b" else "compressed"
         raise InputError(Mistake(name, "", str(error)[:80], f"a complete {kind} file")) from None
     except UnicodeDecodeError:
@@ -97,10 +102,10 @@ def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
 
 
 def unpacked(raw: Any, name: str) -> Any:
-    """The bytes of an open file, unpacked if they begin as gzip, bzip2, xz or Zstandard do, whatever the file's name.
+    """The bytes of an open file, unpacked if they begin as gzip, bzip2, xz, Zstandard or ZIP, whatever the file's name.
 
     Raises:
-        InputError: a ZIP archive.
+        InputError: a ZIP archive of several files, or one that cannot be read.
     """
     first = raw.read(6)
     raw.seek(0)
@@ -115,8 +120,23 @@ def unpacked(raw: Any, name: str) -> Any:
 
         return pa.CompressedInputStream(raw, "zstd")
     if first.startswith(b"PK\x03\x04"):
-        raise InputError(Mistake(name, "", "a ZIP archive", "one file, or that file as gzip, bzip2, xz or Zstandard"))
+        return _only_member(raw, name)
     return raw
+
+
+def _only_member(raw: Any, name: str) -> Any:
+    """The bytes of the only file in a ZIP archive; folders and what macOS adds are no files."""
+    try:
+        archive = zipfile.ZipFile(raw)
+        members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
+        if "[Content_Types].xml" in members:
+            raise InputError(Mistake(name, "", "an Excel workbook", "CSV: save the sheet as CSV (UTF-8)"))
+        if len(members) == 1:
+            return archive.open(members[0])
+        found = f"a ZIP archive of {len(members)} files"
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        found = f"a ZIP archive that cannot be read: {str(error)[:60]}"
+    raise InputError(Mistake(name, "", found, "one file, or a ZIP archive of one file without a password"))
 
 
 def separator(header: str) -> str:
@@ -168,7 +188,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
                 raise too_large(name, f"{table.num_rows:,} rows of long texts", limit)
             table = table.set_column(i, table.field(i).name, column.cast(column.type.value_type))
         frame: pd.DataFrame = table.to_pandas()
-        return frame
+        return frame if frame.index.names == [None] else frame.reset_index()
     except InputError:
         raise
     except Exception as error:  # pyarrow's own kinds of error

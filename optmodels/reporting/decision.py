@@ -7,7 +7,7 @@ A formulation's `decision(problem, plan, report)` returns a `summary`, which is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from optmodels.catalog import geography
@@ -59,6 +59,7 @@ def summary(
     *, machines: Sequence[Rented], notes: Mapping[tuple[str, str], str] | None = None, slo: Iterable[str] = (),
     verdict: Iterable[tuple[str, str]] = (), usd_per_hour: float | None = None, per_token: str = "",
     headline: str | None = None, cost: str | None = None, headroom: Mapping[str, Any] | None = None,
+    own: Collection[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The summary of a plan as JSON data.
 
@@ -70,6 +71,7 @@ def summary(
         usd_per_hour: USD per hour of the machines together; None: nothing has a price.
         per_token: cost of tokens, in words.
         headline, cost: in place of lines made from the machines.
+        own: machines whose prices are the file's: a region states where they are, not whose they are.
         headroom: `share` of the planned rate (None: not computed) and `text`; None: requests have no rates.
     """
     counts: dict[Rented, int] = {}
@@ -83,7 +85,8 @@ def summary(
         place = geography.places().get(m.region)
         note = note_on((notes or {}).get((m.machine, m.region), ""), m.market)
         lines.append({
-            "machine": m.machine, "provider": place.provider if place is not None else "", "region": m.region,
+            "machine": m.machine, "provider": "" if place is None or m.machine in own else place.provider,
+            "region": m.region,
             "market": m.market, "count": m.number, "gpu": m.gpu, "gpus": m.number * m.gpus_each,
             "usd_per_hour": m.number * m.usd_per_hour_each, "note": note,
         })  # fmt: skip

@@ -13,9 +13,11 @@ from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation
 from optmodels.io.read import read_document
 from optmodels.loading import load
+from optmodels.plans.outcome import Result
 from optmodels.problem import Problem
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
+PlanSource = Source | Result
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,11 @@ class ReadPlan:
         return form, found
 
 
-def planned(source: Source, instance: Source | None = None, *, needs_plan: bool = False) -> ReadPlan:
+def planned(source: PlanSource, instance: Source | None = None, *, needs_plan: bool = False) -> ReadPlan:
     """Read a plan or an instance.
 
     Args:
-        source: plan.json of a result, its folder, a result document, or an instance (file, mapping or problem).
+        source: plan.json of a result, its folder, a result or its document, or an instance (file, mapping or problem).
         instance: replaces the one that the plan document holds.
         needs_plan: refuse an instance.
 
@@ -58,7 +60,8 @@ def planned(source: Source, instance: Source | None = None, *, needs_plan: bool 
         InputError: no such file, a document without a plan or without its instance, or an instance where a plan is
             needed.
     """
-    name, document = "", source
+    name = ""
+    document: Source = source.model_dump(mode="json", by_alias=True) if isinstance(source, Result) else source
     if isinstance(source, str | PathLike):
         path = Path(source)
         name, path = str(source), path / "plan.json" if path.is_dir() else path

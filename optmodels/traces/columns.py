@@ -24,7 +24,8 @@ NAMES = {
     "arrival_s": (
         "arrival", "arrival_time", "arrived_at", "arrival_timestamp", "arrival_ts", "request_received_ts",
         "request_arrival_time", "request_arrived_at", "timestamp", "time", "ts", "created", "created_at",
-        "created_time", "creation_time", "start_time", "started_at", "start_timestamp", "start_ts", "request_time",
+        "created_time", "create_time", "creation_time", "start_time", "started_at", "start_timestamp", "start_ts",
+        "request_time",
         "request_timestamp", "request_start_time", "request_start", "request_created_at", "requested_at",
         "logging_time", "log_time", "asctime", "time_generated", "submitted_at", "submission_time", "enqueued_at",
         "event_timestamp",
@@ -74,6 +75,7 @@ NAMES = {
     ),
 }  # fmt: skip
 _OWNERS = re.compile(r"(?:(?:attributes|gen_ai|ai|llm|usage|request|response|number|metrics)_)+")  # of a column
+_WRAPPED = {"value", "$date", "$numberInt", "$numberLong", "$numberDouble"}  # keys around a value, as of MongoDB
 _SEVERAL = {"num_model_requests", "num_requests", "number_of_requests", "n_requests", "request_count", "requests"}
 _PARTS_OF_COUNTS = {"cache", "cached", "details", "cost", "price", "prices", "limit", "limits"}  # of tokens, not all
 FAILED = {
@@ -124,7 +126,7 @@ def roles(column: str) -> tuple[Role, ...]:
         plain(p) != "usage_details" and set(plain(p).split("_")) & _PARTS_OF_COUNTS for p in parts[:-1]
     ):
         return ()
-    if len(parts) > 1 and parts[-1] == "value":
+    if len(parts) > 1 and parts[-1] in _WRAPPED:
         parts = parts[:-1]
     found: list[Role] = []
     names = (plain("_".join(parts)), plain(parts[-1]), plain("_".join(parts[-2:])))

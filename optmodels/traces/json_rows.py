@@ -135,6 +135,19 @@ def _has_rows(value: Mapping[str, Any], depth: int = 0) -> bool:
     )
 
 
+def _columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The rows of a table that one object holds by columns, as pandas writes it; None: it holds none."""
+    names, data = value.get("columns"), value.get("data")
+    if isinstance(names, list) and isinstance(data, list) and all(isinstance(x, list) for x in data):
+        return [dict(zip(map(str, names), x, strict=False)) for x in data] if has_tokens(map(str, names)) else None
+    lists = {k: v for k, v in value.items() if isinstance(v, list)} or {
+        k: list(v.values()) for k, v in value.items() if isinstance(v, Mapping) and v and all(map(str.isdigit, v))
+    }
+    if len({len(v) for v in lists.values()}) != 1 or not has_tokens(lists):
+        return None
+    return [dict(zip(lists, x, strict=True)) for x in zip(*lists.values(), strict=True)]
+
+
 def _are_attributes(value: list[Any]) -> bool:
     """Whether a list holds OpenTelemetry's attributes."""
     return bool(value) and all(
@@ -179,7 +192,10 @@ class RequestColumns:
         if not isinstance(value, Mapping):
             expected = f"an object with {self.blocks_key} as a list of whole numbers"
             raise InputError(Mistake(self.file, "", value, expected, line))
-        if any(isinstance(v, dict | list) and k != self.blocks_key for k, v in value.items()):
+        if (columns := _columns(value)) is not None:
+            for row in columns:
+                self._one(line, row)
+        elif any(isinstance(v, dict | list) and k != self.blocks_key for k, v in value.items()):
             for row in self._requests(line, value, {}, 0):
                 self._one(line, flat(row, self.whole))
         else:

@@ -33,6 +33,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import PydanticCustomError
 
-from optmodels.arrays import Array, Ints
+from optmodels.arrays import Array, Ints, Mask
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.pipes import settled
 from optmodels.io.read import MAX_BYTES
@@ -145,6 +146,7 @@ ALIASES = {
 _READ_BY_NAME = ("delay_s", "prefix_tokens", "prefix_group", "session", "class", "status", "error", "ttft_s", "e2e_s",
                  "base_s", "first_token_s", "last_token_s")  # fmt: skip
 SHOWN_COLUMNS = 12
+_SEPARATOR_LINE = re.compile(r'"?sep=.?"?\s*$', re.IGNORECASE)  # Excel's, before the header
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ def _text(path: Path, name: str, text: io.TextIOWrapper, how: How) -> Trace:
     """A server's log by its lines; else JSON if the first character is a brace or bracket, else CSV."""
     file, skipped = str(path), 0
     for line in text:
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.startswith("#") and not _SEPARATOR_LINE.match(line):
             break
         skipped += 1
     else:
@@ -301,7 +303,30 @@ def _csv(path: Path, text: Any, skipped: int, header: str) -> _CsvRows:
     blank = frame.isna().all(axis=1).to_numpy()
     if blank.any():
         frame, lines = frame[~blank], lines[~blank]
-    return _CsvRows(_stripped(frame), lines)
+    again = _headers(frame)
+    if not again.any():
+        return _CsvRows(_stripped(frame), lines)
+    frame = frame[~again].apply(_numeric)
+    note = f"repeated headers left out: {int(again.sum()):,}, the first in line {lines[again][0]:,}"
+    return _CsvRows(_stripped(frame), lines[~again], notes=(note,))
+
+
+def _headers(frame: pd.DataFrame) -> Mask:
+    """Rows that repeat the header, as files put one after another do, (n,)."""
+    found = np.ones(len(frame), dtype=bool)
+    for column in frame.columns:
+        if not found.any() or frame[column].dtype.kind in "biuf":
+            return np.zeros(len(frame), dtype=bool)
+        found &= (frame[column].astype(str).str.strip() == str(column).strip()).to_numpy()
+    return found
+
+
+def _numeric(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """A column as numbers if every cell is one."""
+    import pandas as pd
+
+    found: pd.Series[Any] = pd.to_numeric(cells, errors="coerce")
+    return found if found.notna().equals(cells.notna()) else cells
 
 
 def _requests(path: Path, how: How) -> json_rows.RequestColumns:

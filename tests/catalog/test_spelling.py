@@ -3,7 +3,7 @@
 import pytest
 
 from optmodels import catalog
-from optmodels.catalog.spelling import llm_of, precision_of
+from optmodels.catalog.spelling import llm_of, precision_of, unknown_gpu
 from optmodels.errors import InputError
 from optmodels.latency.engines.document import deployment
 
@@ -19,7 +19,9 @@ from optmodels.latency.engines.document import deployment
         ("Llama3.1-8B", "llama-3.1-8b", None), ("LLAMA_3_1_8B", "llama-3.1-8b", None),
         ("amd/Llama-3.1-405B-Instruct-FP8-KV", "llama-3.1-405b", "fp8"),
         ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "int4"), ("gpt_oss_120b", "gpt-oss-120b", None),
-        ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b", None),
+        ("meta-llama/Llama-2-70b-chat-hf", "llama-2-70b", None), ("Qwen3 32B (FP8)", "qwen3-32b", "fp8"),
+        ("~/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d", "qwen3-32b", None),
+        ("https://huggingface.co/Qwen/Qwen3-32B-FP8/tree/main", "qwen3-32b", "fp8"),
         # other models, or weights of no precision that is known here
         ("DeepSeek-R1-Distill-Llama-70B", None, None), ("DeepSeek-R1-0101", None, None), ("Llama-3-18B", None, None),
         ("Qwen3-32B-Instruct-2507", None, None), ("Qwen3-VL-33B", None, None), ("qwen3-3b", None, None),
@@ -44,3 +46,16 @@ def test_an_unknown_name_is_refused_with_the_nearest():
         deployment("vllm", "h100", "Qwen/Qwen3-33B")
     (mistake,) = error.value.mistakes
     assert mistake.path == "--model" and mistake.hint.startswith("did you mean qwen3-32b or ")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("p5.48xlarge", "p5.48xlarge is a machine with 8 h100"), ("A3-HighGPU-8g", "a machine with 8 h100"),
+        ("8xH100", "a type without a number: h100"), ("8 x NVIDIA L4", "a type without a number: l4"),
+        ("H200:8", "a type without a number: h200"), ("2x A100", None),
+    ],
+)  # fmt: skip
+def test_machines_and_numbers_of_gpus_are_no_gpu(name, hint):
+    found = unknown_gpu("--gpu", name).hint
+    assert hint in found if hint else "without a number" not in (found or "")

@@ -4,8 +4,8 @@ import pytest
 import yaml
 from pydantic_core import PydanticCustomError
 
-from optmodels.cli.options import quota_of
 from optmodels.errors import InputError
+from optmodels.question import quota_of
 from optmodels.units import REQUESTS, convert, tokens
 
 ASKED = ["plan", "--input", "1k", "--output", "300", "--rate", "30/s", "--ttft-p95", "800 ms", "--tpot", "50ms"]

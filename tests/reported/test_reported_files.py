@@ -350,7 +350,7 @@ def test_unknown_results_are_named_and_json_can_be_mapped(tmp_path):
 @pytest.mark.parametrize(("name", "usd_per_month", "headline"), [
     ("skypilot.yaml", 2.49 * 5 * 730, "nothing reserved; by the hour up to 8× gpu_1x_h100_pcie on demand"),
     ("focus.yaml", 55.04 * 5 * 730, "nothing reserved; by the hour up to 8× "),
-    ("coreweave.yaml", 21866.85, "9× h100 (AWS us-east-1, reserved 1y): 9 H100; by the hour up to 14× h100 on demand"),
+    ("coreweave.yaml", 21866.85, "9× h100 (us-east-1, reserved 1y): 9 H100; by the hour up to 14× h100 on demand"),
 ])  # fmt: skip
 def test_prices_are_read_and_planned_with(name, usd_per_month, headline):
     from optmodels import solve
