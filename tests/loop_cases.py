@@ -48,12 +48,13 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
                 continue
             tried.add(users)
             for row in Mixture(e, limits, lengths).loop(users, *within):
-                e2e = row.e2e_s
+                ttft, tpot, e2e = row.ttft_s, row.tpot_s, row.e2e_s
                 if ranks > 1:  # steps wait for the busiest rank, of requests that come evenly
                     ((prompt, output, _),) = lengths
-                    e2e = max(e2e, loop(e.costs, e.slower, limits, prompt, output, users, ranks).e2e_s)
+                    least = loop(e.costs, e.slower, limits, prompt, output, users, ranks)
+                    ttft, tpot, e2e = max(ttft, least.ttft_s), max(tpot, least.tpot_s), max(e2e, least.e2e_s)
                 whole = max(row.deadline_s, e2e) if e2e > row.e2e_s else row.deadline_s
-                seen = zip((row.ttft_s, row.tpot_s, whole), within, strict=True)
+                seen = zip((ttft, tpot, whole), within, strict=True)
                 if all(x <= limit for x, (limit, _) in seen) and case.tokens / e2e >= problem.slo.tps:
                     best = min(best, (count * (m.prices.on_demand or math.inf), e2e))
     return best

@@ -11,9 +11,10 @@ and x = N·m/n chunks a step, where a step with prompts has one, or x where that
 Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
 
 *Ranks.* Of D attention ranks each has N/D users, as even as whole users are, and they ask in turn, so that with c
-chunks in a step the busiest rank has ⌈c/D⌉, with c one of the two integers at x. A step lasts D times the work that the
-busiest rank does in it outside the experts: with prompts it is theirs, with the rank's decodes next to them; else
-the one with most users, and among equals with the longest contexts. The excess over an even share comes to each step.
+chunks in a step a rank has ⌈c/D⌉ or ⌊c/D⌋, with c one of the two integers at x. A step lasts D times the work that the
+busiest rank does in it outside the experts. With prompts that is a rank with most of them, or one with fewest and so
+one more that decodes; else the one with most users, and among equals with the longest contexts. The excess over an even
+share comes to each step.
 """
 
 from __future__ import annotations
@@ -88,31 +89,31 @@ def loop(
     return _seen(first, cycle, slower, costs.request_s, decodes, users / cycle)
 
 
-def mean_e2e_s(engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float, e2e_s: float) -> float:
-    """E2E of a closed-loop run's requests in the mean, at most, s; of an engine of one attention rank the level's own.
+def least_of_ranks(engine: EngineCosts, limits: EngineLimits, kind: Classes, users: float) -> Loop | None:
+    """Mean latencies that a level's own are no less than in a closed-loop run; None of one attention rank.
 
-    (S10) counts the wait of steps for the busiest of several ranks where requests come at random. Those of a loop come
-    evenly: fewer prompts share a step, and more steps wait. So E2E is no less than `loop` states about requests of the
-    mixture's mean lengths.
+    (S10) counts the wait of steps for the busiest of several ranks where requests come at random, and their decodes as
+    even. Those of a loop come evenly: fewer prompts share a step, more steps wait, and a rank without a prompt has one
+    more that decodes. So the level has `loop` of requests of the mixture's mean lengths as its least.
 
     Args:
         engine: its costs.
         limits: limits of each rank, with the level's `max_num_seqs`.
         kind: the mixture.
         users: users of the engine.
-        e2e_s: the level's own.
     """
     if engine.ranks == 1:
-        return e2e_s
+        return None
     prompt, output = (float(np.average(x, weights=kind.weight)) for x in (kind.new_tokens, kind.output_at(None)))
-    return max(e2e_s, loop(engine.costs, engine.slower, limits, prompt, output, users, engine.ranks).e2e_s)
+    return loop(engine.costs, engine.slower, limits, prompt, output, users, engine.ranks)
 
 
-def _of_busiest(chunks: float, ranks: int) -> float:
-    """⌈c/D⌉ in the mean over the integers c at this many chunks a step, at least one."""
+def _of_ranks(chunks: float, ranks: int) -> tuple[float, float]:
+    """⌈c/D⌉, at least one, and ⌊c/D⌋ in the mean over the integers c at this many chunks a step."""
     least = math.floor(chunks)
     more = chunks - least
-    return (1.0 - more) * math.ceil(least / ranks) + more * math.ceil((least + 1.0) / ranks)
+    most = (1.0 - more) * math.ceil(least / ranks) + more * math.ceil((least + 1.0) / ranks)
+    return most, (1.0 - more) * (least // ranks) + more * ((least + 1) // ranks)
 
 
 def _uneven(
@@ -134,8 +135,8 @@ def _uneven(
     met = (larger * (least + 1.0) ** 2 + (ranks - larger) * least**2) / users  # users of a prompt's rank
     request = costs.decode_request_s - costs.decode_expert_s
     beside, alone = request + costs.mixed_context_s * context, request + costs.context_s * context
-    busiest = _of_busiest(chunks, ranks)
-    own = max(busiest * chunk_s + max(met - busiest, 0.0) * beside, most * beside)
+    busiest, idlest = _of_ranks(chunks, ranks)
+    own = max(busiest * chunk_s + max(met - busiest, 0.0) * beside, idlest * chunk_s + max(most - idlest, 0.0) * beside)
     longer = costs.context_s * half * (1.0 - 1.0 / (larger or ranks))  # in turn, one has the longest contexts
     with_prompts = ranks * own - chunks * chunk_s - max(users - chunks, 0.0) * beside
     return with_prompts, ranks * (most * alone + longer) - users * alone

@@ -2,12 +2,13 @@
 
 vLLM reserves `max_loras` slots of `max_lora_rank` next to the weights (vllm/lora/layers). An adapter of rank r adds to
 a projection of d_in × d_out a matrix A of d_in·r and a matrix B of r·d_out numbers in 16 bits. Of t GPUs of tensor
-parallelism a column-parallel projection (queries, keys, values, gate, up) has A whole and B/t on each. A row-parallel
-one (output, down) has A/t and B whole.
+parallelism a column-parallel projection (queries with their gate, keys, values, gate, up) has A whole and B/t on each,
+of keys and values whole heads. A row-parallel one (output, down) has A/t and B whole.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -29,8 +30,8 @@ class Lora(Entry):
     max_lora_rank: Literal[8, 16, 32, 64, 128, 256, 320, 512] = Field(default=16, description="largest rank of one")
     gib_each: Gib | None = Field(
         default=None,
-        description="memory of one adapter on all GPUs of an engine together; default: by its rank, for all "
-        "projections of attention and of dense feed-forward layers in 16 bits",
+        description="memory of one adapter on all GPUs of an engine, or of an attention rank, together; default: by "
+        "its rank, for all projections of attention and of dense feed-forward layers in 16 bits",
     )
     slower: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = Field(
         default=1.0, description="iteration time with adapters over that without, as you measured it; default: 1"
@@ -57,8 +58,8 @@ def adapter_bytes(lora: Lora | None, model: Architecture, tp: int) -> float:
     attention = model.layers if model.attention_layers is None else model.attention_layers
     routed = 0 if model.moe is None else model.moe.layers or model.layers - model.moe.dense_layers
     dense = model.layers - routed if model.ffn_layers is None else model.ffn_layers
-    hidden, queries = model.hidden, model.heads * model.head_dim
-    keys = max(model.kv_heads / tp, 1.0) * (model.head_dim + (model.value_head_dim or model.head_dim))
+    hidden, queries = model.hidden, model.heads * model.head_dim * (2 if model.attention_gate else 1)
+    keys = math.ceil(model.kv_heads / tp) * (model.head_dim + (model.value_head_dim or model.head_dim))
     values = model.heads * (model.value_head_dim or model.head_dim)
     of_attention = 4.0 * hidden + queries / tp + keys + values / tp  # A of three, B of the output projection
     of_ffn = model.ffn_matrices * (hidden + model.ffn / tp)

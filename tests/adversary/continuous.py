@@ -271,6 +271,32 @@ def runtime_gib(stated: float | None, safety: float | None, shape: Architecture)
     return 1.0 + float(ends[f"{min(above):g}"][1])
 
 
+def adapters_gib(lora: Any, shape: Architecture, tp: int) -> float:
+    """What LoRA adapters take of each GPU of an attention rank: as stated, or matrix by matrix in 16 bits.
+
+    A projection of n × m numbers has A of n·r and B of r·m. Of queries, keys, values, gate and up A is whole on every
+    GPU and B cut into `tp` parts, of the output's and the down projection it is the other way round.
+    """
+    if lora is None:
+        return 0.0
+    if lora.gib_each is not None:
+        return float(lora.max_loras * lora.gib_each / tp)
+    r, values, copies = lora.max_lora_rank, shape.head_dim, replicas_of_a_head(shape, tp)
+    outputs = [shape.heads * shape.head_dim * (2 if shape.attention_gate else 1) / tp]
+    outputs += [copies * shape.kv_heads * width / tp for width in (shape.head_dim, values)]
+    numbers = shape.layers * (sum(r * shape.hidden + r * out for out in outputs)
+                              + r * shape.heads * values / tp + r * shape.hidden)  # fmt: skip
+    whole, cut = r * shape.hidden, r * shape.ffn / tp
+    dense = shape.layers if shape.moe is None else shape.moe.dense_layers
+    numbers += dense * shape.ffn_matrices * (whole + cut)
+    return float(lora.max_loras * 2.0 * numbers / 2**30)
+
+
+def adapting(costs: StepCosts, lora: Any) -> StepCosts:
+    """Steps as long as stated with adapters."""
+    return costs if lora is None else costs.scaled(lora.slower)
+
+
 def kv_tokens(
     work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float,
     drafts: int = 0, head: float = 0.0, draft: tuple[LayerWork, Architecture] | None = None, ranks: int = 1,

@@ -35,6 +35,7 @@ LEFT_OUT = (
         **{f"LengthsOfTrace.{key}": static.READ for key in static.READERS},
         **{f"PoolChoice.{key}": static.READ for key in ("columns", "prices")},
         "Speculation.model": "an instance has one, so that it says nothing more",
+        "Gpu.driver_source": "for people",
         "CostEfficiency.title": "for people",
         "CostEfficiency.name": "for people",
         "PoolChoice.price_source": "for people",
@@ -231,6 +232,7 @@ def _engine(
     d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
                    p.precision.kv, tp, ranks)  # fmt: skip
     costs, where = resolve(source, d, prompt)
+    costs = continuous.adapting(costs, p.engine.lora)
     s = next(iter(p.engine.speculation), None)
     more: dict[str, Any] = {}
     if s is not None:
@@ -240,6 +242,7 @@ def _engine(
         costs, more = drafted
     tpot, ttft = where.factors(p.latency.safety)
     runtime = continuous.runtime_gib(p.memory.runtime_gib, p.latency.safety, shape)
+    runtime += continuous.adapters_gib(p.engine.lora, shape, tp)
     usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - runtime) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
     for seqs in continuous.choices(p.engine, costs.drafts):
@@ -351,6 +354,7 @@ def generate(rng: Rng) -> Instance:
             lengths.spread(other, data, data["workload"], "own")
     elif maybe(rng, 0.1):
         data["serving"] = "static"
+    static.newer(rng.spawn(1)[0], data, [data["model"]], data["serving"] == "continuous")
     _limits(rng, data, kind)
     if "lengths" in data["workload"]:
         lengths.odd_percentiles(other, data["slo"], ("ttft_s", "tpot_s", "deadline_s"))

@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -60,6 +61,7 @@ LEFT_OUT = (
             ),
             "requests of a trace over time, which tests of traces judge",
         ),
+        "Gpu.driver_source": "for people",
         "Fleet.title": "for people",
         "PoolChoice.price_source": "for people",
         "Fleet.name": "for people",
@@ -290,6 +292,7 @@ class _Fleet:
             self._quality(t)
             self._reserve(t)
         self._changes()
+        self.refused = self._drawn()
 
     def _least(self, w: FleetWorkload) -> float:
         if w.serve_at_least is not None:
@@ -533,6 +536,38 @@ class _Fleet:
                 if bound is not None:
                     self.m.row({columns[t, g]: 1.0 for g in types}, high=bound)
 
+    def _drawn(self) -> dict[int, float]:
+        """Every draw of demand and slow machines is routed by itself; what is not served, in requests/s of the mean."""
+        s = self.p.scenarios
+        if s is None:
+            return {}
+        m, refused, shares = self.m, dict[int, float](), dict[int, float]()
+        comes = [d for d in self.demands.values() if d.rates[0] > 0]
+        names = {d.workload.name for d in comes}
+        demand = {name: _factors(s, name) for name in names}
+        slow = {i: np.max([_slowness(s, line[0]) for line in q.machines], axis=0) for i, q in enumerate(self.points)}
+        for c in range(s.draws):
+            rates = {d.name: d.rates[0] * demand[d.workload.name][c] for d in comes}
+            x = {(i, k): m.variable(0.0, 0.0, 1.0) for t, i, k in self.x if t == 0}
+            for d in comes:
+                u = m.variable(0.0, 0.0, 1.0)
+                mine = [v for (i, k), v in x.items() if self.points[i].serves[k].demand == d.name]
+                m.row({**dict.fromkeys(mine, 1.0), u: 1.0}, 1, 1)
+                refused[u] = rates[d.name] / s.draws
+                shares[u] = rates[d.name] / math.fsum(rates.values()) / s.draws
+            for i, q in enumerate(self.points):
+                here = {v: q.serves[k] for (j, k), v in x.items() if j == i}
+                for each in zip(*(of.takes for of in here.values()), strict=True):
+                    loads = {
+                        v: rates[of.demand] * slow[i][c] * a for (v, of), a in zip(here.items(), each, strict=True)
+                    }
+                    m.row({**self._felt(loads), self.n[0, i]: -self.loose}, high=0)
+                for v in here:
+                    m.row({v: 1.0, self.n[0, i]: -1.0}, high=0)
+        if s.unserved is not None:
+            m.row(shares, high=s.unserved + self.loose - 1)
+        return refused
+
     def _usd(self) -> dict[int, float]:
         """Cost per hour, unserved requests, late ones and changes included."""
         c = self.p.change
@@ -547,6 +582,8 @@ class _Fleet:
         for (t, name), s in self.s.items():
             d = self.demands[name]
             usd[s] = self.share[t] * 3.6 * d.workload.unserved_usd_per_1000_requests * d.rates[t]
+        if self.p.scenarios is not None:
+            usd |= {u: 3.6 * (self.p.scenarios.usd_per_1000_unserved or 0.0) * r for u, r in self.refused.items()}
         span = sum(self.hours) if len(self.hours) > 1 else c.horizon_hours
         usd |= dict.fromkeys(self.up.values(), c.start_usd / span)
         usd |= dict.fromkeys(self.down.values(), c.stop_usd / span)
@@ -619,6 +656,26 @@ class _Fleet:
                 return max(new, ratio)
             ratio = new
         raise UnsettledError("reference: the ratio does not settle")
+
+
+def _stream(seed: int, what: int, name: str) -> Rng:
+    """Of a workload (0) or a machine type (1): the draws are data of the instance."""
+    return np.random.default_rng([seed, what, zlib.crc32(name.encode())])
+
+
+def _factors(s: Any, workload: str) -> Any:
+    """On the rates of a workload, by draw: lognormal with mean 1 and the stated standard deviation."""
+    sd = s.demand_sd.get(workload, 0.0) if isinstance(s.demand_sd, dict) else s.demand_sd
+    normal = _stream(s.seed, 0, workload).standard_normal(s.draws)
+    variance = math.log(1 + sd**2)
+    return np.exp(normal * math.sqrt(variance) - variance / 2)
+
+
+def _slowness(s: Any, machine: str) -> Any:
+    """Factor on the times of a machine type by draw, 1 unless it is slow."""
+    rng = _stream(s.seed, 1, machine)
+    factor = rng.uniform(s.slow[0], s.slow[1], s.draws)
+    return np.where(rng.random(s.draws) < s.slow_probability, factor, 1.0)
 
 
 def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:
@@ -874,6 +931,7 @@ def _costs(
         setting.weights, setting.kv, tp, ranks,  # type: ignore[arg-type]
     )  # fmt: skip
     costs, provenance = resolve(source, d, prompt)
+    costs = continuous.adapting(costs, p.engine.lora if p.serving == "continuous" else None)
     if (s := _speculation(p, setting.architecture)) is None:
         return costs, provenance, {}
     drafted = static.speculating(source, d, costs, s, prompt, setting.weights, setting.kv)
@@ -913,6 +971,7 @@ def _engines(
             if stage != "both" and net <= 0:
                 continue  # nothing that caches go through
             runtime = continuous.runtime_gib(p.memory.runtime_gib, p.latency.safety, setting.architecture)
+            runtime += continuous.adapters_gib(p.engine.lora, setting.architecture, k.tp)
             usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - runtime) * static.GIB
             rests = decoding.setdefault(k.main.region, [[] for _ in kinds])
             apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
@@ -1248,7 +1307,42 @@ def generate(rng: Rng) -> Instance:
             w.pop("min_replicas", None)
     if kind not in ("melange", "scales") and "prefix_cache" not in data and maybe(other, 0.15):
         _by_a_hair(other, data)
+    last = rng.spawn(1)[0]
+    if data.get("certification") and maybe(last):
+        data["certification"]["draws"] = pick(last, [1, 2, 3])
+    shapes = [m["model"] for w in data.get("workloads", ()) for m in w.get("models", [w]) if "model" in m]
+    static.newer(last, data, shapes, data.get("serving") == "continuous")
+    if kind not in ("melange", "modelled") and maybe(last, 0.12):
+        _scenarios(last, data)
     return data
+
+
+def _scenarios(rng: Rng, data: Instance) -> None:
+    """Draws of demand and of slow machines, in the place of whatever has no meaning beside them."""
+    if any("stage" in q or q.get("model") for q in data.get("points", ())) or "stage" in str(data.get(FILES, {})):
+        return
+    for key in ("objective", "reserve", "deployment", "change", "prefix_cache", "certify", "certification"):
+        data.pop(key, None)
+    data["periods"] = data.get("periods", [])[:1]
+    if not data["periods"]:
+        del data["periods"]
+    for w in data["workloads"]:
+        for key in ("soft", "quality_at_least", "spot_share_max"):
+            w.pop(key, None)
+    found: Instance = {"draws": int(rng.integers(1, 4 if data["notes"] == "engines" else 9))}
+    if maybe(rng, 0.8):
+        named = {w["name"]: pick(rng, [0.0, 0.1, 0.5, 2.0]) for w in some(rng, data["workloads"])}
+        found["demand_sd"] = named if maybe(rng) else pick(rng, [0.0, 0.1, 0.5, 2.0])
+    if maybe(rng, 0.7):
+        found |= {
+            "slow_probability": pick(rng, [0.2, 0.5, 1.0]),
+            "slow": pick(rng, [[1.1, 1.5], [2.0, 2.0], [1.0, 5.0]]),
+        }
+    if maybe(rng):
+        found["seed"] = int(rng.integers(100))
+    key = pick(rng, ["unserved", "usd_per_1000_unserved"])
+    found[key] = pick(rng, [0.0, 0.01, 0.1, 0.5, 1.0]) if key == "unserved" else between(rng, 0.01, 20)
+    data["scenarios"] = found
 
 
 def _by_a_hair(rng: Rng, data: Instance) -> None:

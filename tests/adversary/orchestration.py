@@ -45,7 +45,7 @@ _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
 LEFT_OUT = static.SPELLED | static.SHAPES | {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
-    **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
+    **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note", "driver_source")},
     **dict.fromkeys(
         ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
          "Orchestration.certification",
@@ -236,7 +236,9 @@ def read(data: Instance) -> Case:
         if s["gpu"] not in vram:
             types.append(s["gpu"])
             own = data.get("gpus", {}).get(s["gpu"])
-            vram[s["gpu"]] = s.get("vram_gib") or (own["vram_gib"] if own else catalog.gpus()[s["gpu"]].usable_gib)
+            vram[s["gpu"]] = s.get("vram_gib") or (
+                own.get("driver_gib", own["vram_gib"]) if own else catalog.gpus()[s["gpu"]].usable_gib
+            )
         for i in range(s.get("count", 1)):
             server = _first(s) if not i else f"{s['server']}-{i + 1}"
             free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
@@ -381,7 +383,8 @@ def _cache(
     shape = _shape(data["models"][m])
     served, s = data["models"][m], _speculation(data, m)
     beside = {} if s is None else static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
-    usable = _usable(data, vram_gib, continuous.runtime_gib(None, data["latency"].get("safety"), shape)) * GIB
+    usable = _usable(data, vram_gib, continuous.runtime_gib(None, data["latency"].get("safety"), shape))
+    usable = (usable - continuous.adapters_gib(limits.lora, shape, tp)) * GIB
     return continuous.kv_tokens(
         work, shape, usable, tp, limits.max_num_batched_tokens, seqs, shortest, ranks=ranks, **beside
     )
@@ -495,6 +498,8 @@ class _Rates:
         d = deployment(self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name, *of,
                        tp, ranks)  # fmt: skip
         costs, where = resolve(self.source, d, max(1.0, self.prompt))
+        if (limits := _limits(self.data)) is not None:
+            costs = continuous.adapting(costs, limits.lora)
         s = _speculation(self.data, self.m)
         if drafts and s is not None:
             drafted = static.speculating(self.source, d, costs, s, max(1.0, self.prompt), *of)
@@ -1049,7 +1054,10 @@ def generate(rng: np.random.Generator) -> Instance:
     stages = data.get("deployment", {}).get("stages", ["both"])
     if data.get("serving") == "continuous" and stages == ["both"] and other.chance(0.5):
         _ranked(other, data)
-    return static.either_spelling(rng.spawn(1)[0], data)
+    spelled = rng.spawn(1)[0]
+    shapes = [m.get("architecture", m["model"]) for m in data["models"]]
+    static.newer(rng.spawn(1)[0], data, shapes, data.get("serving") == "continuous")
+    return static.either_spelling(spelled, data)
 
 
 def _ranked(d: Draw, data: Instance) -> None:

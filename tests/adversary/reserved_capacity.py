@@ -324,11 +324,15 @@ def _ways(
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
     unsaid = continuous.UNSAID | {"max_num_batched_tokens": 8192, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
+    lora = data.get("engine", {}).get("lora")
+    if lora is not None:
+        lora = SimpleNamespace(**{"max_lora_rank": 16, "gib_each": None, "slower": 1.0} | lora)
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
     kinds = lengths.classes(w, data.get(FILES, {}), w.get("cached_input_share", 0.0))
     prompt = lengths.mean_prompt(kinds)
     costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), weights, kv, name, tp,
                           prompt, latency.get("model") == "roofline", ranks)  # fmt: skip
+    costs = continuous.adapting(costs, lora)
     more: dict[str, Any] = {}
     for s in limits.speculation:
         if s.get("model", w["model"]) != w["model"]:
@@ -346,6 +350,7 @@ def _ways(
     tpot, ttft = where.factors(latency.get("safety"))
 
     runtime = continuous.runtime_gib(w.get("runtime_gib"), latency.get("safety"), architecture)
+    runtime += continuous.adapters_gib(lora, architecture, tp)
 
     def kv_tokens(seqs: int) -> float:
         return continuous.kv_tokens(
@@ -705,6 +710,8 @@ def generate(rng: np.random.Generator) -> Instance:
         _by_a_hair(other, data)
     spelled = rng.spawn(1)[0]
     _operating_points(rng.spawn(1)[0], data)
+    shapes = [s["workload"]["model"] for s in data["services"] if "workload" in s]
+    static.newer(rng.spawn(1)[0], data, shapes, data.get("serving") == "continuous")
     return static.either_spelling(spelled, data)
 
 

@@ -581,6 +581,27 @@ def engine_limits(rng: Rng) -> Json:
     return found
 
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of LoRA adapters
+
+
+def newer(rng: Rng, data: Json, models: list[Any], engines: bool) -> None:
+    """LoRA adapters of engines, and what drivers leave of own GPUs."""
+    for gpu in data.get("gpus", {}).values():
+        if maybe(rng, 0.15):
+            gpu |= {"driver_gib": gpu["vram_gib"] * between(rng, 0.85, 1.0)}
+    if not engines or maybe(rng, 0.7):
+        return
+    shapes = [catalog.llms()[m].model_dump(exclude_none=True) if isinstance(m, str) else m for m in models]
+    found: Json = {"max_loras": pick(rng, [0, 1, 2, 8])}
+    if maybe(rng, 0.9):
+        found["max_lora_rank"] = pick(rng, RANKS)
+    if maybe(rng, 0.2) or any({"mla", "linear", "compressed"} & {*s} for s in shapes):
+        found["gib_each"] = between(rng, 1e-3, 0.3)
+    if maybe(rng):
+        found["slower"] = pick(rng, [1.0, 1.15, 2.0])
+    data["engine"] = data.get("engine", {}) | {"lora": found}
+
+
 WAITS = {"longest_wait_s": [0.001, 0.03, 0.5, 100.0], "most_used": [0.3, 0.8, 0.99]}  # keys of the `engine` section
 LEAST_CHOICE = 256  # of max_num_seqs, where the plan decides and may choose so many
 
@@ -680,7 +701,8 @@ _OF_PUBLISHED = (
     "Compressed.index_heads", "Compressed.index_topk", "Compressed.indexed_layers", "Compressed.indexed_ratio",
     "Compressed.layers", "Compressed.output_groups", "Compressed.output_rank", "Compressed.q_lora_rank",
     "Compressed.ratio", "Compressed.window", "Indexer.head_dim", "Indexer.heads", "Indexer.layers", "Indexer.topk",
-    "Kept.layers", "Kept.part", "Kept.part=attention", "Kept.part=dense", "Kept.part=experts", "Kept.part=linear",
+    "Kept.layers", "Kept.weights", *(f"Kept.weights={v}" for v in get_args(Precision)),
+    "Kept.part", "Kept.part=attention", "Kept.part=dense", "Kept.part=experts", "Kept.part=linear",
     "Kept.part=shared", "Kept.precision", "Kept.precision=fp16", "Kept.precision=fp4", "Kept.precision=fp8",
     "Kept.precision=fp8_block", "Kept.precision=int4", "Kept.precision=mxfp4", "Linear.conv_kernel", "Linear.kind",
     "Linear.kind=delta", "Linear.kind=kda", "Linear.kind=mamba2", "Linear.kind=mamba1", "Linear.kind=lightning",
