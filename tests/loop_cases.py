@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from mixture_levels import Mixture
 
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -48,11 +49,12 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
                 continue
             tried.add(users)
             for row in Mixture(e, limits, lengths).loop(users, *within):
-                ttft, tpot, e2e = row.ttft_s, row.tpot_s, row.e2e_s
-                if ranks > 1:  # steps wait for the busiest rank, of requests that come evenly
-                    ((prompt, output, _),) = lengths
-                    least = loop(e.costs, e.slower, limits, prompt, output, users, ranks)
-                    ttft, tpot, e2e = max(ttft, least.ttft_s), max(tpot, least.tpot_s), max(e2e, least.e2e_s)
+                prompt, output = (
+                    float(np.average([x[i] for x in lengths], weights=[x[2] for x in lengths])) for i in (0, 1)
+                )
+                least = loop(e.costs, e.slower, limits, prompt, output, users, ranks)  # of requests that come evenly
+                ttft, tpot = max(row.ttft_s, float(least.ttft_s)), max(row.tpot_s, float(least.tpot_s))
+                e2e = max(row.e2e_s, float(least.e2e_s))
                 whole = max(row.deadline_s, e2e) if e2e > row.e2e_s else row.deadline_s
                 seen = zip((ttft, tpot, whole), within, strict=True)
                 if all(x <= limit for x, (limit, _) in seen) and case.tokens / e2e >= problem.slo.tps:

@@ -82,7 +82,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         most = math.floor(seen.running * (1 + 1e-9))
         memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
         at_users = None if found.violations else predicted(problem, p)
-        if (p.attention_ranks or 1) > 1 and not found.violations:  # `optmodels.engine.loop.least_of_ranks`
+        if not found.violations:  # `optmodels.engine.loop.least`
             least = of_mean_request(problem, p)
             ttft, tbt = max(ttft, least["ttft_s"]), max(tbt, least["tpot_s"])
             if least["e2e_s"] > e2e:

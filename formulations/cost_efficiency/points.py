@@ -18,7 +18,7 @@ from optmodels.engine.continuous import seconds_and_quantile
 from optmodels.engine.costs import EngineCosts, engine_costs
 from optmodels.engine.lengths import classes
 from optmodels.engine.levels import Levels, loop_levels
-from optmodels.engine.loop import least_of_ranks
+from optmodels.engine.loop import least
 from optmodels.errors import UnpublishedError
 from optmodels.latency.strategies import FAMILIES
 
@@ -120,15 +120,13 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     at, each = loop_levels(
         list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem), problem.slo.itl
     )
-    told = {slots: limits.model_copy(update={"max_num_seqs": slots}) for slots in at.max_num_seqs.tolist()}
-    least = [least_of_ranks(costs[able[e]], told[slots], classes(case.lengths), n)
-             for e, slots, n in zip(at.engine, at.max_num_seqs, each, strict=True)]  # fmt: skip
-    ttft_s, tpot_s, e2e_s = (
-        np.maximum(getattr(at, name), [0.0 if x is None else getattr(x, name) for x in least])
-        for name in ("ttft_s", "tpot_s", "e2e_s")
-    )
-    later = np.where(e2e_s > at.e2e_s, e2e_s, 0.0)
-    deadline_s = np.maximum(at.deadline_s, later)
+    ttft_s, tpot_s, e2e_s = (x.copy() for x in (at.ttft_s, at.tpot_s, at.e2e_s))
+    for e in np.unique(at.engine):  # those of a loop, whose requests come evenly
+        mine = at.engine == e
+        seen = least(costs[able[e]], limits, classes(case.lengths), each[mine])
+        for of, floor in ((ttft_s, seen.ttft_s), (tpot_s, seen.tpot_s), (e2e_s, seen.e2e_s)):
+            of[mine] = np.maximum(of[mine], floor)
+    deadline_s = np.maximum(at.deadline_s, np.where(e2e_s > at.e2e_s, e2e_s, 0.0))
     at = replace(at, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s, deadline_s=deadline_s)
     rows: list[tuple[int, ...]] = []
     for level, (e, n) in enumerate(zip(at.engine.tolist(), each.astype(int).tolist(), strict=True)):

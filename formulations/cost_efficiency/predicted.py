@@ -6,6 +6,8 @@ of `optmodels.engine.loop`, in the mean, with users who begin one after another.
 
 from __future__ import annotations
 
+import numpy as np
+
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
@@ -34,12 +36,10 @@ def of_mean_request(problem: CostEfficiency, p: CostPlan) -> dict[str, float]:
     limits = EngineLimits(
         max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens
     )
-    loops = {n: loop(engine.costs, engine.slower, limits, *lengths, float(n), engine.ranks) for n in {*users}}
-    seen, rate = loops[max(users)], sum(loops[n].requests_per_s for n in users)
-    return {
-        "ttft_s": seen.ttft_s, "tpot_s": seen.tpot_s, "e2e_s": seen.e2e_s, "requests_per_s": rate,
-        "tokens_per_s": rate * sum(lengths),
-    }  # fmt: skip
+    seen, full = loop(engine.costs, engine.slower, limits, *lengths, users, engine.ranks), int(np.argmax(users))
+    rate = float(seen.requests_per_s.sum())
+    fullest = {name: float(getattr(seen, name)[full]) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    return {**fullest, "requests_per_s": rate, "tokens_per_s": rate * sum(lengths)}
 
 
 def machine_of(problem: CostEfficiency, p: CostPlan) -> Machine:

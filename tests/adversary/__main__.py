@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.adversary.harness import FORMULATIONS, run
+from tests.adversary.harness import FORMULATIONS, cover, run
 
 
 def seeds(text: str) -> range:
@@ -24,9 +24,15 @@ def main() -> int:
     parser.add_argument("--minimise", type=float, default=120.0, metavar="SECONDS", help="for each failing instance")
     parser.add_argument("--others", type=int, default=1, metavar="K", help="judge heuristics on every K-th seed")
     parser.add_argument("--richest", type=int, default=1, metavar="K", help="of K instances of a seed")
+    parser.add_argument("--cover", action="store_true", help="solve nothing: few seeds that say all of the schema")
     given = parser.parse_args()
     failed = False
     for name in given.formulations or FORMULATIONS:
+        if given.cover:
+            missing = cover(name, given.seeds)
+            say(f"{name}: missing {', '.join(missing) or 'nothing'}")
+            failed |= bool(missing)
+            continue
         log = given.out / f"{name}.csv"
         counts = run(name, given.seeds, log, given.jobs, given.minimise, say, given.others, given.richest)
         say(f"{name}: {sum(counts.values())} instances: " + ", ".join(f"{n} {k}" for k, n in sorted(counts.items())))

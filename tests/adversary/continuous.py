@@ -1126,6 +1126,46 @@ class Loops:
         x = None if (t := self.step_s(n)) is None else self.at(t)
         return None if x is None else (x, n / (self.mean(x.steps) * x.fixed_s + n * self.mean(x.work_s)))
 
+    def evenly(self, n: int) -> tuple[float, float, float]:
+        """TTFT, TPOT and E2E of n users of the mean request who come evenly, one after another."""
+        c, D = self.c, self.ranks
+        prompt, output = self.mean([k.new for k in self.kinds]), self.mean([k.output for k in self.kinds])
+        R, tokens = rounds(c, output), self.limits.max_num_batched_tokens
+        room = max(tokens - (1 + c.drafts) * min(n / D, self.limits.max_num_seqs), 16.0)
+        chunk = min(room, self.limits.chunk_tokens or room)
+        m = math.ceil(prompt / chunk)
+        steps = max(m + R, n * prompt / (D * room))
+        x = n * m / steps
+        z, mixed = max(x, 1.0), min(x, 1.0)
+        others = max(min(n - z, n * R / steps), 0.0)
+        prefill = prompt_s(c, prompt, 0.0, chunk, False)
+        seen_tokens = _progression(c, prompt, R, c.tokens) / max(R, 1.0)
+        step, without = self._uneven(n, z, prefill, m, prompt, seen_tokens, output) if steps == m + R else (0.0, 0.0)
+        whole = steps * (fixed_s(c, max(n * R / steps, 1.0), mixed, True) + mixed * step + (1 - mixed) * without)
+        whole += n * (prefill + c.prompt_step_s * m / z + decode_s(c, prompt, output, mixed))
+        beside_s = others * (c.decode_request_s + c.mixed_context_s * seen_tokens)
+        first = m * (largest_fixed_s(c) + beside_s + step) + z * prefill + (1 - (m + R) / steps) * whole
+        each = (whole - first) / (output - 1) if output > 1 else 0.0
+        later = (self.slower - 1) * (first + c.request_s) + c.request_s
+        return first + later, each, whole + later
+
+    def _uneven(
+        self, n: int, z: float, prefill: float, m: int, prompt: float, seen_tokens: float, output: float
+    ) -> tuple[float, float]:  # fmt: skip
+        """What a step with z prompts, and one without any, takes more than ranks that share evenly would."""
+        c, D = self.c, self.ranks
+        if D == 1:
+            return 0.0, 0.0
+        p, r = (prefill - c.prompt_expert_s * prompt) / m, c.decode_request_s - c.decode_expert_s
+        mixed, alone = r + c.mixed_context_s * seen_tokens, r + c.context_s * seen_tokens
+        users = [n // D + (i < n % D) for i in range(D)]
+        own = sum(u * u for u in users) / n  # on the rank of a user
+        counts = {math.floor(z): 1 - z % 1, math.floor(z) + 1: z % 1}
+        most, fewest = (sum(w * f(i / D) for i, w in counts.items()) for f in (math.ceil, math.floor))
+        longest = max(most * p + max(own - most, 0) * mixed, fewest * p + max(max(users) - fewest, 0) * mixed)
+        ahead = c.context_s * (output - 1) / 2 * (1 - 1 / (n % D or D))
+        return D * longest - z * p - max(n - z, 0) * mixed, D * (max(users) * alone + ahead) - n * alone
+
     def scarce(self, n: int, which: Sequence[int]) -> bool:
         """Whether one of these capacities is the scarcest."""
         found = self.at_least(n)

@@ -191,10 +191,13 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
                 continue
             tried.add(n)
             for taken, wait_s, of in loops.of(n):
-                e2e_s = of.e2e(None, wait_s)
+                evenly = loops.evenly(n)
+                e2e_s, late_s = of.e2e(None, wait_s), of.e2e(whole_at, wait_s)
+                if evenly[2] > e2e_s:
+                    e2e_s, late_s = evenly[2], max(late_s, evenly[2])
                 sides = (
-                    (taken, 1 + RATE), (of.ttft(first_at, wait_s), first_s), (of.tpot(each_at), each_s),
-                    (of.e2e(whole_at, wait_s), whole_s), (e2e_s, tokens / p.slo.tps),
+                    (taken, 1 + RATE), (max(of.ttft(first_at, wait_s), evenly[0]), first_s),
+                    (max(of.tpot(each_at), evenly[1]), each_s), (late_s, whole_s), (e2e_s, tokens / p.slo.tps),
                 )  # fmt: skip
                 if all(side <= most * (1 + slack) for side, most in sides):
                     for usd in _costs(p, Skeleton("high_end", main, None, tp, dp, count)):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from optmodels.engine.continuous import EngineLimits
-from optmodels.engine.loop import loop
-from optmodels.latency.steps import Experts, StepCosts
+from optmodels.engine.continuous import Classes, EngineLimits
+from optmodels.engine.costs import EngineCosts
+from optmodels.engine.levels import loop_levels
+from optmodels.engine.loop import least, loop
+from optmodels.latency.steps import Experts, Provenance, StepCosts
 from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.continuous_controlled import simulate_controlled
 
@@ -48,6 +52,37 @@ def test_two_ranks_wait_for_the_busier_one():
     with_prompt = 0.01 + 2 * 0.008 + 0.002 + 0.0004
     assert two.ttft_s == pytest.approx(with_prompt)
     assert two.e2e_s == pytest.approx(2 * with_prompt + 9 * (0.01 + 2 * 0.001))
+
+
+def test_where_every_rank_has_a_prompt_none_decodes_for_all_its_users():
+    # Five steps, a prompt in each of them for 2.4 of 12 users. Drafts make a decode dearer (2 ms) than a prompt (1 ms).
+    costs = StepCosts(fixed_s=0.01, prompt_token_s=1e-3, decode_request_s=2e-3)
+    seen = loop(costs, 1.0, LIMITS, 1, 5, 12, 2)
+    # Of two prompts each rank has one, next to five decodes; of three one rank has two and the other one.
+    longest = 0.01 + 2 * (0.001 + 5 * 0.002)
+    assert seen.e2e_s == pytest.approx(5 * longest) and seen.tpot_s == pytest.approx(longest)
+    # Of four ranks one has no prompt, and its three users decode.
+    assert loop(costs, 1.0, LIMITS, 1, 5, 12, 4).e2e_s == pytest.approx(5 * (0.01 + 4 * 3 * 0.002))
+
+
+def test_levels_need_the_floor_of_loops_whose_requests_come_evenly():
+    """Of random engines: prompts of a loop are in more steps than random ones, which share theirs."""
+    rng, raised = np.random.default_rng(1), 0
+    for _ in range(15):
+        drafts, ranks, slots = (int(rng.choice(x)) for x in ([0, 0, 1, 8], [1, 1, 2, 4], [4, 8, 32]))
+        costs = replace(_costs(rng, rng.random() < 0.5), drafts=drafts, tokens=1.0 + drafts * rng.choice([0, 0.3]))
+        room = int(rng.choice([16, 100, 2000]))
+        limits = EngineLimits(max_num_seqs=slots, max_num_batched_tokens=slots * (1 + drafts) + room)
+        prompt, output = int(rng.choice([2, 10, 100])), int(rng.choice([2, 3, 5, 9, 17]))
+        engine = EngineCosts(costs, 1.0, 1e6, Provenance("", ""), ranks=ranks, slots=slots)
+        kind, users = Classes.of([prompt], [output]), np.unique(rng.integers(1, ranks * slots + 1, 5)).astype(float)
+        at, each = loop_levels([engine], limits, kind, users, (None, None, None))
+        floor = least(engine, limits, kind, each)
+        raised += int((floor.tpot_s > at.tpot_s).sum())
+        alone = [loop(costs, 1.0, limits, prompt, output, n, ranks) for n in each]
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            assert np.array([getattr(x, name) for x in alone]) == pytest.approx(getattr(floor, name))
+    assert raised > 0  # so that `least` says something
 
 
 def _costs(rng: np.random.Generator, experts: bool) -> StepCosts:
