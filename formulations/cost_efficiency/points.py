@@ -121,11 +121,12 @@ def _continuous(problem: CostEfficiency) -> CostTables:
         list(costs.values()), limits, classes(case.lengths), users, _quantiles(problem), problem.slo.itl
     )
     ttft_s, tpot_s, e2e_s = (x.copy() for x in (at.ttft_s, at.tpot_s, at.e2e_s))
-    for e in np.unique(at.engine):  # those of a loop, whose requests come evenly
-        mine = at.engine == e
-        seen = least(costs[able[e]], limits, classes(case.lengths), each[mine])
-        for of, floor in ((ttft_s, seen.ttft_s), (tpot_s, seen.tpot_s), (e2e_s, seen.e2e_s)):
-            of[mine] = np.maximum(of[mine], floor)
+    for e, slots in sorted({*zip(at.engine.tolist(), at.max_num_seqs.tolist(), strict=True)}):
+        mine = (at.engine == e) & (at.max_num_seqs == slots)
+        told = limits.model_copy(update={"max_num_seqs": slots})
+        seen = least(costs[able[e]], told, classes(case.lengths), each[mine])  # of a loop, whose requests come evenly
+        for bound, floor in ((ttft_s, seen.ttft_s), (tpot_s, seen.tpot_s), (e2e_s, seen.e2e_s)):
+            bound[mine] = np.maximum(bound[mine], floor)
     deadline_s = np.maximum(at.deadline_s, np.where(e2e_s > at.e2e_s, e2e_s, 0.0))
     at = replace(at, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s, deadline_s=deadline_s)
     rows: list[tuple[int, ...]] = []

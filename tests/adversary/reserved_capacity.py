@@ -710,9 +710,22 @@ def generate(rng: np.random.Generator) -> Instance:
         _by_a_hair(other, data)
     spelled = rng.spawn(1)[0]
     _operating_points(rng.spawn(1)[0], data)
+    last = rng.spawn(1)[0]
+    for s in data["services"]:
+        if s.get("demand", {}).get("kind") == "inline" and "start_utc" in s["demand"] and static.maybe(last, 0.2):
+            s["demand"] = _in_a_file(last, data, s["demand"], f"{s['service']}-wide.csv")
     shapes = [s["workload"]["model"] for s in data["services"] if "workload" in s]
-    static.newer(rng.spawn(1)[0], data, shapes, data.get("serving") == "continuous")
+    static.newer(last, data, shapes, data.get("serving") == "continuous")
     return static.either_spelling(spelled, data)
+
+
+def _in_a_file(rng: np.random.Generator, data: Instance, demand: dict[str, Any], file: str) -> dict[str, Any]:
+    """The same demand in a wide table, in another unit."""
+    unit, of = static.pick(rng, tuple(PER)), demand["by_region"]
+    rows = [(f"2026-03-02T{t:02d}:00:00+00:00", *(repr(v / PER[demand["unit"]] * PER[unit]) for v in values))
+            for t, values in enumerate(zip(*of.values(), strict=True))]  # fmt: skip
+    data.setdefault(FILES, {})[file] = _csv([("hour_start_utc", *of), *rows])
+    return {"kind": "file", "file": file, "unit": unit}
 
 
 def _operating_points(rng: np.random.Generator, data: Instance) -> None:

@@ -23,7 +23,7 @@ PAGES = [README, *DOCS, *FORMULATIONS]
 HOUSE = [ROOT / name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]  # no budget
 CODE = sorted([*(ROOT / "optmodels").rglob("*.py"), *(ROOT / "formulations").rglob("*.py")])
 TOTAL_WORDS = 40_000
-BUDGETS = {"README.md": 900, "docs/engine.md": 2_200, "formulations": 2_000, "Tutorial": 2_000, "How-to guides": 800}
+BUDGETS = {"README.md": 900, "docs/engine.md": 2_410, "formulations": 2_000, "Tutorial": 2_000, "How-to guides": 800}
 
 
 def key(page: Path) -> str:
