@@ -17,6 +17,7 @@ from formulations.fleet import FORMULATION
 from optmodels import formulation as registry
 from optmodels.errors import InputError
 from optmodels.model.golden import parse
+from optmodels.study.explanation.margins import _gain
 
 ROOT = Path(__file__).parents[2]
 WALK = ROOT / "docs" / "own-formulation.md"
@@ -138,6 +139,15 @@ def test_the_walk_through_adds_a_constraint(beside):
     done = python("-m", "my_counts", "explain", "my_counts/template.yaml")
     [said] = re.findall(r"^  • spot share at most 20 %: .*?, at 20\.2 % nothing changes;", page, flags=re.M)
     assert said in done.out
+
+
+def test_pages_say_what_limits_do_in_the_words_of_explain():
+    """Cheap, so that every run has it: pages whose command is not run have sentences of `explain`, too."""
+    printed = [line for page in sorted((ROOT / "docs").glob("*.md")) for line in page.read_text("utf-8").splitlines()
+               if ": binds; without it " in line]  # fmt: skip
+    assert any("spot share" in line for line in printed) and len(printed) > 1
+    words = _gain(1.0, "USD/h").split(" by ")[0]
+    assert [line for line in printed if f": binds; without it {words} by " not in line] == []
 
 
 @pytest.mark.parametrize(
