@@ -1329,7 +1329,7 @@ def _scenarios(rng: Rng, data: Instance) -> None:
     for w in data["workloads"]:
         for key in ("soft", "quality_at_least", "spot_share_max"):
             w.pop(key, None)
-    found: Instance = {"draws": int(rng.integers(1, 4 if data["notes"] == "engines" else 9))}
+    found: Instance = {"draws": int(rng.integers(1, 3 if data["notes"] == "engines" else 9))}
     if maybe(rng, 0.8):
         named = {w["name"]: pick(rng, [0.0, 0.1, 0.5, 2.0]) for w in some(rng, data["workloads"])}
         found["demand_sd"] = named if maybe(rng) else pick(rng, [0.0, 0.1, 0.5, 2.0])

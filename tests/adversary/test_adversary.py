@@ -72,7 +72,9 @@ def test_instances_that_once_differed(file: str) -> None:
     of the same cost (reserved capacity 8000502, made small); two lengths whose waits are promised at 63 %, below which
     the longest wait was negative (cost efficiency lengths); a closed loop with one slot a rank, whose users wait for
     it (cost efficiency 12006); a GPU with a peak in 4 bits alone (fleet 12024), and a plan of simpler engines than the
-    tables keep, which the headroom refused (12030). Others are kept whole: seeds mean other instances when a generator
+    tables keep, which the headroom refused (12030); a loop of few tokens whose drafts make a decode dearer than a
+    prompt, predicted to be slower than the level's bound (cost efficiency 16), and draws of slow machines where no
+    machine can serve anything (fleet 14046). Others are kept whole: seeds mean other instances when a generator
     learns a field.
 
     Slow: the longest references build every operating point of an engine anew.
