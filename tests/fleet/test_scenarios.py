@@ -98,7 +98,7 @@ def test_modelled_engines_pass_the_check():
 
 def test_plans_for_draws_are_certified_at_the_planned_rates():
     """The first plan breaks an SLO in simulation; with its engines cut the plan still serves the draws."""
-    slo = {"ttft_s": {"at_most": 0.237, "percentile": 0.99}, "tpot_s": {"at_most": 0.06, "percentile": 0.99}}
+    slo = {"ttft_s": {"at_most": 0.25, "percentile": 0.99}, "tpot_s": {"at_most": 0.06, "percentile": 0.99}}
     buckets = [{"input_tokens": 256, "output_tokens": 128, "requests_per_s": 20}]
     workload = {"name": "chat", "model": "llama-3.1-8b", "buckets": buckets, "slo": slo}
     found = optmodels.solve({

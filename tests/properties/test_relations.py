@@ -36,6 +36,7 @@ def test_ttft_that_is_dropped_leaves_its_percentile_to_the_wait() -> None:
     pytest.param("orchestration", 1, 80101, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_instances_that_are_rewritten_keep_their_optimum(name: str, count: int, seed: int) -> None:
+    """Slow: orchestration solves each of a dozen writings of a problem."""
     seen, lost = relations.run_rewritten(name, count, seed)
     assert not lost and sum(x["kept"] for x in seen.values()) >= 8, (seen, lost)
 
@@ -45,6 +46,7 @@ def test_instances_that_are_rewritten_keep_their_optimum(name: str, count: int, 
     pytest.param("orchestration", 1, 80201, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_no_method_bound_or_time_limit_contradicts_the_optimum(name: str, count: int, seed: int) -> None:
+    """Slow: orchestration solves a problem by every method."""
     seen, lost = relations.run_answers(name, count, seed)
     assert not lost and sum(x["kept"] for x in seen.values()) >= 9, (seen, lost)
 
