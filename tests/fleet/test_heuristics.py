@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from fleet_cases import fleet, random_fleet
@@ -11,6 +13,9 @@ from formulations.fleet.check import check
 from formulations.fleet.plan import objective_value
 from formulations.fleet.points import build_tables
 from optmodels.formulation import Options
+from optmodels.loading import load
+
+ROOT = Path(__file__).parents[2]
 
 
 def run(problem, *names):
@@ -137,3 +142,10 @@ def test_a_heuristic_that_would_buy_millions_says_so():
     (outcome,) = run(problem, "greedy")
     assert outcome.plan is None
     assert outcome.log["reason"] == "takes more than 1,000,000 deployments of a point"
+
+
+def test_levels_of_one_engine_do_not_crowd_out_other_machines():
+    """The three points with the cheapest tokens are levels of one engine; the optimum needs others."""
+    problem = load(ROOT / "instances/fleet/stock-limited.yaml")
+    exact, pruned = run(problem, "exact", "column_pruning")
+    assert objective_value(pruned.plan) == pytest.approx(objective_value(exact.plan), rel=1e-9)

@@ -608,7 +608,7 @@ def explain(solved: _SolvedPart, options: Options) -> dict[str, Any]:
 
 
 def column_pruning(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-    """The MILP on the points that are among the three with the cheapest tokens for some bucket."""
+    """The MILP on the cheapest points of the three configurations with the cheapest tokens for each bucket."""
     by_stage = [np.flatnonzero(tables.points.stage == k) for k in np.unique(tables.points.stage)]
     kept = [rows[heuristics.best_columns(tables.restricted(rows), 3)] for rows in by_stage]
     part = tables.restricted(np.concatenate([np.zeros(0, dtype=np.intp), *kept]))

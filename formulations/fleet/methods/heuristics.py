@@ -422,17 +422,29 @@ def _split(problem: Fleet, paths: list[list[tuple[float, float, Any]]], grid: in
     return chosen
 
 
-def best_columns(tables: FleetTables, most: int) -> Index:
-    """Points that are among the `most` with the cheapest tokens for some demand; of each model where quality counts."""
-    unit = tables.load * tables.points.usd_per_hour
-    if unit.shape[1] <= most:
-        return np.arange(unit.shape[1])
-    if tables.quality is not None and len(models := np.unique(tables.points.model)) > 1:
-        mine = [np.flatnonzero(tables.points.model == k) for k in models]
-        return np.concatenate([rows[best_columns(tables.restricted(rows), most)] for rows in mine])
-    best = np.argpartition(unit, most - 1, axis=1)[:, :most]
-    ok = np.take_along_axis(np.isfinite(unit), best, axis=1)
-    return np.unique(best[ok])
+def best_columns(tables: FleetTables, most: int, each: int = 3) -> Index:
+    """Points with the cheapest tokens for some demand; of each model where quality counts.
+
+    Args:
+        tables: as everywhere.
+        most: configurations of one demand, those with the cheapest point.
+        each: points of one configuration: levels of its engine differ in little, and would crowd out other machines.
+    """
+    unit, points = tables.load * tables.points.usd_per_hour, tables.points
+    if tables.quality is not None and len(models := np.unique(points.model)) > 1:
+        mine = [np.flatnonzero(points.model == k) for k in models]
+        return np.concatenate([rows[best_columns(tables.restricted(rows), most, each)] for rows in mine])
+    keys = np.column_stack([points.block, points.configuration, points.main_market, points.ao_market, points.stage])
+    kinds, kind = np.unique(keys, axis=0, return_inverse=True)
+    kept = np.zeros(len(points), dtype=bool)
+    for usd in unit:
+        order = np.argsort(usd, kind="stable")
+        order = order[np.isfinite(usd[order])]
+        first = np.full(len(kinds), len(order))
+        np.minimum.at(first, kind[order], np.arange(len(order)))
+        for k in np.argsort(first, kind="stable")[:most]:
+            kept[order[kind[order] == k][:each]] = True
+    return np.flatnonzero(kept)
 
 
 # --------------------------------------------------------------------------------------------------- LP rounding
