@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def test_a_machine_serves_what_brute_force_finds(slo: dict[str, Any], cached: fl
     for tp in (1, 2)[:gpus]:
         e = engine_costs(of, limits, catalog.gpus()[gpu or ""], gpu or "", tp, vram)
         asked = (1e9, q_ttft), tpot, (1e9, q_e2e), 0.1, (ttft - 0.105, within - 0.005)
-        for row in Mixture(e, limits, LENGTHS, cached).rows(*asked):
+        kept = asked[0], tpot, (within - 0.005, q_e2e), 0.1, asked[4]  # waits within the deadline, too
+        of_both = [Mixture(e, limits, LENGTHS, cached).rows(*each) for each in (asked, kept)]
+        for row in itertools.chain(*of_both):
             if 0.005 + 0.1 + row.first_s <= ttft and 0.005 + row.deadline_s <= within:
                 best = max(best, (gpus // tp * row.rate, -row.deadline_s, row.first_s))
     x = case.level[0, 0, 0, 0]  # of users next to the machines
