@@ -205,6 +205,8 @@ class _Solve:
                 raise SolverError(answer.problem)
             expected = "numbers less far apart: no answer could be verified"
             raise InputError(Mistake(None, "model", f"{self.extreme}; {answer.problem}", expected))
+        if answer.x is None and answer.ended == "error" and self._left() == 0:  # no run was left the time to agree
+            return answer._replace(ended="limit", limit="time")
         return answer
 
     def run(

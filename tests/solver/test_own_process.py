@@ -127,8 +127,10 @@ def test_a_tree_that_hears_no_time_limit_is_ended():
     except InputError as refused:  # no run of 1.16 has a point that holds
         assert "numbers less far apart" in str(refused)
     else:
-        assert report.status in ("optimal", "feasible")
-        assert report.x is not None and model.violation(report.x) is None
+        if report.x is None:  # on a busy machine the time ends before a second run
+            assert (report.status, report.limit) == ("no_solution_found", "time")
+        else:
+            assert report.status in ("optimal", "feasible") and model.violation(report.x) is None
     assert time.monotonic() - began < 10
 
 
