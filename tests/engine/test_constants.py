@@ -21,7 +21,7 @@ DEFAULTS = {  # of a key, and what has it
 NO_LIMIT = {
     "SPACING": "levels between two: `levels_spread` bounds what more would gain",
     "FINE": "as SPACING", "FEW_CLASSES": "as SPACING", "HALVINGS": "as SPACING", "PLACE_HALVINGS": "a root, to 1e-9",
-    "SECANTS": "a root", "ROUNDING": "a root", "HALVED": "a root", "LEAST_RPS": "a prediction",
+    "SECANTS": "a root", "ROUNDING": "a root", "HALVED": "a root", "LATE": "a rounding", "LEAST_RPS": "a prediction",
     "QUANTILES": "predictions", "GRID": "predictions; bounds of mixtures are on the safe side between two",
     "GIB": "a unit", "MAX_REQUESTS": "memory of a profiling pass, as vLLM has it",
     "SAMPLER_BYTES": "as MAX_REQUESTS",
