@@ -27,7 +27,6 @@ NO_LIMIT = {
     "SAMPLER_BYTES": "as MAX_REQUESTS",
     "SHARES": "predictions", "FEWEST_SEQS": "first choice of max_num_seqs; the key has fewer",
     "MOST_SEQS": "default of engine.most_num_seqs", "UNLIMITED_WAIT_S": "34 years: none",
-    "LATE": "10⁻¹² of a wait: rounding",
     "TIME": "a row", "RUNNING": "a row", "MEMORY": "a row",
     "TOKENS": "a row", "CHUNKS": "a row", "WAITING": "a row",
 }  # fmt: skip
