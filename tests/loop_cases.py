@@ -45,14 +45,15 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
         e = engine_costs(problem.engines(case), limits, case.gpus[gpu], gpu, tp, m.vram_gib / m.gpu_count, ranks)
         for count in range(1, batch // dp + 1):
             users = -(-batch // (count * dp))
-            if users in tried or users > ranks * limits.slots:
+            told = Mixture(e, limits, lengths).told(limits.choosing(-(-users // ranks)).slots)
+            if users in tried or users > ranks * told.limits.slots:
                 continue
             tried.add(users)
-            for row in Mixture(e, limits, lengths).loop(users, *within):
+            for row in told.loop(users, *within):
                 prompt, output = (
                     float(np.average([x[i] for x in lengths], weights=[x[2] for x in lengths])) for i in (0, 1)
                 )
-                least = loop(e.costs, e.slower, limits, prompt, output, users, ranks)  # of requests that come evenly
+                least = loop(e.costs, e.slower, told.limits, prompt, output, users, ranks)
                 ttft, tpot = max(row.ttft_s, float(least.ttft_s)), max(row.tpot_s, float(least.tpot_s))
                 e2e = max(row.e2e_s, float(least.e2e_s))
                 whole = max(row.deadline_s, e2e) if e2e > row.e2e_s else row.deadline_s

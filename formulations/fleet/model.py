@@ -476,7 +476,8 @@ def drawn_unserved(m: FleetModel) -> Rows:
 def drawn_of(tables: FleetTables, draws: Draws) -> tuple[Array, Array]:
     """Rates of the demands in each draw, (N, W), and the factor on the times of each point, (N, P)."""
     rates = tables.rates[0] * np.array([draws.demand[d.workload] for d in tables.demands]).T
-    of = np.array([draws.slow.get(r[0], np.ones(len(draws))) for r in tables.resources]).reshape(-1, len(draws))
+    each = [draws.slow.get(r[0], np.ones(len(draws))) for r in tables.resources]
+    of = np.reshape(each, (len(each), len(draws)))
     use, slower = tables.use.tocoo(), np.ones((len(tables.points), len(draws)))
     np.maximum.at(slower, use.row, of[use.col])
     return rates, slower.T
