@@ -538,16 +538,17 @@ def main() -> None:
                 for c in ("concurrency", "input_tokens", "output_tokens")},
         targets={t: EngineTarget(**vars(m), **found[t]) for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
-    OUT.write_text(
-        yaml.safe_dump(
-            _short(document.model_dump(mode="json", by_alias=True)), sort_keys=False, default_flow_style=None, width=120
-        ),
-        "utf-8",
-    )
+    save(document)
     text = PAGE.read_text("utf-8")
     PAGE.write_text(TABLE.sub(lambda m: f"{m[1]}{table}\n{m[3]}", text), "utf-8")
     print(f"written: {OUT}, {PAGE}; factors of single makers' GPUs belong to older coefficients and are gone:")
     print(f"  python benchmarks/maker_model.py {args.folder} --write")
+
+
+def save(document: EngineModel) -> None:
+    """Write the shipped coefficients."""
+    data = _short(document.model_dump(mode="json", by_alias=True))
+    OUT.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120), "utf-8")
 
 
 def prices(frame: pd.DataFrame) -> np.ndarray:

@@ -21,17 +21,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 from engine_model import (
     AMD_ROWS,
     OUT,
     Rows,
-    _short,
     no_version,
     one_shape,
     only,
     predictions,
     read_amd,
+    save,
     together,
     workloads,
 )
@@ -167,8 +166,7 @@ def main() -> None:
     said = table(model.makers[0])
     print(said)
     if args.write:
-        data = _short(model.model_dump(mode="json", by_alias=True))
-        OUT.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=120), "utf-8")
+        save(model)
         PAGE.write_text(TABLE.sub(lambda m: f"{m[1]}{said}\n{m[3]}", PAGE.read_text("utf-8")), "utf-8")
         print(f"written: {OUT}, {PAGE}")
 

@@ -108,6 +108,8 @@ def verify(
             differs = place(document, again.violations[0].requirement)
             why = f"written by optmodels {result.optmodels_version}; this one makes {differs or 'them'} otherwise"
             rebuilt, trusted = [], trusted | dict.fromkeys(("report", "summary", "certifies", "*.csv"), why)
+            trusted |= on_trust(document, dict.fromkeys(("plan.certification", "log.certification"), why))
+            trusted |= {} if form.labels is None else {"plan: labels": why}
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)

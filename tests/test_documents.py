@@ -326,6 +326,12 @@ def test_the_other_model_of_a_bound_is_looser_and_one_that_was_gone_through():
     for name in ("certification", "reason"):
         whole["log"][name] = whole["log"][name].replace("limits 4 times", "limits 3 times")
     assert optmodels.check(whole).ok
+    other = whole | {"optmodels_version": "0.2.1"}
+    assert "plan.certification" not in {t.path for t in optmodels.check(other).trusted}  # simulated again, the same
+    other["plan"] = copy.deepcopy(other["plan"])
+    other["plan"]["certification"]["promises"][0]["seen_s"] *= 0.9
+    report = optmodels.check(other)
+    assert report.ok and {"plan.certification", "log.certification", "plan: labels"} <= {t.path for t in report.trusted}
     whole["plan"]["certification"] |= {"bound_stretch_alone": 4.0}  # of what, where no stages are apart?
     assert not optmodels.check(whole).ok
 

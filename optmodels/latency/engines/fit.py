@@ -33,11 +33,10 @@ Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
 Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
 # From θ: the factors (grouping → level) and the slopes (grouping → level → variable).
 Reach = tuple[float, float]  # the least and the most
+Slopes = dict[str, dict[str, dict[str, float]]]  # grouping → level → variable → slope
+Reaches = dict[str, dict[str, dict[str, Reach]]]  # the same → the variable's least and most
 _EVERYWHERE: Reach = -np.inf, np.inf
-_Read = Callable[
-    [Array],
-    tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]], dict[str, dict[str, dict[str, Reach]]]],
-]  # log-factors, slopes and their reach, from θ
+_Read = Callable[[Array], tuple[dict[str, dict[str, float]], Slopes, Reaches]]  # log-factors, slopes, from θ
 _ReadLevels = Callable[[Array], dict[str, dict[str, dict[str, float]]]]  # grouping → level → term → δ, from θ
 FREEDOM = 3.0  # of Student's t
 OWN = "version"  # grouping whose coefficients one's own rows pull
@@ -91,8 +90,8 @@ class Fitted:
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]  # grouping → level → term → δ
     factors: dict[str, dict[str, float]]  # grouping → level → log-factor
-    trends: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # grouping → level → variable → slope
-    reach: dict[str, dict[str, dict[str, Reach]]] = field(default_factory=dict)  # … → its least and most
+    trends: Slopes = field(default_factory=dict)
+    reach: Reaches = field(default_factory=dict)
 
     def predict(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds, (n,).
@@ -262,19 +261,15 @@ def _wholes(
         wholes.append((start + place, terms[name] if name else np.ones(len(place))))
         where.append((g, name, start, found, place))
 
-    reach: dict[str, dict[str, dict[str, Reach]]] = {}
+    reach: Reaches = {}
     for g, name, _, found, place in where:
         for i, v in enumerate(found if name else ()):
             mine = terms[name][place == i]
             reach.setdefault(g, {}).setdefault(v, {})[name] = float(mine.min()), float(mine.max())
 
-    def read(
-        theta: Array,
-    ) -> tuple[
-        dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]], dict[str, dict[str, dict[str, Reach]]]
-    ]:
+    def read(theta: Array) -> tuple[dict[str, dict[str, float]], Slopes, Reaches]:
         constant: dict[str, dict[str, float]] = {}
-        slopes: dict[str, dict[str, dict[str, float]]] = {}
+        slopes: Slopes = {}
         for g, name, start, found, _ in where:
             for i, v in enumerate(found):
                 if name:
